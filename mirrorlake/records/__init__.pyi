@@ -1,6 +1,6 @@
 """The face of `mirrorlake.records`: what other rooms use of it; its modules are its own."""
 
-from mirrorlake.records.browse import browse as browse
+from mirrorlake.records.browse import read_page as read_page
 from mirrorlake.records.conflicts import key_conflicts as key_conflicts
 from mirrorlake.records.landed_log import LandedLog as LandedLog
 from mirrorlake.records.log import ClusterLog as ClusterLog

@@ -28,7 +28,7 @@ _WINDOW = 1000
 _MOST_BEFORE = 200_000
 
 
-def browse(log: Log, seek: Seek) -> Page:
+def read_page(log: Log, seek: Seek) -> Page:
     """Read a page of a topic (see `Mirror.browse`).
 
     Law E (accounted for): offsets of the page that hold no record are explained, unless records are looked for by what they hold.

@@ -136,9 +136,9 @@ class LookCalls(CoreCalls):
             look=look,
         )
         if is_landed:
-            return records.browse(self._landed(cluster, topic, partition, generation), seek)
+            return records.read_page(self._landed(cluster, topic, partition, generation), seek)
         with self._log(cluster, topic, partition) as log:
-            return records.browse(log, seek)
+            return records.read_page(log, seek)
 
     def tail(
         self,

@@ -19,12 +19,12 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import Exact
+from mirrorlake.model.offset_map import Exact, Translation
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.live_tail import LiveTail
 from mirrorlake.notebook.console.record_detail import RecordDetail
-from mirrorlake.notebook.console.record_side import Place, RecordSide
+from mirrorlake.notebook.console.record_side import RecordSide
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord, Page, Passport
 from mirrorlake.render import badge, count, escape, moment
@@ -294,10 +294,17 @@ class RecordsView:
         runner.start(self._follow(self._choices, side, record))
 
     async def _follow(self, choice: int, side: RecordSide, record: BrowsedRecord) -> None:
-        """Show the passport of a record, and its counterparts on the other sides by the exact offset map."""
+        """Mark the counterparts of a record, and show its passport; each as soon as it is known."""
+        mirror = self._session.mirror_of(self.flow.value)
+        flow = mirror.config.flow(self.flow.value)
+        await asyncio.gather(
+            self._show_passport(choice, mirror, side, record),
+            self._show_counterparts(choice, mirror, flow, side, record),
+        )
+
+    async def _show_passport(self, choice: int, mirror: Mirror, side: RecordSide, record: BrowsedRecord) -> None:
         self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
         try:
-            mirror = self._session.mirror_of(self.flow.value)
             found = await self._session.runner.ask(
                 mirror.passport,
                 side.cluster,
@@ -310,46 +317,31 @@ class RecordsView:
             if choice == self._choices:
                 self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
             return
-        if choice != self._choices:
+        if choice == self._choices:
+            self.found = found
+            self.passport.value = found.to_html(rows=None)
+
+    async def _show_counterparts(
+        self, choice: int, mirror: Mirror, flow: FlowConfig, side: RecordSide, record: BrowsedRecord
+    ) -> None:
+        """Mark the same record on the other sides by the exact offset map; a side that shows others goes there."""
+        try:
+            places = await self._session.runner.ask(_counterparts, mirror, flow.name, side.name, record)
+        except Exception as error:  # shown as every failure is
+            if choice == self._choices:
+                self._session.errors.show(error)
             return
-        self.found = found
-        self.passport.value = found.to_html(rows=None)
-        await self._mark(choice, side, found)
-
-    async def _mark(self, choice: int, side: RecordSide, found: Passport) -> None:
-        places: dict[str, Place] = {}
-        if found.source is not None:
-            upstream = (found.source.partition, found.offset)
-            places = {"source": upstream}
-            if found.landed is not None:
-                places["relay"] = upstream
-        for outcome in found.outcomes:
-            if outcome.flow == self.flow.value and outcome.place is not None and outcome.offset is not None:
-                places["target"] = (outcome.place.partition, outcome.offset)
-        for name, other in self.sides.items():
-            if other is side or choice != self._choices:
+        for name, (topic, partition, offset) in places.items():
+            other = self.sides[name]
+            if choice != self._choices or other is side:
                 continue
-            place = places.get(name)
-            if place is None:
-                other.mark({})
-            elif not other.mark({place: "same record"}) and not self.live.is_running:
-                # It stands elsewhere than what is shown: that side goes there.
-                await self._go_to(name, place)
+            marks = {(partition, offset): "same record"}
+            if not other.mark(marks) and not self.live.is_running:
+                alias = flow.target if name == "target" else flow.source
+                most, relay = self.count.value, name == "relay"
+                await other.read(mirror.browse, alias, topic, partition, offset=offset, count=most, relay=relay)
                 if choice == self._choices:
-                    other.mark({place: "same record"})
-
-    async def _go_to(self, name: str, place: Place) -> None:
-        mirror, flow, topic = self._asked()
-        alias, remote = _on(flow, name, topic)
-        await self.sides[name].read(
-            mirror.browse,
-            alias,
-            remote,
-            place[0],
-            offset=place[1],
-            relay=name == "relay",
-            count=self.count.value,
-        )
+                    other.mark(marks)
 
     def _forget(self) -> None:
         self._choices += 1
@@ -401,6 +393,29 @@ class RecordsView:
 def _on(flow: FlowConfig, side: str, topic: str) -> tuple[str, str]:
     """Name the cluster and the topic of a side."""
     return (flow.target, flow.remote_topic(topic)) if side == "target" else (flow.source, topic)
+
+
+def _counterparts(mirror: Mirror, flow: str, side: str, record: BrowsedRecord) -> dict[str, tuple[str, int, int]]:
+    """Find topic, partition and offset of a record on each side; one where it does not stand, or not yet, is left out."""
+    here = (record.topic, record.partition, record.offset)
+    there = _place(
+        mirror.translate(
+            flow,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            generation=record.generation,
+            reverse=side == "target",
+        )
+    )
+    if side == "target":
+        return {"target": here} if there is None else {"target": here, "source": there, "relay": there}
+    same = {"source": here, "relay": here}
+    return same if there is None else {**same, "target": there}
+
+
+def _place(found: Translation) -> tuple[str, int, int] | None:
+    return (found.partition.topic, found.partition.partition, found.offset) if isinstance(found, Exact) else None
 
 
 def _has_more(page: Page, *, backward: bool) -> bool:

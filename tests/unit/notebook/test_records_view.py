@@ -61,6 +61,7 @@ class Library:
             browsed(
                 offset,
                 topic=topic,
+                partition=partition or 0,
                 key=EVIL.encode(),
                 value=EVIL.encode(),
                 headers=((EVIL, EVIL.encode()), (EVIL, None)),
@@ -69,7 +70,16 @@ class Library:
             for offset in (first, first + 1)
         ]
         missing = (Missing(first=first + 2, last=first + 2, kind="absent"),)
-        page = page_of(records, start=first, end=first + 3, first=0, missing=missing, topic=topic, cluster=cluster)
+        page = page_of(
+            records,
+            partition=partition or 0,
+            start=first,
+            end=first + 3,
+            first=0,
+            missing=missing,
+            topic=topic,
+            cluster=cluster,
+        )
         return replace(page, note=self.note, wanted="where" if self.note else "")
 
     def passport(self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None) -> Passport:
@@ -84,11 +94,23 @@ class Library:
         source = SourcePartition("orders", 1, 0)
         return passport_of(upstream, outcome, source=source, words=EVIL, landed=landed)
 
-    def translate(self, flow: str, *, topic: str, partition: int, offset: int, reverse: bool = False) -> Exact:
+    def translate(
+        self,
+        flow: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        generation: int | None = None,
+        reverse: bool = False,
+    ) -> Exact:
         assert flow == FLOW
-        self.asked.append(("translate", topic, partition, offset, reverse))
-        there = SourcePartition("orders", 1, 2) if reverse else TopicPartition("east.orders", partition)
-        return Exact(partition=there, offset=offset - 10 if reverse else offset + 10)
+        assert generation in (None, 1)
+        assert topic == ("east.orders" if reverse else "orders")
+        # The flow gathers: what came from partition 2 stands in partition 1.
+        if reverse:
+            return Exact(partition=SourcePartition("orders", 1, 2 if partition else 0), offset=offset - 10)
+        return Exact(partition=TopicPartition("east.orders", partition), offset=offset + 10)
 
     def topics(self, cluster: str) -> list[Any]:
         assert cluster == "east"
@@ -210,7 +232,7 @@ def test_a_counterpart_that_is_not_shown_is_gone_to(open_console: Open) -> None:
     view.look.click()
     view.sides["target"].clear("")
     view.sides["source"].grid.selected = ["0@4"]
-    cluster, topic, partition, _, seek = library.asked[-1]
+    [(cluster, topic, partition, _, seek)] = [one for one in library.asked[3:] if len(one) == 5]
     assert (cluster, topic, partition, seek["offset"]) == ("west", "east.orders", 0, 14)
     assert marks(view)["target"] == ["0@14"]
 

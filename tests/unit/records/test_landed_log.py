@@ -14,7 +14,7 @@ from mirrorlake.lake import GAPS, Lake
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
-from mirrorlake.records.browse import browse
+from mirrorlake.records.browse import read_page
 from mirrorlake.records.landed_log import LandedLog
 from mirrorlake.records.match import Match
 from mirrorlake.records.page import Page
@@ -64,7 +64,7 @@ def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: L
     kind = {"kind": "compacted", "policy": "record", "detected_at": START, "evidence": "{}"}
     known = {name: value for name, value in {**gap, **kind}.items() if name in GAPS.columns}
     lake.append_rows(GAPS, [known])
-    page = browse(LandedLog(lake, "east", "orders", 0), Seek(partition=0, offset=0))
+    page = read_page(LandedLog(lake, "east", "orders", 0), Seek(partition=0, offset=0))
     assert [(one.key, one.value, one.headers) for one in page.records[:3]] == [
         (None, None, odd[0]),
         (b"", b"", ()),
@@ -79,9 +79,9 @@ def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: L
 def test_a_time_finds_the_first_record_of_it_or_later_to_the_millisecond(lake: Lake) -> None:
     land(lake, {"offset": 0}, {"offset": 1, "timestamp": START + timedelta(hours=3)}, {"offset": 2}, {"offset": 4})
     log = LandedLog(lake, "east", "orders")
-    assert offsets(browse(log, Seek(at=START + timedelta(minutes=2), count=1))) == [1], "the first in the log"
-    assert offsets(browse(log, Seek(at=START + timedelta(hours=3), count=1))) == [1]
-    late = browse(log, Seek(at=START + timedelta(hours=4)))
+    assert offsets(read_page(log, Seek(at=START + timedelta(minutes=2), count=1))) == [1], "the first in the log"
+    assert offsets(read_page(log, Seek(at=START + timedelta(hours=3), count=1))) == [1]
+    late = read_page(log, Seek(at=START + timedelta(hours=4)))
     assert late.records == ()
     assert "the newest is of 2026-11-22 03:04:00 UTC" in late.note
 
@@ -89,9 +89,9 @@ def test_a_time_finds_the_first_record_of_it_or_later_to_the_millisecond(lake: L
 def test_the_newest_life_is_meant_unless_another_is_named(lake: Lake) -> None:
     land(lake, *({"offset": n} for n in range(5)))
     land(lake, *({"offset": n, "value": b"second"} for n in range(2)), generation=2)
-    found = browse(LandedLog(lake, "east", "orders"), Seek(partition=0))
+    found = read_page(LandedLog(lake, "east", "orders"), Seek(partition=0))
     assert (found.generation, [one.value for one in found.records]) == (2, [b"second"] * 2)
-    assert offsets(browse(LandedLog(lake, "east", "orders", generation=1), Seek())) == [0, 1, 2, 3, 4]
+    assert offsets(read_page(LandedLog(lake, "east", "orders", generation=1), Seek())) == [0, 1, 2, 3, 4]
     with pytest.raises(UsageError, match="of generation 3"):
         LandedLog(lake, "east", "orders", generation=3)
     with pytest.raises(UsageError, match="nothing of orders-7"):
@@ -106,7 +106,7 @@ def test_partitions_are_read_together_and_filtered_as_on_a_cluster(lake: Lake) -
     ]
     land(lake, *rows)
     log = LandedLog(lake, "east", "orders")
-    page = browse(log, Seek(match=Match.of(key="k1", contains=None, where="$.n > 20"), count=4))
+    page = read_page(log, Seek(match=Match.of(key="k1", contains=None, where="$.n > 20"), count=4))
     assert [(one.partition, one.offset) for one in page.records] == [(0, 25), (1, 25), (0, 28), (1, 28)]
     assert page.looked == 60
 
@@ -115,6 +115,6 @@ def test_large_records_come_a_few_at_a_time_and_twice_landed_ones_once(lake: Lak
     land(lake, *({"offset": n, "value": b"x" * 2**20} for n in range(9)))
     land(lake, {"offset": 3, "value": b"again"})
     log = LandedLog(lake, "east", "orders")
-    page = browse(log, Seek(offset=0, partition=0, max_bytes=2**30))
+    page = read_page(log, Seek(offset=0, partition=0, max_bytes=2**30))
     assert offsets(page) == list(range(9))
-    assert offsets(browse(log, Seek(partition=0, max_bytes=2**21 + 10))) == [7, 8]
+    assert offsets(read_page(log, Seek(partition=0, max_bytes=2**21 + 10))) == [7, 8]

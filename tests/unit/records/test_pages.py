@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
-from mirrorlake.records.browse import browse
+from mirrorlake.records.browse import read_page
 from mirrorlake.records.log import Held
 from mirrorlake.records.match import Match
 from mirrorlake.records.page import Page, Side
@@ -83,37 +83,37 @@ def test_a_time_shows_the_first_record_at_or_after_it_although_a_marker_is_found
     records = [record(offset, offset * 10) for offset in range(6) if offset != 1]
     log = Known(records, ends={0: 7}, markers={1: START_MS + 120 * 60_000, 6: START_MS + 120 * 60_000})
     assert log.from_time([0], minutes(35)) == {0: 1}, "the broker answers with the marker"
-    page = browse(log, Seek(at=minutes(35), count=2))
+    page = read_page(log, Seek(at=minutes(35), count=2))
     assert [one.time for one in page.records] == [minutes(40), minutes(50)]
     assert (page.start, page.next) == (4, 6)
     assert page.missing == (), "what was passed over to come there is not of the page"
-    exact = browse(log, Seek(at=minutes(30), count=1))
+    exact = read_page(log, Seek(at=minutes(30), count=1))
     assert [one.time for one in exact.records] == [minutes(30)], "at it, not after it"
 
 
 def test_a_time_past_the_end_is_said_with_the_newest_there_is() -> None:
     log = Known([record(0), record(1, 10)], ends={0: 4}, markers={3: START_MS + 9_000_000})
-    page = browse(log, Seek(at=minutes(60)))
+    page = read_page(log, Seek(at=minutes(60)))
     assert page.records == ()
     assert page.note == ("no record is of 2026-11-22 04:00:00 UTC or later; the newest is of 2026-11-22 03:10:00 UTC")
     assert page.note in page.to_text()
-    assert "none at all" in browse(Known([], ends={0: 0}), Seek(at=START)).note
-    assert "none at all" in browse(Known([], ends={0: 5}, first=5), Seek(at=START)).note
+    assert "none at all" in read_page(Known([], ends={0: 0}), Seek(at=START)).note
+    assert "none at all" in read_page(Known([], ends={0: 5}, first=5), Seek(at=START)).note
 
 
 def test_records_after_a_time_are_those_that_stand_after_it() -> None:
     # Producers set timestamps: what comes after may be of before.
     log = Known([record(0), record(1, 30), record(2, 10)], ends={0: 3})
-    assert offsets(browse(log, Seek(at=minutes(20)))) == [1, 2]
+    assert offsets(read_page(log, Seek(at=minutes(20)))) == [1, 2]
 
 
 def test_the_newest_page_steps_over_what_holds_no_record() -> None:
     log = Known([record(offset) for offset in (*range(10), 40, 41)], ends={0: 1000})
-    page = browse(log, Seek(count=5))
+    page = read_page(log, Seek(count=5))
     assert offsets(page) == [7, 8, 9, 40, 41]
     assert page.is_last
     assert (page.start, page.next) == (7, 1000)
-    assert offsets(browse(log, Seek(count=5, before=page.starts))) == [2, 3, 4, 5, 6]
+    assert offsets(read_page(log, Seek(count=5, before=page.starts))) == [2, 3, 4, 5, 6]
 
 
 def test_partitions_are_merged_by_time_and_pages_follow_each_other_without_a_gap() -> None:
@@ -122,11 +122,11 @@ def test_partitions_are_merged_by_time_and_pages_follow_each_other_without_a_gap
     wanted = sorted(records, key=lambda one: one.timestamp_ms)
     for seek in (Seek(count=7), Seek(count=7, after=dict.fromkeys(range(3), 0))):
         read: list[BrowsedRecord] = []
-        page = browse(log, seek)
+        page = read_page(log, seek)
         while page.records:
             read = [*page.records, *read] if seek.is_backward else [*read, *page.records]
             step = {"before": page.starts} if seek.is_backward else {"after": page.nexts}
-            page = browse(log, Seek(count=7, **step))
+            page = read_page(log, Seek(count=7, **step))
         assert read == wanted
 
 
@@ -137,11 +137,11 @@ def test_whatever_the_times_each_record_is_on_one_page_and_in_order(data: st.Dat
     log = Known(records, ends={p: len(minutes) + 2 for p, minutes in enumerate(times)})
     count = data.draw(st.integers(1, 5))
     for backward in (True, False):
-        page = browse(log, Seek(count=count) if backward else Seek(count=count, after=dict.fromkeys(log.held, 0)))
+        page = read_page(log, Seek(count=count) if backward else Seek(count=count, after=dict.fromkeys(log.held, 0)))
         read = list(page.records)
         while page.records:
             step: dict[str, Any] = {"before": page.starts} if backward else {"after": page.nexts}
-            page = browse(log, Seek(count=count, **step))
+            page = read_page(log, Seek(count=count, **step))
             read = [*page.records, *read] if backward else [*read, *page.records]
         for partition in log.held:
             mine = [one.offset for one in read if one.partition == partition]
@@ -151,7 +151,7 @@ def test_whatever_the_times_each_record_is_on_one_page_and_in_order(data: st.Dat
 @pytest.mark.law("E")
 def test_law_e_offsets_before_what_is_held_and_between_records_are_explained() -> None:
     log = Known([record(6), record(8)], ends={0: 10}, first=5)
-    page = browse(log, Seek(offset=2))
+    page = read_page(log, Seek(offset=2))
     assert (page.start, page.next) == (5, 10)
     missing = [offset for one in page.missing for offset in range(one.first, one.last + 1)]
     assert sorted([*missing, *offsets(page)]) == list(range(2, 10))
@@ -181,11 +181,11 @@ def orders(count: int) -> list[BrowsedRecord]:
 def test_records_are_found_by_what_they_hold(asked: dict[str, Any], found: Sequence[int]) -> None:
     log = Known(orders(90), ends={0: 90})
     match = Match.of(**{"key": None, "contains": None, "where": "", **asked})
-    page = browse(log, Seek(offset=0, count=3, match=match))
+    page = read_page(log, Seek(offset=0, count=3, match=match))
     assert offsets(page) == list(found)
     assert page.missing == (), "what does not match is not missing"
-    newest = browse(log, Seek(count=3, match=match))
-    everything = offsets(browse(log, Seek(offset=0, count=1000, match=match)))
+    newest = read_page(log, Seek(count=3, match=match))
+    everything = offsets(read_page(log, Seek(offset=0, count=1000, match=match)))
     assert offsets(newest) == everything[-3:]
 
 
@@ -205,7 +205,7 @@ def test_odd_records_do_not_match_and_do_not_fail() -> None:
 
     def found(**asked: Any) -> list[int]:
         match = Match.of(**{"key": None, "contains": None, "where": "", **asked})
-        return offsets(browse(log, Seek(offset=0, match=match)))
+        return offsets(read_page(log, Seek(offset=0, match=match)))
 
     assert found(where="$.a = 1") == [6, 8], "a schema registry's frame is read past"
     assert found(contains=b"\xfe") == [2]
@@ -227,7 +227,7 @@ def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) 
     log = Known(orders(5000), ends={0: 5000})
     match = Match.of(key=None, contains='"n": 4999}' if not backward else '"n": 0}', where="")
     seek: dict[str, Any] = {} if backward else {"offset": 0}
-    page = browse(log, Seek(match=match, look=2000, **seek))
+    page = read_page(log, Seek(match=match, look=2000, **seek))
     assert page.records == ()
     assert 2000 <= page.looked <= 3000
     assert "looked through" in page.note
@@ -235,7 +235,7 @@ def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) 
     looks = 1
     while not page.records:
         step: dict[str, Any] = {"before": page.starts} if backward else {"after": page.nexts}
-        page = browse(log, Seek(match=match, look=2000, **step))
+        page = read_page(log, Seek(match=match, look=2000, **step))
         looks += 1
     assert offsets(page) == [0 if backward else 4999]
     assert looks <= 3
@@ -244,23 +244,23 @@ def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) 
 
 def test_a_page_holds_so_many_bytes_and_at_least_one_record() -> None:
     log = Known([record(n, value=b"x" * 100) for n in range(10)], ends={0: 10})
-    assert offsets(browse(log, Seek(offset=2, max_bytes=1))) == [2]
-    assert offsets(browse(log, Seek(max_bytes=1))) == [9]
-    assert offsets(browse(log, Seek(max_bytes=250))) == [8, 9]
+    assert offsets(read_page(log, Seek(offset=2, max_bytes=1))) == [2]
+    assert offsets(read_page(log, Seek(max_bytes=1))) == [9]
+    assert offsets(read_page(log, Seek(max_bytes=250))) == [8, 9]
 
 
 def test_an_offset_is_of_one_partition() -> None:
     log = Known([], ends={0: 0, 1: 0})
     with pytest.raises(UsageError, match="2 partitions"):
-        browse(log, Seek(offset=3))
-    page = browse(log, Seek())
+        read_page(log, Seek(offset=3))
+    page = read_page(log, Seek())
     assert page.as_dict()["partition"] is None
     with pytest.raises(ValueError, match="several partitions"):
         _ = page.start
 
 
 def test_a_page_of_one_partition_is_told_as_before() -> None:
-    page = browse(Known([record(0)], ends={0: 3}), Seek(partition=0))
+    page = read_page(Known([record(0)], ends={0: 3}), Seek(partition=0))
     told = page.as_dict()
     assert {name: told[name] for name in ("partition", "first", "start", "next", "end", "generation")} == {
         "partition": 0,
