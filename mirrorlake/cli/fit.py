@@ -14,6 +14,8 @@ from mirrorlake.render import Badge, Sheet, Table, cell, clean
 _GAP, _INDENT = 2, "  "
 # Below these widths a name says nothing, and a sentence is a tower.
 _LEAST_NAME, _LEAST_SENTENCE = 12, 16
+# Longer words, such as a path, are broken where they have to be.
+_WORD = 34
 # Wraps by words; its own width counts for nothing.
 _WRAPPER = Console(width=80, highlight=False, emoji=False)
 
@@ -92,6 +94,8 @@ class _Column:
         self.most = max(widest, cell_len(self.name))
         least = widest if self.is_rigid else min(widest, _LEAST_SENTENCE if self.is_sentence else _LEAST_NAME)
         self.least = max(least, head)
+        words = (cell_len(word) for text in cells for word in text.split()) if self.is_sentence else ()
+        self.comfort = max(self.least, *(each for each in (*words, 0) if each <= _WORD))
 
     def lines(self, text: str, width: int) -> list[str]:
         """Return a cell in lines of at most this width."""
@@ -115,16 +119,17 @@ def _kept(columns: list[_Column], least: Sequence[str], width: int) -> list[_Col
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Give the columns what they want, as far as the width goes, and to those that want most last."""
+    """Give the columns room for whole words first, then for whole cells, and to those that want most last."""
     room = width - _GAP * (len(columns) - 1)
     widths = [min(column.least, room) for column in columns]
-    while (left := room - sum(widths)) > 0:
-        hungry = [at for at, column in enumerate(columns) if widths[at] < column.most]
-        if not hungry:
-            break
-        share = max(1, left // len(hungry))
-        for at in sorted(hungry, key=lambda at: columns[at].most)[:left]:
-            widths[at] += min(share, columns[at].most - widths[at], room - sum(widths))
+    for wanted in ([column.comfort for column in columns], [column.most for column in columns]):
+        while (left := room - sum(widths)) > 0:
+            hungry = [at for at in range(len(columns)) if widths[at] < wanted[at]]
+            if not hungry:
+                break
+            share = max(1, left // len(hungry))
+            for at in sorted(hungry, key=lambda at: columns[at].most)[:left]:
+                widths[at] += min(share, wanted[at] - widths[at], room - sum(widths))
     return widths
 
 

@@ -45,7 +45,7 @@ class Findings(Shown, list[Finding]):
         """List the problems first, each with its fix."""
         bad = [one for one in self if not one.ok]
         rows = [
-            (badge("ok" if one.ok else "failed"), one.layer, one.subject, one.detail, one.fix or None)
+            (badge("ok" if one.ok else "failed"), one.layer, one.subject, one.detail, None if one.ok else one.fix)
             for one in (*bad, *(one for one in self if one.ok))
         ]
         return Sheet(
@@ -115,7 +115,7 @@ def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:
         refuse_other_cluster(alias, _recorded_cluster(lake, alias), cluster_id)
     except MirrorlakeError as error:
         return _problem(layer, alias, error.cause, error.remedy)
-    return _fine("cluster", alias, f"{brokers} broker(s), id {cluster_id}")
+    return _fine("cluster", alias, f"{plural(brokers, 'broker')}, id {cluster_id}")
 
 
 def _silent(alias: str, problems: Mapping[str, str]) -> Iterator[Finding]:

@@ -84,8 +84,12 @@ class ClientErrors:
         """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
         code, alias = problem.code(), self.alias
         if code in _UNREACHABLE:
+            # Tried by TCP before: a proxy, a load balancer, or TLS where plain text was expected.
+            heard = (
+                "; its addresses accept connections, but no broker answers there as configured" if self.probes else ""
+            )
             return ClusterUnreachable(
-                f"cluster {alias} does not answer while trying to {doing} ({problem.str()})",
+                f"cluster {alias} does not answer while trying to {doing} ({problem.str()}){heard}",
                 consequence="the step did not finish; whether the cluster carried it out is not known",
                 remedy=f"check bootstrap_servers and security of clusters.{alias}, then run `mirrorlake doctor`",
                 alias=alias,

@@ -120,6 +120,10 @@ class Lag:
         if since is not None:
             return self.asked_over(since).rows()
         sample = self._look()
+        if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
+            raise UsageError(
+                "nothing was landed yet, so there is no lag", remedy="mirrorlake run --once, then ask again"
+            )
         at = sample.observed_at
         # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
         runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})

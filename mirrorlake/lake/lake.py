@@ -52,9 +52,18 @@ class Lake:
         spark: the session that reads and writes, or what gives it when it is first needed: a question about a folder needs
             none. Never stopped here.
         config: `root`, or `catalog` and `schema` on Unity Catalog.
+        sees_all: whether a session does not stand yet, and would see what this process sees: then what is not in the folder
+            is not there, and no session is started to say so.
     """
 
-    def __init__(self, spark: SparkSession | Callable[[], SparkSession], config: LakeConfig) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | Callable[[], SparkSession],
+        config: LakeConfig,
+        *,
+        sees_all: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._sees_all = sees_all
         self._root = config.location()
         self._namespace = config.namespace()
         self._checkpoints = config.checkpoint_location()
@@ -102,7 +111,7 @@ class Lake:
         """Tell whether a table exists."""
         if self._is_seen(location):
             return True
-        if self._has_relays():
+        if self._has_relays() or (self._has_folder and self._sees_all()):
             # A lake that is seen in a folder has no table elsewhere.
             return False
         return self._through_spark.has(location)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -109,9 +109,6 @@ class Runner:
         def ready() -> None:
             lines.say("spark", "ready", seconds=time.monotonic() - began)
 
-        if not once:
-            self._connections.start_spark(ready)
-            lines.say("spark", "starting")
         touched = {alias for flow in flows for alias in (flow.source, flow.target)}
         with lines.stage("clusters", f"{', '.join(sorted(touched))} tried"):
             away = {
@@ -122,8 +119,24 @@ class Runner:
         for alias, problems in away.items():
             said = ", ".join(f"{address} {problem}" for address, problem in problems.items())
             lines.say("clusters", f"{alias} does not answer: {said}", cluster=alias)
+        self._refuse_in_vain(flows, {*away})
+        if not once:
+            self._connections.start_spark(ready)
+            lines.say("spark", "starting")
         with lines.stage("lake", f"tables in {place} are there"):
             self._connections.lake.create_all(sorted({one.source for one in flows}))
+
+    def _refuse_in_vain(self, flows: Sequence[FlowConfig], away: Set[str]) -> None:
+        """End before Spark starts where nothing can be landed, and nothing is landed that could be sent.
+
+        Raises:
+            ClusterUnreachable: every source is away, and there is no lake yet.
+        """
+        sources, folder = sorted({flow.source for flow in flows}), self._connections.config.lake.folder()
+        # Asked of the file system: whether a table is there, Spark would have to be started for.
+        is_new = folder is not None and not folder.exists() and self._connections.standing_session() is None
+        if is_new and {*sources} <= away:
+            self._connections.admin(sources[0]).broker_count()
 
     @contextmanager
     def _in_background(self, stop: threading.Event, minute: Duty) -> Iterator[None]:

@@ -106,6 +106,11 @@ def _show(output: Output, rows: Iterable[Any]) -> None:
         last = max(several, key=lambda row: row.observed_at)
         most = max((row.time_lag_ms for row in several if row.time_lag_ms is not None), default=None)
         table.append((*key, last.position, last.end_position, last.offset_lag, last.time_lag_ms, most))
+    if not table:
+        output.say(
+            "no position is known yet; next: mirrorlake run, and mirrorlake doctor where a cluster does not answer"
+        )
+        return
     output.table("lag", columns, table, least=("most ms", "end", "position"))
     if any(row[-2] is None for row in table):
         output.say("–: not known; the records that wait are not landed yet, or a cluster did not answer")

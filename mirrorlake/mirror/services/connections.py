@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
     from mirrorlake.metrics import Metrics
     from mirrorlake.publish import Publisher
+
+
+# What could give a session another file system than this machine's.
+_SPARKS_OWN = (
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR"),
+    *("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"),
+)
 
 
 def utc_now() -> datetime:
@@ -98,6 +107,13 @@ class Connections:
         stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_elsewhere
         return self.spark if stands else None
 
+    def _would_start_plainly(self) -> bool:
+        """Tell whether a session would be started here, with this machine's files as its own."""
+        if self._spark is not None or "spark" in self.__dict__ or any(map(os.environ.get, _SPARKS_OWN)):
+            return False
+        loaded = sys.modules.get("pyspark.sql")
+        return loaded is None or loaded.SparkSession.getActiveSession() is None
+
     def start_spark(self, ready: Callable[[], None] = lambda: None) -> None:
         """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile.
 
@@ -115,7 +131,7 @@ class Connections:
     @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(lambda: self.spark, self.config.lake)
+        return Lake(lambda: self.spark, self.config.lake, sees_all=self._would_start_plainly)
 
     def create_tables(self) -> None:
         """Create the tables of all sources, once: it takes a dozen looks at the lake, for which a reader would wait."""

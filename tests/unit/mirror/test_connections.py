@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirrorlake import runtime
 from mirrorlake.errors import SandboxError
+from mirrorlake.lake import Lake
 from mirrorlake.mirror.services.connections import Connections
 from tests.builders import NOON, mirror_config
 
@@ -49,3 +51,21 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
     assert tried.wait(60)
     with pytest.raises(SandboxError, match="no Java"):
         _ = one.spark
+
+
+def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "local_session", lambda: pytest.fail("Spark was started"))
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    config = mirror_config(
+        {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
+    )
+
+    def lake() -> Lake:
+        return Connections(config, spark=None, now=lambda: NOON, display=lambda: None).lake
+
+    assert len(lake().missing(["east"])) > 10
+    # By this a path may mean a file system that only Spark sees.
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        lake().missing(["east"])
