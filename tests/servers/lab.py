@@ -112,6 +112,12 @@ class Lab:
         """List the kernels, as the server describes them."""
         return list(self._ask("api/kernels"))
 
+    def kernel_process(self) -> psutil.Process:
+        """Find the process of the only kernel."""
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        [found] = [one for one in family if "ipykernel_launcher" in " ".join(one.cmdline())]
+        return found
+
     def restart(self, kernel: str) -> None:
         """Restart a kernel, as its menu does."""
         self._ask(f"api/kernels/{kernel}/restart", method="POST")
