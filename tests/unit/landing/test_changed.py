@@ -1,0 +1,60 @@
+"""What a live lander asks of its source after a fetch: topics always, leaders where the records do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from mirrorlake.kafka import Fetched
+from mirrorlake.landing.live import LandTask, _changed
+from mirrorlake.model.flow import TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+TASK = cast("LandTask", SimpleNamespace(topic_ids={"orders": "one"}, epochs={A: 5, B: 5}))
+
+
+class Source:
+    """A cluster whose partitions have leaders of these epochs now; keeps what it was asked for."""
+
+    def __init__(self, epochs: dict[TopicPartition, int], *, topic_id: str = "one") -> None:
+        self._epochs = epochs
+        self._topic_id = topic_id
+        self.asked: list[TopicPartition] = []
+
+    def describe(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(topic_id=self._topic_id) for name in names}
+
+    def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        self.asked += partitions
+        return {tp: (100, self._epochs[tp]) for tp in self.asked}
+
+
+def changed(source: Source, epochs: dict[TopicPartition, int]) -> str:
+    return _changed(
+        TASK, cast("Any", source), Fetched(dict[TopicPartition, pa.Table](), dict.fromkeys([A, B], 9), epochs)
+    )
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize("written", [3, 5])
+def test_law_e_records_of_known_epochs_prove_that_nothing_before_them_was_cut(written: int) -> None:
+    source = Source({A: 5, B: 6})
+    assert changed(source, {A: 5, B: written}) == ""
+    assert source.asked == [], "an election without a record since is the next fetch's business"
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize("epochs", [{A: 5, B: 6}, {A: 5, B: -1}, {A: 5}])
+def test_law_e_leaders_are_asked_for_where_records_do_not_tell(epochs: dict[TopicPartition, int]) -> None:
+    source = Source({A: 5, B: 6})
+    assert changed(source, epochs) == "orders-1 has another leader"
+    assert source.asked == [B]
+    assert changed(Source({A: 5, B: 5}), {A: 5}) == "", "control records only, under the leader that is known"
+
+
+def test_a_topic_of_another_id_is_another_topic() -> None:
+    assert changed(Source({A: 5, B: 5}, topic_id="two"), {A: 5, B: 5}) == "topic orders was deleted or created again"
