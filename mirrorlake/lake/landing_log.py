@@ -89,8 +89,9 @@ class LandingLog:
         self._follow()
         self._require(version + 1)
         if self._version % CHECKPOINT_EVERY == 0 and not self._checkpointing.is_alive():
-            # A large table's takes a second of CPU: records need not wait for it.
-            self._checkpointing = threading.Thread(target=_checkpoint, args=(seat.path,), daemon=True)
+            # A large table's takes a second of CPU: records need not wait for it. A process that ends waits: delta-rs does not
+            # survive the end of the interpreter around it.
+            self._checkpointing = threading.Thread(target=_checkpoint, args=(seat.path,), name="log checkpoint")
             self._checkpointing.start()
 
     def _require(self, version: int) -> None:
