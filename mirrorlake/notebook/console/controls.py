@@ -7,16 +7,17 @@ from typing import Any
 
 import ipywidgets as widgets
 
-_WIDE = "44em"
-_NARROW = "20em"
-_LABEL = {"description_width": "11em"}
+_WIDE = "46em"
+_NARROW = "24em"
+# The longest label is "Names on the target"; what is cut cannot be read by anybody.
+_LABEL = {"description_width": "13em"}
 
 
 def text(
     name: str, label: str, *, hint: str = "", value: str = "", wide: bool = True, live: bool = True
 ) -> widgets.Text:
     """Make a line of text; `live` reports every key, otherwise when it was left."""
-    layout = widgets.Layout(width=_WIDE if wide else _NARROW)
+    layout = widgets.Layout(width=_WIDE if wide else _NARROW, max_width="100%")
     field = widgets.Text(
         value=value, description=label, placeholder=hint, layout=layout, style=_LABEL, continuous_update=live
     )
@@ -25,20 +26,20 @@ def text(
 
 def password(name: str, label: str) -> widgets.Password:
     """Make a password field; it reports its content once, when it was left."""
-    layout = widgets.Layout(width=_WIDE)
+    layout = widgets.Layout(width=_WIDE, max_width="100%")
     return _named(widgets.Password(description=label, layout=layout, style=_LABEL, continuous_update=False), name)
 
 
 def integer(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
     """Make a field for a whole number."""
-    layout = widgets.Layout(width=_NARROW)
+    layout = widgets.Layout(width=_NARROW, max_width="100%")
     field = widgets.BoundedIntText(value=value, min=least, max=most, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
 
 
 def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
     """Make a list to choose from."""
-    layout = widgets.Layout(width=_WIDE)
+    layout = widgets.Layout(width=_WIDE, max_width="100%")
     options = list(options)
     field = widgets.Dropdown(options=options, value=value, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
@@ -58,12 +59,15 @@ def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButt
 
 def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
     """Make a box to tick."""
-    return _named(widgets.Checkbox(value=value, description=label, style=_LABEL), name)
+    layout = widgets.Layout(width="max-content", max_width="100%")
+    return _named(widgets.Checkbox(value=value, description=label, indent=False, layout=layout), name)
 
 
 def button(name: str, label: str, *, tip: str = "", main: bool = False) -> widgets.Button:
     """Make a button; `main` marks the one that changes a cluster or goes on."""
-    return _named(widgets.Button(description=label, tooltip=tip or label, button_style="primary" if main else ""), name)
+    style = "primary" if main else ""
+    layout = widgets.Layout(width="max-content", min_width="7em")
+    return _named(widgets.Button(description=label, tooltip=tip or label, button_style=style, layout=layout), name)
 
 
 def html(name: str, value: str = "") -> widgets.HTML:

@@ -66,7 +66,7 @@ class Listing:
         for label in entry.actions:
             word = label.lower().replace(" ", "-")
             button = controls.button(f"{self._name}-{word}", label, tip=f"{label} {entry.key}")
-            button.layout = widgets.Layout(width="auto")
+            button.layout.min_width = "4em"
             self._runner.on_click(button, partial(self._actions[label], entry.key))
             self.buttons[entry.key, label] = button
             buttons.append(button)

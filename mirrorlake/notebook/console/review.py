@@ -66,6 +66,7 @@ class ReviewView:
         # What may be saved: what was reviewed last, or else what was applied last.
         self._text: str | None = None
         self._in_force: str | None = None
+        self.settled: Callable[[], None] = lambda: None
         self.reread: Callable[[str, Path], None] = lambda _text, _path: None
         self.reviewed: Reviewed | None = None
         begin = begin or Draft()
@@ -240,3 +241,4 @@ class ReviewView:
             if reviewed
             else ""
         )
+        self.settled()

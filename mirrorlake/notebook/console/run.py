@@ -98,6 +98,8 @@ class RunView:
         runner.on_click(self.resume, self.on_resume, settle=self._settle)
         runner.on_click(self.save, self.on_save, settle=self._settle)
         self.flow.observe(runner.guarded(self._settle), "value")
+        # Whether the settings are saved is said here, too.
+        review.settled = self._settle
         self.offer()
 
     def offer(self, applied: str = "") -> None:
@@ -144,37 +146,40 @@ class RunView:
 
     async def _go(self, *, once: bool) -> None:
         mirror = self._session.mirror_of(self.flow.value)
-        flow = None if self.flow.value == _ALL else self.flow.value
-        await self._refuse_a_second(mirror, flow)
-        run = self.current = Run(flow, once, self._session.now())
-        self.said.value = ""
-        self._settle()
-        working = self._session.open(mirror.config, display=self.progress)
-        work = asyncio.wrap_future(_in_thread(lambda: working.run(flow, once=once, stop=run.stop)))
-        watching = asyncio.ensure_future(self._watch(working, run))
-        try:
-            ran: Ran = await self.progress.during(work, also=lambda: self._seen(working, run))
-            self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
-        except BaseException:
-            # Whoever cancels this, as the console does when it is closed, ends the run, too.
-            run.stop.set()
-            raise
-        finally:
-            watching.cancel()
-            self.current = None
-
-    async def _refuse_a_second(self, mirror: Mirror, flow: str | None) -> None:
-        """Refuse to run twice: the second one would take the relay over, and the first one end with exit 3 (law F).
-
-        Raises:
-            SafetyError: it runs already, here or in another process of this machine.
-        """
         if self.current is not None:
             raise SafetyError(
                 f"{self.current.said} runs in this console already",
                 consequence="nothing was started",
                 remedy="press Stop first",
             )
+        flow = None if self.flow.value == _ALL else self.flow.value
+        run = self.current = Run(flow, once, self._session.now())
+        self.said.value = ""
+        self._settle()
+        try:
+            await self._refuse_a_second(mirror, flow)
+            working = self._session.open(mirror.config, display=self.progress)
+            ran = await self._work(working, run)
+        finally:
+            # Whoever cancels this, as the console does when it is closed, ends the run, too.
+            run.stop.set()
+            self.current = None
+        self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
+
+    async def _work(self, working: Mirror, run: Run) -> Ran:
+        work = asyncio.wrap_future(_in_thread(lambda: working.run(run.flow, once=run.once, stop=run.stop)))
+        watching = asyncio.ensure_future(self._watch(working, run))
+        try:
+            return await self.progress.during(work, also=lambda: self._seen(working, run))
+        finally:
+            watching.cancel()
+
+    async def _refuse_a_second(self, mirror: Mirror, flow: str | None) -> None:
+        """Refuse to run what another process runs: this one would take the relay over, and the other end with exit 3 (law F).
+
+        Raises:
+            SafetyError: a process of this machine runs it already.
+        """
         found = await self._runner.ask(mirror.running, flow)
         if found:
             name, who = next(iter(found.items()))

@@ -226,7 +226,12 @@ class Wizard:
         self._list()
         self._adopt(self._session.open(reviewed.config))
         done = plural(len(reviewed.plan), "change")
-        self.run.offer(f"{badge('applied').html()} {done} to {escape(reviewed.word)}. Now run it, here or elsewhere.")
+        then = (
+            "A run that is under way takes it once it is saved."
+            if self.run.current
+            else "Now run it, here or elsewhere."
+        )
+        self.run.offer(f"{badge('applied').html()} {done} to {escape(reviewed.word)}. {then}")
         self.steps.selected_index = _RUN
 
     def _read_again(self, text: str, path: Path) -> None:
