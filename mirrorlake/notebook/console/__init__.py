@@ -56,7 +56,7 @@ Every control has its class, for styles and for tests in a browser:
 - topics: `ml-topics-cluster`, `ml-topics-look`, `ml-topics-fresh`, `ml-topics-matching`, `ml-topics-internal`,
   `ml-topics-matches`, `ml-topics-rows` (the table), `ml-topics-use`, `ml-topics-open`, `ml-topics-page`
 - status: `ml-status-fresh`, `ml-status-flows`, `ml-status-rows` (the table), `ml-status-refresh`, `ml-status-live`;
-  `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-chart`
+  `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-note`, `ml-lag-chart`
 - groups: `ml-groups-flow`, `ml-groups-look`, `ml-groups-rows` (a grid), `ml-groups-plan-chosen`, `ml-groups-plan`,
   `ml-groups-confirm`, `ml-groups-apply`, `ml-groups-applied`
 - records: `ml-records-flow`, `ml-records-topic`, `ml-records-topics`, `ml-records-partition`, `ml-records-side`,

@@ -7,7 +7,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from mirrorlake.lag import lag_lines
+from mirrorlake.errors import UsageError
+from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed
@@ -38,7 +39,8 @@ class LagView:
         self.chart = figure("lag-chart")
         self.frame = widgets.VBox([self.chart] if self.chart is not None else [])
         self.sampled = controls.row(self.refresh, self.feed.pulse)
-        self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.frame)
+        self.note = controls.html("lag-note")
+        self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.frame)
         self._drawn: tuple[Any, str] = (None, "")
         runner = session.runner
         runner.on_click(self.refresh, self.feed.once)
@@ -70,8 +72,16 @@ class LagView:
             self._session.runner.start(self._session.runner.run(self.feed.once, self.refresh))
 
     def _ask(self) -> Any:
+        import pandas as pd
+
         mirror = self._session.mirror
-        return None if mirror is None else lag_lines(mirror.lag, self.since.value)
+        if mirror is None:
+            return None
+        try:
+            return lag_lines(mirror.lag, self.since.value)
+        except UsageError:
+            # A mirror that has not run yet has no samples, which is no fault.
+            return pd.DataFrame([], columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
         """Show what was seen, or the newest samples; how old they are, the browser tells."""
@@ -81,6 +91,8 @@ class LagView:
         # One moment is no line.
         there = self.chart is not None and lines is not None and lines.observed_at.nunique() > 1
         self.frame.layout.display = None if there else "none"
+        is_empty = not is_seen and lines is not None and not there
+        self.note.value = "Nothing was sampled in this time. A mirror that runs samples by itself." if is_empty else ""
         if not there or (lines is self._drawn[0] and measure == self._drawn[1]):
             return
         self._drawn = lines, measure

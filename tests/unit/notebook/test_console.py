@@ -440,6 +440,21 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         assert "<script" not in page_html(console.widget)
 
 
+class NotSampled:
+    """Stands for a mirror whose sampler has written nothing."""
+
+    config = mirror_config()
+
+    class lag:  # noqa: D106, N801  an attribute of a mirror
+        @staticmethod
+        def asked_over(*_: Any) -> Any:
+            raise UsageError("nothing was sampled yet", remedy="mirrorlake sample --once")
+
+        @staticmethod
+        def span(_: Any) -> tuple[datetime, datetime]:
+            return NOW, NOW + timedelta(hours=1)
+
+
 def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Console) -> None:
     import pandas as pd
 
@@ -447,8 +462,12 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert view.sampled.layout.display == "none", "what the console has seen is asked of nobody"
     view.since.value = "1h"
     assert view.sampled.layout.display is None
-    view.feed.fail("nothing was sampled yet. Next: mirrorlake sample")
-    assert "nothing was sampled yet" in view.feed.pulse.words
+    console.session.mirror = cast("Mirror", NotSampled())
+    view.refresh.click()
+    assert view.feed.pulse.words.startswith("live"), "it is no fault that nothing was sampled yet"
+    assert "Nothing was sampled" in view.note.value
+    view.feed.fail("the lake is away. Next: look at it")
+    assert "the lake is away" in view.feed.pulse.words
     assert view.frame.layout.display == "none"
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
     view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
