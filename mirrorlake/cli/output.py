@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -34,6 +35,8 @@ class Output:
 
     def display(self) -> Display:
         """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
+        if _is_quiet():
+            return LogLines()
         if self.as_json:
             return _JsonLines()
         here = display_here()
@@ -75,6 +78,8 @@ class Output:
 
     def line(self, stage: str, text: str) -> None:
         """Print a line of a run on standard error: for people, or as JSON."""
+        if _is_quiet():
+            return
         said = Said(at=datetime.now(timezone.utc), stage=stage, text=text)
         if self.as_json:
             _JsonLines().say(said)
@@ -85,6 +90,12 @@ class Output:
         """Print an error: for people on standard error, as a document under `--json`."""
         self._errors.print(f"error: {error}", markup=False, style="red")
         self.document(error.as_dict())
+
+
+def _is_quiet() -> bool:
+    """Tell whether the log was asked for without lines of progress."""
+    asked = os.environ.get("MIRRORLAKE_LOG", "").upper()
+    return asked in ("WARNING", "ERROR", "CRITICAL")
 
 
 class _PlainLines(LogLines):

@@ -3,6 +3,7 @@
 from mirrorlake.config import secrets as secrets
 from mirrorlake.config.display import flow_sheet as flow_sheet
 from mirrorlake.config.display import mirror_sheet as mirror_sheet
+from mirrorlake.config.faults import closest as closest
 from mirrorlake.config.find import find_settings as find_settings
 from mirrorlake.config.find import usual_settings as usual_settings
 from mirrorlake.config.fingerprint import identity as identity

@@ -66,6 +66,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(names)}" if names else ""
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean 'x'? ` for the nearest known word, nothing where none is near.
+
+    >>> closest("ordrs", ["orders", "clicks"]), closest("ordrs", ["clicks"])
+    ("did you mean 'orders'? ", '')
+    """
+    meant = did_you_mean(word, known)
+    return f"{meant} " if meant.startswith("did") else ""
+
+
 def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[SettingsFault]:
     """Return every finding of a validation."""
     found: list[SettingsFault] = []

@@ -134,8 +134,8 @@ class Runner:
         """
         sources, folder = sorted({flow.source for flow in flows}), self._connections.config.lake.folder()
         # Asked of the file system: whether a table is there, Spark would have to be started for.
-        is_new = folder is not None and not folder.exists() and self._connections.standing_session() is None
-        if is_new and {*sources} <= away:
+        is_new = folder is not None and not any((folder / name).exists() for name in ("relay", "meta"))
+        if is_new and {*sources} <= away and self._connections.standing_session() is None:
             self._connections.admin(sources[0]).broker_count()
 
     @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from mirrorlake.config import closest
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.model.flow import TopicPartition
@@ -69,9 +70,10 @@ class ClusterLog:
                 f"it has {state.partitions} partition(s)" if state else "there is no such topic, or it may not be seen"
             )
             named = topic if partition is None else TopicPartition(topic, partition)
+            meant = "" if state else closest(topic, admin.topic_names())
             raise UsageError(
                 f"{admin.alias} has no {named}: {held}",
-                remedy=f"name a topic and a partition that {admin.alias} has",
+                remedy=f"{meant}name a topic and a partition that {admin.alias} has",
                 alias=admin.alias,
             )
         chosen = range(state.partitions) if partition is None else [partition]

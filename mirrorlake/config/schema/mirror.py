@@ -13,7 +13,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client.options import check_client
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
+from mirrorlake.config.faults import SettingsFault, closest, fault_error, raise_any
 from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.maintenance import MaintenanceConfig
@@ -378,8 +378,7 @@ class MirrorConfig(Settings):
 
 def _one_of(word: str, known: Iterable[str]) -> str:
     names = list(known)
-    meant = did_you_mean(word, names)
-    return f"{meant if meant.startswith('did') else ''} name one of: {', '.join(names)}".strip()
+    return f"{closest(word, names)}name one of: {', '.join(names)}"
 
 
 def _ends(flows: Iterable[FlowConfig]) -> list[End]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import publish
-from mirrorlake.config import length_of
+from mirrorlake.config import closest, length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import SampledMoment
 from mirrorlake.mirror import presence
@@ -87,8 +87,10 @@ class RunCalls(CoreCalls):
             rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
         """
         if source not in self.config.sources:
+            known = self.config.sources
             raise UsageError(
-                f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
+                f"no flow has '{source}' as its source",
+                remedy=f"{closest(source, known)}name one of: {', '.join(known)}",
             )
         return self._services.runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
 

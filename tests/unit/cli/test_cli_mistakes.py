@@ -135,3 +135,34 @@ def test_a_faulty_pattern_of_topics_is_said_before_a_cluster_is_asked(tmp_path: 
     done = run_cli("topics", "--cluster", "east", "--matching", "orders(", "--conf", str(path))
     assert done.returncode == 2
     assert "orders(" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["status", "--flow", "east->wset"], "did you mean 'east->west'?"),
+        (["land", "--source", "eest", "--once"], "did you mean 'east'?"),
+        (["records", "--cluster", "wst", "--topic", "orders"], "did you mean 'west'?"),
+        (["statsu"], "Did you mean 'status'?"),
+    ],
+)
+def test_a_mistyped_name_gets_the_closest(arguments: list[str], meant: str, tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    done = run_cli(*arguments, *(["--conf", str(path)] if len(arguments) > 1 else []))
+    assert (done.returncode, meant in done.stderr) == (2, True), done.stderr
+
+
+def test_a_run_that_can_do_nothing_ends_at_once_and_names_the_address(tmp_path: Path) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    done = run_cli("run", "--conf", str(path), "--json")
+    assert done.returncode == 4
+    *lines, error = done.stderr.strip().splitlines()
+    said = [json.loads(line) for line in lines]
+    assert [one["stage"] for one in said] == ["run", "settings", "clusters", "clusters", "clusters"]
+    assert Path(said[1]["log"]).is_file()
+    assert "east does not answer: 127.0.0.1:1 connection refused" in said[2 + 1]["text"]
+    assert error.startswith("error: cluster east does not answer: 127.0.0.1:1 connection refused")
+    assert json.loads(done.stdout)["error"] == "ClusterUnreachable"
+    assert not (tmp_path / "lake" / "meta").exists()

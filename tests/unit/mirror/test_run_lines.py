@@ -89,7 +89,7 @@ def test_a_stream_is_ready_with_its_first_report_and_counts_over_its_starts(
 def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     lines: RunLines, heard: Heard, clock: list[float]
 ) -> None:
-    found = Status(flows=(status("a", partition_status("orders", verdict="behind", lag=40)),), observed_at=NOON)
+    found = Status(flows=(status("a", partition_status("orders", state="behind", lag=40)),), observed_at=NOON)
     lines.tell("land east", 10, None)
     clock[0] += 60
     lines.minute(lambda: found)
@@ -98,8 +98,8 @@ def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     lines.tell("republish a", 1200, None)
     lines.minute(lambda: found)
     said = [one for one in heard.said if one.stage == "running"]
-    assert said[0].text == "10 records in, 0 out (0.2/s, 0/s) · lag 40 offsets, 40.0 s · behind"
-    assert said[1].text == "6 000 records in, 1 200 out (100/s, 20/s) · lag 40 offsets, 40.0 s · behind"
+    assert said[0].text == "10 records in, 0 out (0.2/s, 0/s) · lag 40 offsets, 40.0 s · WARNING"
+    assert said[1].text == "6 000 records in, 1 200 out (100/s, 20/s) · lag 40 offsets, 40.0 s · WARNING"
     assert said[1].as_dict()["landed_per_s"] == 100
     assert (said[1].facts["verdict"], said[1].facts["offset_lag"], said[1].facts["time_lag_ms"]) == (
         "behind",
