@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +22,9 @@ from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.reading import Windows, read_status
 from mirrorlake.lag.sampler import Sampler, SampleSites
-from mirrorlake.lag.standing import PartitionStatus
+from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
 from mirrorlake.lag.status import Status
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
@@ -31,8 +32,10 @@ from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.parked import Parked
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.builders import ledger_record
+from tests.unit.values import status as flow_status
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 [FLOW] = loads("""
@@ -256,3 +259,27 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
     assert (row.verdict, row.state) == ("STALL", "paused")
     assert "is paused by ada" in row.reason
     assert "the position stood at 5" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [("in_step", Verdict.OK), ("expiring", Verdict.WARNING), ("parked", Verdict.STOP), ("held", Verdict.STALL)],
+)
+def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
+    now = NOON + timedelta(seconds=60)
+    fine = judge_standing(samples(10, 10, 10), state=state, why="it is so", now=NOON + timedelta(seconds=50))
+    assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
+    back = judge_standing([*samples(2, 8, 9), *samples(5)], state=state, now=now)
+    assert back.verdict is Verdict.REWIND, "the samples say worse"
+
+
+def test_a_log_that_went_back_has_no_rate() -> None:
+    shorter = [*samples(9, 9, end=10), *samples(4, end=4)]
+    assert rates_of(sorted(shorter, key=lambda one: one.observed_at)).in_per_s is None
+
+
+def test_a_parked_stream_stops_its_flow_whatever_its_partitions_say() -> None:
+    stream = Parked(stream="f", since=NOON, error="ClusterError", cause="west is away", remedy="wait")
+    found = replace(flow_status("f"), parked=(stream,))
+    assert (found.verdict, found.state) == ("STOP", "parked")
+    assert "west is away" in found.reason
