@@ -163,6 +163,80 @@ def test_a_status_opens_to_partitions_and_its_chart_takes_the_theme(world: World
     screenshot(page, "console-status-open", at=row)
 
 
+def test_records_are_looked_for_followed_and_found_again_on_the_other_sides(world: World, east: KafkaCluster) -> None:
+    page = world.page
+    world.tab("Records")
+    expect(page.locator(".ml-records-topics")).to_contain_text("2 topics")
+    page.locator(".ml-records-topic input").fill(world.orders)
+    expect(page.locator(".ml-records-partition option")).to_have_count(4)
+    rows = {side: page.locator(f".ml-records-{side} tbody tr") for side in ("source", "relay", "target")}
+    page.locator(".ml-records-look").click()
+    for side in rows:
+        expect(rows[side]).to_have_count(20)
+
+    where = page.locator(".ml-records-where input")
+    where.fill("$.customer.id = 3")
+    where.press("Tab")
+    page.locator(".ml-records-look").click()
+    expect(page.locator(".ml-records-source-head")).to_contain_text("looked through")
+    expect(rows["source"].first).to_contain_text('"id": 45')  # of customer 3; 52 was aborted
+    rows["source"].first.click()
+    value = page.locator(".ml-record-content")
+    expect(value).to_contain_text('"name": "Zoë"')
+    for side in ("relay", "target"):
+        expect(page.locator(f".ml-records-{side} tbody tr", has_text="same record")).to_have_count(1)
+    page.locator(".ml-record-format").get_by_role("button", name="Hex").click()
+    expect(value).to_contain_text("00000000  7b")
+    expect(page.locator(".ml-passport")).to_contain_text("republished")
+    screenshot(page, "console-records-found")
+
+    where.fill("")
+    where.press("Tab")
+    page.locator(".ml-records-contains input").fill("onerror")
+    page.locator(".ml-records-contains input").press("Tab")
+    page.locator(".ml-records-look").click()
+    expect(rows["target"]).to_have_count(1)
+    rows["target"].click()
+    expect(value).to_contain_text(ATTACK.decode())
+    page.locator(".ml-records-contains input").fill("")
+    page.locator(".ml-records-contains input").press("Tab")
+
+    page.locator(".ml-records-tail").click()
+    expect(page.locator(".ml-records-source-head")).to_contain_text("live")
+    send(east, world.orders, [(b"while it is watched", b"live", 1)])
+    expect(rows["source"].first).to_contain_text("while it is watched")
+    page.locator(".ml-records-tail-stop").click()
+    expect(page.locator(".ml-records-source-head")).to_contain_text("stopped")
+    expect(page.locator(".ml-errors")).to_be_hidden()
+    assert not world.dialogs, "record content is text, and no script"
+
+
+def test_chosen_groups_are_moved_by_the_plan_that_was_shown(world: World, east: KafkaCluster) -> None:
+    page = world.page
+    late = f"{world.prefix}-late"
+    commit(east, late, world.orders, {0: 3})
+    world.tab("Groups")
+    page.locator(".ml-groups-look").click()
+    row = page.locator(f'.ml-groups-rows tr[data-key="{late}"]')
+    expect(row).to_contain_text("would move")
+    expect(page.locator(f'.ml-groups-rows tr[data-key="{world.group}"]')).to_contain_text("in_step")
+    row.locator(".ml-grid-open").click()
+    expect(page.locator(f'.ml-groups-rows tr[data-key="{late}/0"]')).to_contain_text("read up to 3")
+    row.locator("input[type=checkbox]").check()
+    page.locator(".ml-groups-plan-chosen").click()
+    plan = page.locator(".ml-groups-plan")
+    expect(plan).to_contain_text(late)
+    expect(plan).not_to_contain_text(world.group)
+    expect(page.locator(".ml-groups-apply")).to_be_disabled()
+    page.locator(".ml-groups-confirm input").fill(FLOW)
+    expect(page.locator(".ml-groups-apply")).to_be_enabled()
+    screenshot(page, "console-groups-plan", at=plan)
+    page.locator(".ml-groups-apply").click()
+    expect(page.locator(".ml-groups-applied")).to_contain_text("1 position moved")
+    expect(row).to_contain_text("in_step")
+    expect(page.locator(".ml-errors")).to_be_hidden()
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "JupyterLab Light"), (800, "JupyterLab Dark")])
 def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
     world: World, width: int, theme: str

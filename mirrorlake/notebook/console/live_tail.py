@@ -54,7 +54,8 @@ class LiveTail:
         while True:
             ended = stop.is_set()
             records, came, problem = held.look()
-            if came != seen or ended:
+            # Until it is open, what is produced now may or may not come.
+            if (came != seen and held.is_open) or ended:
                 self._changed(records, came, problem or ("stopped" if ended else ""))
                 seen = came
             if ended:
@@ -71,6 +72,7 @@ class _Newest:
         self._size = 0
         self._came = 0
         self._problem = ""
+        self.is_open = False
         self._lock = threading.Lock()
 
     def take(self, one: BrowsedRecord) -> None:
@@ -94,6 +96,7 @@ def _work(begin: Open, stop: threading.Event, held: _Newest) -> None:
     found: Any = ()
     try:
         found = begin(stop)
+        held.is_open = True
         for one in found:
             held.take(one)
     except Exception as error:  # shown where the records are: there is nobody above this thread
