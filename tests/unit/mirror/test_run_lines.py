@@ -63,16 +63,12 @@ def test_each_stage_says_its_seconds(lines: RunLines, heard: Heard, clock: list[
     with pytest.raises(ValueError, match="gone"), lines.stage("lake", "never said"):
         raise ValueError("gone")
     assert texts(heard) == ["lake: tables are there (1.2 s)"]
-    assert (
-        heard.said[0].as_dict()
-        == {
-            "at": "2026-01-01T12:00:00Z",
-            "stage": "lake",
-            "text": "tables are there",
-            "seconds": 1.25,
-        }
-        or heard.said[0].as_dict()["seconds"] == 1.25
-    )
+    assert heard.said[0].as_dict() == {
+        "at": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "stage": "lake",
+        "text": "tables are there",
+        "seconds": 1.25,
+    }
 
 
 def test_a_stream_is_ready_with_its_first_report_and_counts_over_its_starts(
@@ -102,7 +98,7 @@ def test_a_minute_says_in_out_rates_lag_and_the_worst_verdict(
     assert said[1].text == "6 000 records in, 1 200 out (100/s, 20/s) · lag 40 offsets, 40.0 s · WARNING"
     assert said[1].as_dict()["landed_per_s"] == 100
     assert (said[1].facts["verdict"], said[1].facts["offset_lag"], said[1].facts["time_lag_ms"]) == (
-        "behind",
+        "WARNING",
         40,
         40000,
     )
