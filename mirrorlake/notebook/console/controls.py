@@ -7,6 +7,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from mirrorlake.render import escape
+
 _WIDE = "46em"
 _NARROW = "24em"
 # The longest label is "Names on the target"; what is cut cannot be read by anybody.
@@ -78,6 +80,13 @@ def html(name: str, value: str = "") -> widgets.HTML:
 def paragraph(html: str) -> widgets.HTML:
     """Show sentences of ours."""
     return widgets.HTML(f'<div style="max-width:60em;margin:.4em 0">{html}</div>')
+
+
+def code(text: str, name: str = "") -> str:
+    """Return lines of settings, commands or differences as HTML; long ones are folded, so that they fit a narrow page."""
+    lines = "\n".join(escape(line) for line in text.splitlines())
+    named = f' class="ml-{name}"' if name else ""
+    return f'<pre{named} style="white-space:pre-wrap;overflow-wrap:anywhere">{lines}</pre>'
 
 
 def row(*children: widgets.Widget) -> widgets.HBox:

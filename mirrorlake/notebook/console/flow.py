@@ -259,7 +259,7 @@ class FlowFormView:
             flow = draft.config().flow(draft.flow.called)
         except MirrorlakeError as error:
             # Half-typed patterns are faulty all the time: shown where they are typed, not on the panel.
-            self.preview.value = f"{badge('not yet', 'warn').html()} <pre>{escape_lines(error_text(error))}</pre>"
+            self.preview.value = f"{badge('not yet', 'warn').html()} {controls.code(error_text(error))}"
             return
         there = self.topics_there.get(alias)
         if there is None:
@@ -270,11 +270,6 @@ class FlowFormView:
         rows = [(name, _group_word(flow.group_selection.matches(name))) for name in groups]
         shown = table(f"groups on {alias}", ["group", ""], rows)
         self.groups_preview.value = shown.html(rows=_MOST_SHOWN) if rows else ""
-
-
-def escape_lines(text: str) -> str:
-    """Return lines for a `pre`, escaped one by one so that they stay lines."""
-    return "\n".join(escape(line) for line in text.splitlines())
 
 
 def _group_word(is_selected: bool) -> object:

@@ -12,7 +12,6 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.flow import escape_lines
 from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, plural
@@ -151,7 +150,7 @@ class ReviewView:
                 remedy=f"name the one of step 2 otherwise, such as {free}, or press Edit beside the other",
             )
         config = draft.config()
-        self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(config.text)}</pre>'
+        self.yaml.value = controls.code(config.text, "yaml-text")
         mirror = self._session.open(config, display=self.looking)
         # A flow that goes is a change of the settings as a whole.
         one = scope[0] if len(scope) == 1 and scope[0] not in draft.removed else None
@@ -184,8 +183,8 @@ class ReviewView:
 
     def _show_difference(self, read: str, file: Path) -> None:
         changed = difference(read, file.read_text(encoding="utf-8", errors="replace"))
-        lines = escape_lines(changed) or "Only secrets differ."
-        self.difference.value = f"<p>Meanwhile somebody changed the file:</p><pre>{lines}</pre>"
+        shown = controls.code(changed or "Only secrets differ.")
+        self.difference.value = f"<p>Meanwhile somebody changed the file:</p>{shown}"
         self.again.layout.display = None
 
     async def on_read_again(self) -> None:
@@ -225,7 +224,7 @@ class ReviewView:
         file, root = self.file, self.root.value.strip()
         where = root
         if self.has_root and root and file is not None and ":/" not in root and "${" not in root:
-            where = os.path.normpath(file.parent / Path(root).expanduser())
+            where = os.path.normpath(file.parent / root)
         said = f"The lake is in <code>{escape(where)}</code>; a relative path counts from the settings file."
         self.where.value = said if self.has_root and root else ""
         self.forget()

@@ -282,11 +282,12 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
     needed = sorted(set(_REFERENCE.findall(mirror.config.text)))
     lines = [
         "<p><b>Elsewhere.</b> The same mirror as a command or a job:</p>",
-        f"<pre>mirrorlake run --conf {escape(conf)}</pre>",
+        controls.code(f"mirrorlake run --conf {conf}"),
         "<details><summary>Spark or Databricks job, systemd service</summary>"
-        f"<pre>spark-submit {escape(str(job) if job.exists() else 'jobs/run.py')} --conf {escape(conf)}</pre>"
-        "<p>On Databricks: a Python task of <code>jobs/run.py</code> with the same parameters.</p>"
-        f"<pre>{'<br>'.join(escape(line) for line in unit.splitlines())}</pre></details>",
+        + controls.code(f"spark-submit {job if job.exists() else 'jobs/run.py'} --conf {conf}")
+        + "<p>On Databricks: a Python task of <code>jobs/run.py</code> with the same parameters.</p>"
+        + controls.code(unit)
+        + "</details>",
     ]
     if needed:
         lines.append(f"<p>It needs the variables {escape(', '.join(needed))}.</p>")
