@@ -14,8 +14,8 @@ from mirrorlake.lag.lag import Lag, When
 from mirrorlake.lag.sql import Answer
 from mirrorlake.render import MOST_POINTS
 
-# 80 positions that all move between two looks of 30 s: 0.3 GB.
-_PIECE = timedelta(days=2)
+# 80 positions that all move between two looks of 30 s: 0.4 GB; a piece costs 0.3 CPU-s whatever it holds.
+_PIECE = timedelta(days=4)
 # Each on a core of its own: DuckDB answers in one thread.
 _AT_ONCE = 2
 

@@ -193,8 +193,10 @@ def loss(tables: LagTables) -> Answer:
 
 def _answer(text: str, tables: LagTables) -> Answer:
     text = text.replace("{hops}", tables.hops).replace("{bounds}", tables.bounds or WAITED)
-    text = text.replace("{since}", str(micros(tables.since) if tables.since else 0))
+    # A value: the text stays the same from piece to piece of a long time, and is turned into DuckDB's words once.
+    text = text.replace("{since}", ":shown_since")
+    values = {**tables.values, "shown_since": micros(tables.since) if tables.since else 0}
     for name in ("later", "positions", "samples", "offset_map", "withheld", "relays", "flows"):
         # Once each: what stands for a table may name it.
         text = getattr(tables, name).join(text.split(f"{{{name}}}"))
-    return Answer(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=tables.values)
+    return Answer(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=values)
