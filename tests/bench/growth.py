@@ -29,6 +29,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
 
@@ -162,7 +163,8 @@ def _map() -> None:
             seen |= {"topic_id": "id", "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}
             lake.append_rows(METADATA, [seen])
             upkeep = TableUpkeep(lake.meta_location(OFFSET_MAP))
-            asked = RUNS_A_DAY * days * 250 // 2
+            end = RUNS_A_DAY * days * 250
+            asked = end // 2
 
             def look_up() -> None:
                 found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=asked)  # noqa: B023
@@ -172,6 +174,10 @@ def _map() -> None:
                 found = translate_back(lake, FLOW, topic="east.orders", partition=0, offset=asked)  # noqa: B023
                 assert getattr(found, "offset", None) == asked  # noqa: B023
 
+            def look_past_the_end() -> None:
+                found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=end + 5)  # noqa: B023
+                assert found == NotYetRepublished(end)  # noqa: B023
+
             size = sum(path.stat().st_size for path in Path(upkeep.path).glob("*.parquet"))
             _say(
                 days=days,
@@ -180,6 +186,7 @@ def _map() -> None:
                 mb=size >> 20,
                 look_up=_cost(look_up),
                 look_back=_cost(look_back),
+                look_where_there_is_no_record=_cost(look_past_the_end),
             )
 
 

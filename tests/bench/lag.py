@@ -1,23 +1,27 @@
 """What sampling costs at 1 000 topics x 10 partitions x 200 groups, and how long questions about 30 days of samples take.
 
-Brokers are played: their answers are there at once. The sampler, Spark and Delta are real.
+Brokers are played: their answers are there at once. The sampler and the tables are real; Spark answers the views alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from pyspark.sql import functions as F
+import duckdb
+import pyarrow as pa
 
 import mirrorlake as ml
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lag.series import lag_points, rpo_points
+from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, TableSchema
@@ -186,98 +190,96 @@ def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> Non
 
 def measure_questions(mirror: Mirror, options: Options, book: Book, say: Say) -> None:
     """Keep how long questions take after 30 days in which every partition moved between any two looks."""
-    lake, spark = mirror.lake, mirror.spark
     partitions = max(1, round(PARTITIONS * options.scale))
     end = datetime.now(timezone.utc).replace(microsecond=0)
     looks = DAYS * 86_400 // EVERY_S
-    begin = end - timedelta(seconds=looks * EVERY_S)
-    moments = spark.range(looks).select(
-        F.col("id").alias("n"), F.timestamp_seconds(F.lit(int(begin.timestamp())) + F.col("id") * EVERY_S).alias("at")
-    )
-    subjects = [("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW)]
-    named = spark.createDataFrame(subjects, "subject string, name string")
-    whole = {
-        "observed_at": "at",
-        "positions": "0",
-        "changed": "0",
-        "took_ms": "0",
-        "subject": "subject",
-        "name": "name",
-    }
-    _write(lake, SAMPLES, moments.crossJoin(named), complete=f"n % {6 * 3600 // EVERY_S} = 0", **whole)
-    # Two records a look; republishing is one look late, a group 20 looks.
-    kinds = [("last_stable", 0, None), ("reached", 1, None), ("republished", 1, None), ("group", 20, "billing")]
-    each = spark.createDataFrame(kinds, "kind string, behind long, group_id string")
-    held = spark.range(partitions).select(F.col("id").cast("int").alias("partition"))
-    by_name = {name: name for name in ("partition", "kind", "group_id")}
-    _write(
-        lake,
-        POSITIONS,
-        moments.crossJoin(held).crossJoin(each),
-        source="'east'",
-        flow=f"IF(kind = 'republished', '{FLOW}', NULL)",
-        topic="'t'",
-        generation="1",
-        position="greatest(0, (n - behind) * 2)",
-        observed_at="at",
-        **by_name,
-    )
-    records = moments.crossJoin(held).withColumn("half", F.expr("explode(array(0, 1))"))
-    stamp = f"timestamp_seconds({int(begin.timestamp())} + n * {EVERY_S} - 15 + half * 10)"
-    place = {"topic": "'t'", "generation": "1", "partition": "partition", "offset": "n * 2 + half"}
-    _write(lake, RELAY, records, timestamp=stamp, timestamp_type="0", landed_at="at", **place)
-    _write(
-        lake,
-        OFFSET_MAP,
-        moments.crossJoin(held),
-        flow=f"'{FLOW}'",
-        source_topic="'t'",
-        generation="1",
-        source_partition="partition",
-        target_topic="'east.t'",
-        target_partition="partition",
-        first_upstream="n * 2",
-        last_upstream="n * 2 + 1",
-        first_downstream="n * 2",
-        record_count="2",
-        holes="array()",
-        lane="0",
-        ledger_seq="n",
-        epoch="1",
-        committed_at="at",
-    )
-    lag = mirror.lag
+    _fill(mirror.lake, int(end.timestamp()) - looks * EVERY_S, looks, partitions)
     say(f"made {looks:,} looks at {partitions} partitions")
-    mirror.create_views(days=DAYS)
-    hour = "date_trunc('hour', observed_at) AS hour, hop, max(time_lag_ms)"
-    questions: dict[str, Callable[[], list[Any]]] = {
-        "over the last hour": lambda: lag.over("1h").collect(),
-        "over the last day, worst by hop": lambda: lag.over("1d").groupBy("hop").agg(F.max("time_lag_ms")).collect(),
-        "over an hour 20 days ago": lambda: lag.over(
-            end - timedelta(days=20, hours=1), end - timedelta(days=20)
-        ).collect(),
-        "at: a group 20 days ago": lambda: lag.at("billing", "20d").collect(),
-        "rpo of the last day": lambda: lag.rpo("1d").collect(),
-        "latency of the last day, by hour": lambda: lag.latency("1d", bucket="1h").collect(),
-        "view lag, 30 days by hour and hop": lambda: spark.sql(f"SELECT {hour} FROM lag GROUP BY ALL").collect(),  # noqa: S608
-        "view rpo, 30 days": lambda: spark.sql("SELECT max(records), max(data_ms) FROM rpo").collect(),
-        "view latency, 30 days": lambda: spark.sql("SELECT max(p99_ms) FROM latency").collect(),
+    lag, hour, month = mirror.lag, timedelta(hours=1), end - timedelta(days=DAYS)
+    old = end - timedelta(days=20)
+    questions: dict[str, Callable[[], Sequence[Any]]] = {
+        "over the last hour": lambda: lag.asked_over(end - hour, end).rows(),
+        "over an hour 20 days ago": lambda: lag.asked_over(old - hour, old).rows(),
+        "lag of the last day, for a page": lambda: lag_points(lag.asked_over, end - timedelta(days=1), end),
+        "lag of 30 days, for a page": lambda: lag_points(lag.asked_over, month, end),
+        "rpo of 30 days, for a page": lambda: rpo_points(lag.asked_rpo, month, end),
+        "latency of the last day, by hour": lambda: lag.asked_latency(end - timedelta(days=1), end, bucket=hour).rows(),
     }
-    lag.over("10m").collect()
+    lag.asked_over(end - hour / 6, end).rows()
+    mode = f"{DAYS} days kept, {partitions} partitions"
     for what, ask in questions.items():
-        book.attempt(what, partial(_asked, what, ask, book, f"{DAYS} days kept, {partitions} partitions"))
+        book.attempt(what, partial(_asked, what, ask, book, mode))
+    spark = mirror.spark
+    mirror.create_views(days=1)
+    by_hour = "date_trunc('hour', observed_at) AS hour, hop, max(time_lag_ms)"
+    views = {
+        "view lag, a day by hour and hop": f"SELECT {by_hour} FROM lag GROUP BY ALL",  # noqa: S608  nothing of a user's
+        "view rpo, a day": "SELECT max(records), max(data_ms) FROM rpo",
+        "view latency, a day": "SELECT max(p99_ms) FROM latency",
+    }
+    for what, text in views.items():
+        book.attempt(what, partial(_asked, what, partial(_collected, spark, text), book, mode))
 
 
-def _asked(what: str, ask: Callable[[], list[Any]], book: Book, mode: str) -> None:
+def _collected(spark: Any, text: str) -> list[Any]:
+    return spark.sql(text).collect()  # type: ignore[no-any-return]
+
+
+def _asked(what: str, ask: Callable[[], Sequence[Any]], book: Book, mode: str) -> None:
     watch = Stopwatch(ProcessTree(os.getpid()), [])
     rows = len(ask())
     used = watch.read()
     book.keep("questions", what, {**used.cost, "rows": rows}, mode=mode, others_cores=used.strangers_cores)
 
 
-def _write(lake: Lake, table: TableSchema, frame: Any, **columns: str) -> None:
-    """Append a table in order of time, a file for each day or so, as after a night's tidying; `columns` are SQL."""
-    cells = [F.expr(columns.get(name, "NULL")).cast(kind).alias(name) for name, (kind, _) in table.columns.items()]
-    place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
-    column = next(c for c in ("observed_at", "landed_at", "committed_at") if c in table.columns)
-    lake.append(frame.select(*cells).repartitionByRange(DAYS, column).sortWithinPartitions(column), place)
+def _fill(lake: Lake, begin_s: int, looks: int, partitions: int) -> None:
+    """Write the tables, a file for each day, as a night's tidying leaves them."""
+    # Two records a look; republishing is one look late, a group 20 looks.
+    kinds = (
+        "(VALUES ('last_stable', 0, NULL), ('reached', 1, NULL), ('republished', 1, NULL), ('group', 20, 'billing'))"
+    )
+    subjects = f"(VALUES ('cluster', 'east'), ('cluster', 'central'), ('relay', 'east'), ('flow', '{FLOW}'))"
+    held = f"range(0, {partitions}) AS p(p)"
+    place = {"topic": "'t'", "generation": "1", "partition": "p"}
+    tables: list[tuple[TableSchema, str, dict[str, str]]] = [
+        (
+            SAMPLES,
+            f"{subjects} AS s(subject, name)",
+            {"observed_at": "moment", "subject": "subject", "name": "name"}
+            | {"complete": f"n % {6 * 3600 // EVERY_S} = 0", "positions": "0", "changed": "0", "took_ms": "0"},
+        ),
+        (
+            POSITIONS,
+            f"{kinds} AS k(kind, late, group_id), {held}",
+            {**place, "source": "'east'", "flow": f"IF(kind = 'republished', '{FLOW}', NULL)", "kind": "kind"}
+            | {"group_id": "group_id", "position": "greatest(0, (n - late) * 2)", "observed_at": "moment"},
+        ),
+        (
+            RELAY,
+            f"{held}, range(0, 2) AS h(half)",
+            {**place, "offset": "n * 2 + half", "timestamp_type": "0", "landed_at": "moment"}
+            | {"timestamp": f"moment - INTERVAL 15 SECONDS + half * INTERVAL {EVERY_S // 3} SECONDS"},
+        ),
+        (
+            OFFSET_MAP,
+            held,
+            {"flow": f"'{FLOW}'", "source_topic": "'t'", "generation": "1", "source_partition": "p", "holes": "[]"}
+            | {"first_upstream": "n * 2", "last_upstream": "n * 2 + 1", "first_downstream": "n * 2", "epoch": "1"}
+            | {"target_topic": "'east.t'", "target_partition": "p", "record_count": "2", "lane": "0"}
+            | {"ledger_seq": "n", "committed_at": "moment"},
+        ),
+    ]
+    connection, folder = duckdb.connect(config={"threads": 1}), FolderTables()
+    connection.execute("SET TimeZone = 'UTC'")
+    a_day = 86_400 // EVERY_S
+    for first in range(0, looks, a_day):
+        moments = (
+            f"(SELECT n, make_timestamptz(({begin_s} + n * {EVERY_S}) * 1000000::BIGINT) AS moment "  # noqa: S608  numbers
+            f"FROM range({first}, {min(looks, first + a_day)}) AS r(n))"
+        )
+        for table, source, columns in tables:
+            schema = pa.schema(list(arrow_types(table).items()))
+            cells = ", ".join(f'{columns.get(name, "NULL")} AS "{name}"' for name in schema.names)
+            rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
+            location = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
+            folder.append(location, rows.cast(schema))
