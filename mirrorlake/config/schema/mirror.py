@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from mirrorlake.config import values
+from mirrorlake.config import secrets, values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client.options import check_client
@@ -21,6 +21,7 @@ from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.config.schema.retention import RetentionConfig, by_pattern, retention_of
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
+from mirrorlake.config.schema.storage import StorageConfig
 from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.config.schema.verify import VerifyConfig
@@ -53,6 +54,9 @@ class LakeConfig(Settings):
     catalog: str | None = Field(default=None, description="a Unity Catalog catalog, instead of root")
     schema_name: str | None = Field(default=None, alias="schema", description="the schema in the catalog")
     checkpoints: str | None = Field(default=None, description="a volume path for checkpoint locations, with catalog")
+    storage: StorageConfig | None = Field(
+        default=None, description="how an object store of root is reached without Spark: {region: ...}"
+    )
 
     @model_validator(mode="after")
     def _one_place(self) -> LakeConfig:
@@ -68,8 +72,24 @@ class LakeConfig(Settings):
         elif not self.root:
             missing = [key for key, value in named.items() if not value]
             findings = [SettingsFault((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
+        if self.storage is not None and not secrets.has_reference(self.root or ""):
+            findings += self.storage.faults_of(self.root or "")
         raise_any(findings)
         return self
+
+    def store(self) -> tuple[str, dict[str, str]] | None:
+        """Return the address of the object store that `storage` tells how to reach, and its settings by name.
+
+        Raises:
+            ConfigError: a reference cannot be resolved, or resolves to something that is not on an object store.
+        """
+        root = self.location()
+        if self.storage is None or root is None:
+            return None
+        for fault in self.storage.faults_of(root):
+            raise ConfigError([Fault(self.file, f"{self.place}.storage", fault.problem, fault.remedy)])
+        given = self.storage.values_of(root.partition(":")[0])
+        return root, {key: self.resolved(value, f"storage.{key}") for key, value in given.items()}
 
     def location(self) -> str | None:
         """Return the root, absolute: a relative one stands beside the settings file; None on a catalog.
@@ -265,6 +285,16 @@ class MirrorConfig(Settings):
             findings.append(
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )
+        if self.lake.storage is not None:
+            findings += [
+                SettingsFault(
+                    ("clusters", alias, "retention"),
+                    "'retention' is kept only where the lake is a folder",
+                    "leave it out: on an object store nothing leaves a relay",
+                )
+                for alias, cluster in self.clusters.items()
+                if cluster.retention
+            ]
         raise_any(findings)
         self.read_from(None)
         return self

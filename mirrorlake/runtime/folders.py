@@ -1,0 +1,120 @@
+"""Small files side by side, in a folder of this machine or under a prefix of an object store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+
+from pyarrow import fs
+
+from mirrorlake.runtime.store_faults import naming_faults
+from mirrorlake.runtime.stores import open_place
+
+
+class Folder(ABC):
+    """A place with small files by name. One that does not exist has none; it comes with its first file."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """List the names of files and folders in it."""
+
+    @abstractmethod
+    def read(self, name: str) -> str:
+        """Read a file.
+
+        Raises:
+            OSError: it does not exist (`FileNotFoundError`), is a folder, or cannot be read.
+        """
+
+    @abstractmethod
+    def write(self, name: str, text: str) -> None:
+        """Write a file as a whole: a reader sees what was before, or all of this; a name with a dot is never seen."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Tell whether a file exists."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete a file; one that is gone already is fine."""
+
+    @abstractmethod
+    def remove_folder(self, name: str) -> None:
+        """Delete a folder with what it holds; what cannot be deleted stays."""
+
+
+class LocalFolder(Folder):
+    """A folder of this machine."""
+
+    def __init__(self, path: str | Path) -> None:
+        # Asked twenty times a second by each live task: to make a `Path` costs more than the look.
+        self._path = str(path)
+
+    def names(self) -> list[str]:  # noqa: D102  as the base says, likewise below
+        try:
+            return os.listdir(self._path)  # noqa: PTH208  a name costs less than a `Path`
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read(self, name: str) -> str:  # noqa: D102
+        with open(f"{self._path}/{name}", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  likewise
+            return file.read()
+
+    def write(self, name: str, text: str) -> None:  # noqa: D102
+        folder = Path(self._path)
+        folder.mkdir(parents=True, exist_ok=True)
+        waiting = folder / f".{name}"
+        waiting.write_text(text, encoding="utf-8")
+        waiting.replace(folder / name)
+
+    def has(self, name: str) -> bool:  # noqa: D102
+        return os.path.exists(f"{self._path}/{name}")  # noqa: PTH110  likewise
+
+    def remove(self, name: str) -> None:  # noqa: D102
+        Path(self._path, name).unlink(missing_ok=True)
+
+    def remove_folder(self, name: str) -> None:  # noqa: D102
+        shutil.rmtree(Path(self._path, name), ignore_errors=True)
+
+
+class StoreFolder(Folder):
+    """A prefix of an object store: a file is written by one request, and listed as soon as it is there."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        with naming_faults(address):
+            self._files, self._path = open_place(address)
+
+    def names(self) -> list[str]:  # noqa: D102
+        with naming_faults(self._address):
+            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        return [one.base_name for one in found]
+
+    def read(self, name: str) -> str:  # noqa: D102
+        with naming_faults(self._address), self._files.open_input_stream(f"{self._path}/{name}") as file:
+            return bytes(file.read()).decode(errors="replace")
+
+    def write(self, name: str, text: str) -> None:  # noqa: D102
+        with naming_faults(self._address), self._files.open_output_stream(f"{self._path}/{name}") as file:
+            file.write(text.encode())
+
+    def has(self, name: str) -> bool:  # noqa: D102
+        with naming_faults(self._address):
+            return bool(self._files.get_file_info(f"{self._path}/{name}").type == fs.FileType.File)
+
+    def remove(self, name: str) -> None:  # noqa: D102
+        with suppress(FileNotFoundError), naming_faults(self._address):
+            self._files.delete_file(f"{self._path}/{name}")
+
+    def remove_folder(self, name: str) -> None:  # noqa: D102
+        with suppress(OSError):
+            self._files.delete_dir(f"{self._path}/{name}")
+
+
+def folder_of(address: str | Path) -> Folder:
+    """Open the files below an address: a path of this machine, or the address of an object store."""
+    place = str(address)
+    return StoreFolder(place) if ":/" in place else LocalFolder(place)

@@ -1,0 +1,79 @@
+"""What an object store's errors mean: delta-rs, Arrow and the stores themselves have words of their own for the same trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlparse
+
+from mirrorlake.errors import StoreError
+from mirrorlake.runtime.stores import Store, store_of
+
+# What stores and their libraries say, by the part of their texts that does not change; the first that is found counts.
+_SIGNS = (
+    (
+        ("requesttimetooskewed", "request_time_too_skewed"),
+        "refuses the request's time: this machine's clock is off",
+        "set the clock of this machine (NTP)",
+    ),
+    (
+        ("nosuchbucket", "no_such_bucket", "containernotfound", "specified bucket does not exist"),
+        "has no such bucket",
+        "create the bucket {bucket}, or correct lake.root",
+    ),
+    (
+        (
+            *("invalidaccesskeyid", "invalid_access_key_id", "signaturedoesnotmatch", "signature_does_not_match"),
+            *("accessdenied", "access_denied", "access denied", "expiredtoken", "authenticationfailed"),
+            *("403", "401", "forbidden", "unauthorized", "credential"),
+        ),
+        "refuses the credentials",
+        "check the keys that lake.storage refers to, and that they may list, read, write and delete below {root}",
+    ),
+    (
+        (
+            *(
+                "network_connection",
+                "connection refused",
+                "couldn't connect",
+                "connect error",
+                "error trying to connect",
+            ),
+            *("dns error", "timed out", "timeout", "curlcode", "http error", "error sending request"),
+        ),
+        "does not answer",
+        "check lake.storage.endpoint and region, and that this machine may connect there",
+    ),
+)
+
+
+def named_fault(store: Store, error: Exception) -> tuple[str, str]:
+    """Say in a sentence what a store's error means, and what mends it."""
+    text = " ".join(str(error).split())
+    lower, bucket = text.lower(), urlparse(store.root).netloc
+    place = store.values.get("endpoint", urlparse(store.root).scheme)
+    for signs, problem, fix in _SIGNS:
+        if any(sign in lower for sign in signs):
+            return f"the store at {place} {problem}", fix.format(bucket=bucket, root=store.root)
+    return f"the store at {place} failed: {text[:200]}", f"check lake.storage and the rights below {store.root}"
+
+
+@contextmanager
+def naming_faults(address: str, *passed: type[Exception]) -> Iterator[None]:
+    """Raise what goes wrong in a block as `StoreError` where the address lies in a store; `passed` and missing files as they are.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        store, known = store_of(address), (FileNotFoundError, IsADirectoryError, StoreError, *passed)
+        if store is None or isinstance(error, known) or not _is_of_store(error):
+            raise
+        cause, remedy = named_fault(store, error)
+        raise StoreError(cause, consequence="what was under way there may not have been done", remedy=remedy) from error
+
+
+def _is_of_store(error: Exception) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.startswith(("deltalake", "_internal"))

@@ -1,0 +1,84 @@
+"""`lake.storage`: one spelling for every library, secrets by reference only."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrorlake.config.loading import loads
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import ConfigError
+from mirrorlake.runtime import Store
+
+
+def config(root: str, storage: str, cluster: str = "") -> MirrorConfig:
+    return loads(f"""
+lake: {{root: "{root}", storage: {storage}}}
+clusters: {{east: {{bootstrap_servers: "e:1"{cluster}}}, central: {{bootstrap_servers: "c:1"}}}}
+flows: [{{source: east, target: central, topics: orders}}]
+""")
+
+
+KEYS = "access_key: AKIA, secret_key: '${env:LAKE_SECRET}'"
+
+
+def test_each_library_gets_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hunter2")
+    lake = config("s3a://b/p", f"{{endpoint: 'http://h:9000', allow_http: true, path_style: true, {KEYS}}}").lake
+    told = lake.store()
+    assert told is not None
+    store = Store(*told)
+    delta = store.for_delta
+    assert (delta["aws_endpoint"], delta["aws_secret_access_key"], delta["allow_http"]) == (
+        "http://h:9000",
+        "hunter2",
+        "true",
+    )
+    assert delta["aws_virtual_hosted_style_request"] == "false"
+    assert store.for_hadoop() == {
+        "fs.s3a.bucket.b.endpoint": "http://h:9000",
+        "fs.s3a.bucket.b.endpoint.region": "us-east-1",
+        "fs.s3a.bucket.b.access.key": "AKIA",
+        "fs.s3a.bucket.b.secret.key": "hunter2",
+        "fs.s3a.bucket.b.path.style.access": "true",
+        "fs.s3a.bucket.b.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    }
+    assert "hunter2" not in repr(store) + repr(lake)
+
+
+def test_azure_and_google_are_reached_by_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "aGk=")
+    azure = config("abfss://box@acct.dfs.core.windows.net/m", "{account_key: '${env:LAKE_SECRET}'}").lake.store()
+    assert azure is not None
+    store = Store(*azure)
+    assert store.for_delta["azure_storage_account_key"] == "aGk="
+    assert store.for_arrow.type_name == "abfs"
+    assert store.for_hadoop() == {}
+    assert config("gs://box/m", "{}").lake.store() == ("gs://box/m", {})
+
+
+def test_without_storage_only_spark_reaches_it() -> None:
+    assert config("s3a://b/p", "").lake.store() is None
+
+
+@pytest.mark.parametrize(
+    ("root", "storage", "said"),
+    [
+        ("./lake", "{region: eu}", "'storage' is for a root on an object store"),
+        ("s3a://b/p", "{endpoint: 'http://h:9000'}", "no TLS"),
+        ("s3a://b/p", "{access_key: A}", "belong together"),
+        ("s3a://b/p", "{access_key: A, secret_key: hunter2}", "stands in the file"),
+        ("s3a://b/p", "{account_key: '${env:X}'}", "'account_key' means nothing to s3a://"),
+        ("gs://b/p", "{region: eu}", "'region' means nothing to gs://"),
+        ("s3a://b/p", "{regoin: eu}", "regoin"),
+    ],
+)
+def test_what_does_not_fit_is_refused(root: str, storage: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config(root, storage)
+    assert said in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_retention_is_refused_where_nothing_leaves() -> None:
+    with pytest.raises(ConfigError, match="retention"):
+        config("s3a://b/p", "{}", ", retention: {'.*': {age: 90d}}")
