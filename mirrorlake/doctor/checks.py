@@ -11,7 +11,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin, TopicState
-from mirrorlake.lake import CLUSTER_PROPERTY, Lake, landed_positions, read_to
+from mirrorlake.lake import CLUSTER_PROPERTY, Lake, landed_positions, look_at_store, read_to
 from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
@@ -299,7 +299,20 @@ _LANDED = """
 """
 
 
+def _store(lake: Lake) -> Iterator[Finding]:
+    """Try what a lake asks of its object store; nothing stays there."""
+    for look in () if lake.store is None else look_at_store(lake.store):
+        if look.problem:
+            yield _problem("lake", look.what, look.problem, look.fix)
+        else:
+            yield _fine("lake", look.what, f"works below {lake.store.root if lake.store else ''}")
+
+
 def _lake(config: MirrorConfig, lake: Lake) -> Iterable[Finding]:
+    looks = list(_store(lake))
+    yield from looks
+    if not all(look.ok for look in looks):
+        return
     try:
         missing = lake.missing(config.sources)
     except Exception as error:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 from mirrorlake.config.schema import FlowConfig
@@ -23,6 +22,7 @@ from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
+from mirrorlake.runtime import folder_of
 
 # A running mirror looks at the table `control` every 3 s, and ends the batch under way.
 _HEARD_S = 8.0
@@ -153,8 +153,7 @@ class Desk:
         """Tell whether long-lived tasks send a flow; they leave their sign when they end, and one that was killed does not."""
         if self.lake.relay_log(flow.source) is None:
             return False
-        folder = Path(self.lake.checkpoint_root(), "live", f"republish.{transactional_id(flow.name, 0)}")
-        return folder.is_dir() and any(folder.iterdir())
+        return bool(folder_of(f"{self.lake.checkpoint_root()}/live/republish.{transactional_id(flow.name, 0)}").names())
 
     # -- acts -----------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,7 @@ from mirrorlake.lake.schema import WITHHELD as WITHHELD
 from mirrorlake.lake.schema import TableSchema as TableSchema
 from mirrorlake.lake.signs import LandingSign as LandingSign
 from mirrorlake.lake.spark_tables import quote as quote
+from mirrorlake.lake.store_look import look_at_store as look_at_store
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, rows_of
 from mirrorlake.lake.delta_rs import FolderTables
@@ -27,6 +28,7 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.upkeep import TableUpkeep
+from mirrorlake.runtime import Store, attach_stores, folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,12 +66,13 @@ class Lake:
         sees_all: Callable[[], bool] = lambda: False,
     ) -> None:
         self._sees_all = sees_all
-        self._root = config.location()
+        self._store = _attached(config)
+        self._root = config.location() if self._store is None else self._store.root
         self._namespace = config.namespace()
-        self._checkpoints = config.checkpoint_location()
+        self._checkpoints = config.checkpoint_location() if self._store is None else f"{self._root}/checkpoints"
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._folder = FolderTables()
-        self._through_spark = SparkTables(spark, is_catalog=self.is_catalog)
+        self._through_spark = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
         self._writer = RelayWriter()
 
     @property
@@ -100,8 +103,13 @@ class Lake:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the tables are not in a folder of this machine."""
-        return not self._has_folder
+        """Whether only Spark reaches the tables: they are neither in a folder of this machine nor on a store with settings."""
+        return not self._without_spark
+
+    @property
+    def store(self) -> Store | None:
+        """The object store with the tables that is reached without Spark; None for any other lake."""
+        return self._store
 
     def view_name(self, name: str) -> str:
         """Name a view in the schema of a catalog's tables."""
@@ -148,12 +156,12 @@ class Lake:
         return self._through_spark.load(reader, self.relay_location(alias))
 
     def relay_log(self, alias: str) -> RelayLog | None:
-        """Open the log of a source's relay; None where the relay is not seen in a folder of this machine."""
+        """Open the log of a source's relay; None where the relay is not seen without Spark."""
         location = self.relay_location(alias)
         return RelayLog(self._folder, location) if self._is_seen(location) else None
 
     def upkeep(self, location: str) -> TableUpkeep | None:
-        """Open a table for its upkeep; None where it is not seen in a folder of this machine."""
+        """Open a table for its upkeep; None where it is not seen without Spark."""
         return TableUpkeep(location) if self._is_seen(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
@@ -231,13 +239,17 @@ class Lake:
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
-        if self._has_relays() and ":/" not in folder:
-            return texts_of(Path(folder))
+        if self._store is not None or (self._has_relays() and ":/" not in folder):
+            return texts_of(folder_of(folder))
         return texts_by_spark(self.spark, folder)
 
     def _is_seen(self, location: str) -> bool:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
-        return self._has_folder and self._folder.has(location)
+        return self._without_spark and self._folder.has(location)
+
+    @property
+    def _without_spark(self) -> bool:
+        return self._has_folder or self._store is not None
 
     def _engine(self, location: str) -> FolderTables | SparkTables:
         """Choose who reaches a table: delta-rs needs no Spark."""
@@ -258,6 +270,9 @@ class Lake:
         `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
         history as the commit's user metadata. `adds_columns` gives a table of an older release the columns that came since.
         """
+        if self._store is not None:
+            self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
+            return
         writer = frame.write.mode("append")
         if adds_columns:
             writer = writer.option("mergeSchema", "true")
@@ -296,8 +311,25 @@ class Lake:
         files = [] if rows is None else self._writer.write(rows, location, landed_at)
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
 
+    def _append_arrow(self, frame: DataFrame, location: str, *, app_id: str, version: int, signature: str) -> None:
+        """Append what Spark computes by delta-rs: of a store's tables one kind of writer only (DESIGN 7)."""
+        if signature:
+            files = self._writer.write(frame, location, None)
+            self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
+        else:
+            self._folder.append(location, frame.toArrow(), app_id=app_id, version=version)
+
+    def _refuse_spark(self, what: str) -> None:
+        if self._store is not None:
+            raise UsageError(
+                f"{what} is Spark's work, and tables on an object store are written by delta-rs alone",
+                consequence="nothing was changed: two kinds of writers of one table may each miss a commit of the other",
+                remedy="copy the lake into a folder for it (docs/object-stores.md)",
+            )
+
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
         """Put rows in the place of those that a condition holds for, in one commit."""
+        self._refuse_spark(f"replacing records of {location}")
         self._through_spark.save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
     def append_rows(
@@ -320,7 +352,7 @@ class Lake:
 
     def _append_rows(self, table: TableSchema, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> None:
         location = self.meta_location(table)
-        if table.engine == "delta-rs" and self._is_seen(location):
+        if (table.engine == "delta-rs" or self._store is not None) and self._is_seen(location):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
@@ -352,12 +384,15 @@ class Lake:
         return self._engine(location).size(location)
 
     def _create(self, location: str, table: TableSchema) -> None:
-        if table is not RELAY and self._has_relays():
+        if self._store is not None or (table is not RELAY and self._has_relays()):
             self._folder.create(location, table)
         else:
             self._through_spark.create(location, table)
 
     def _has_relays(self) -> bool:
+        if self._store is not None:
+            # Its settings say that it is meant; of a path Spark may think otherwise.
+            return True
         return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
 
     def _place(self, folder: str, table: str) -> str:
@@ -365,6 +400,18 @@ class Lake:
             return f"{self._root}/{folder}"
         catalog, schema = self._namespace
         return f"`{catalog}`.`{schema}`.`{table}`"
+
+
+def _attached(config: LakeConfig) -> Store | None:
+    """Attach the object store that the settings tell how to reach."""
+    told = config.store()
+    if told is None:
+        return None
+    root, values = told
+    # Hadoop's spelling, which delta-rs and Arrow take as well.
+    store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
+    attach_stores(store)
+    return store
 
 
 def _identifier(alias: str) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
@@ -15,6 +13,7 @@ from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.live_progress import LIVE
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.runtime import folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +104,15 @@ def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
 
 
 def drop_old_locations(lake: Lake, alias: str, number: int) -> None:
-    """Delete the checkpoint locations of landers long before the one with this number; of a lake in a folder.
+    """Delete the checkpoint locations of landers long before the one with this number; of a lake that is reached without Spark.
 
     Each start of a long-lived task, and each drain by one, takes a number. The newest ones stay: a lander that slept meanwhile
     meets the newer number in the table, and says so, instead of a folder that is gone.
     """
-    folder = Path(land_checkpoint_path(lake, alias, number)).parent
-    for old in folder.iterdir() if folder.is_dir() else ():
-        if old.name.isdigit() and int(old.name) <= number - _KEPT_LOCATIONS:
-            shutil.rmtree(old, ignore_errors=True)
+    folder = folder_of(land_checkpoint_path(lake, alias, number).rpartition("/")[0])
+    for old in folder.names():
+        if old.isdigit() and int(old) <= number - _KEPT_LOCATIONS:
+            folder.remove_folder(old)
 
 
 def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:

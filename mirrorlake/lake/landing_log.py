@@ -6,8 +6,8 @@ an hour of four partitions. It still reads the table at the start, and writes th
 
 Law F (repeatable): a file of the log is made whole or not at all, and only where there is none of that number (a hard link, as
 delta-rs does it). What has come in between is read first: a newer claim, or a transaction of this application that is as new,
-and nothing is written (Delta protocol, conflict resolution of blind appends). A table of another protocol than ours is left
-to delta-rs.
+and nothing is written (Delta protocol, conflict resolution of blind appends). A table of another protocol than ours, and one on
+an object store, which has no hard links but delta-rs' conditional put, is left to delta-rs.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class LandingLog:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._app = app_id(seat.alias)
+        self._is_stored = ":/" in seat.path
         self._folder = Path(seat.path, "_delta_log")
         self._tables = FolderTables()
         self._checkpointing = threading.Thread()
@@ -88,7 +89,9 @@ class LandingLog:
             )
         self._follow()
         self._require(version + 1)
-        if self._version % CHECKPOINT_EVERY == 0 and not self._checkpointing.is_alive():
+        is_due = self._version % CHECKPOINT_EVERY == 0 and not self._is_stored
+        # delta-rs makes those of its own commits.
+        if is_due and not self._checkpointing.is_alive():
             # A large table's takes a second of CPU: records need not wait for it. A process that ends waits: delta-rs does not
             # survive the end of the interpreter around it.
             self._checkpointing = threading.Thread(target=_checkpoint, args=(seat.path,), name="log checkpoint")
@@ -101,6 +104,10 @@ class LandingLog:
 
     def _load(self) -> None:
         """Read all of the newest version."""
+        if self._is_stored:
+            self._version, configuration, done = self._tables.standing(self._seat.path, self._app)
+            self._number, self._done, self._is_plain = _number(configuration), done or -1, False
+            return
         table = DeltaTable(self._seat.path)
         self._version = table.version()
         self._number = _number(table.metadata().configuration)
@@ -112,6 +119,9 @@ class LandingLog:
 
     def _follow(self) -> None:
         """Read what has come since the last look."""
+        if self._is_stored:
+            self._load()
+            return
         if not self._file(self._version).exists():
             # The log was cleaned up while this slept: the file after it might fill a hole in the past.
             self._load()

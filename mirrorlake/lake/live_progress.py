@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.runtime import folder_of
 
 LIVE = "live"
 _METADATA = json.dumps({LIVE: True})
@@ -18,12 +18,10 @@ _DONE = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 class LiveProgress:
-    """Write the progress of one live lander into its checkpoint location, a folder; the newest two batches are kept."""
+    """Write the progress of one live lander into its checkpoint location; the newest two batches are kept."""
 
     def __init__(self, path: str, positions: Mapping[TopicPartition, int]) -> None:
-        self._folders = {name: Path(path, name) for name in ("offsets", "commits")}
-        for folder in self._folders.values():
-            folder.mkdir(parents=True, exist_ok=True)
+        self._folders = {name: folder_of(f"{path}/{name}") for name in ("offsets", "commits")}
         self._positions = dict(positions)
 
     def plan(self, batch: int, read_to: Mapping[TopicPartition, int]) -> None:
@@ -38,10 +36,7 @@ class LiveProgress:
         """Note that the relay holds a batch."""
         self._put("commits", batch, _DONE)
         for folder in self._folders.values():
-            (folder / str(batch - 2)).unlink(missing_ok=True)
+            folder.remove(str(batch - 2))
 
     def _put(self, folder: str, batch: int, text: str) -> None:
-        # Readers skip names that begin with a dot.
-        waiting = self._folders[folder] / f".{batch}"
-        waiting.write_text(text)
-        waiting.replace(self._folders[folder] / str(batch))
+        self._folders[folder].write(str(batch), text)

@@ -12,7 +12,6 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.runtime import open_place, store_of
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 # 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
@@ -94,7 +94,7 @@ def read_records(
     try:
         opened = filesystem.open_input_file(path)
     except FileNotFoundError:
-        if local is None:
+        if local is None and store_of(file.uri) is None:
             raise
         yield from _read_in_its_place(file, local, position, columns)
         return
@@ -108,22 +108,23 @@ def read_records(
                 break
         else:
             return
-    yield from _read_in_its_place(file, local or Path(path), position, columns)
+    yield from _read_in_its_place(file, local, position, columns)
 
 
 def _read_in_its_place(
-    file: RelayFile, path: Path, position: int | None, columns: Sequence[str]
+    file: RelayFile, local: Path | None, position: int | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     from mirrorlake.lake.delta_rs import FolderTables
     from mirrorlake.lake.relay_log import RelayLog
 
-    if not (path.parent / "_delta_log").is_dir():
-        raise FileNotFoundError(path)
-    listed = RelayLog(FolderTables(), str(path.parent)).files({file.source: file.first_offset})
+    tables, path = FolderTables(), file.uri.rpartition("/")[0] if local is None else str(local.parent)
+    if not tables.has(path):
+        raise FileNotFoundError(file.uri)
+    listed = RelayLog(tables, path).files({file.source: file.first_offset})
     found = [one for one in listed if one.source == file.source and one.first_offset <= file.last_offset]
     if any(one.uri == file.uri for one in found):
         # The table names it, and it is gone: lost, not rewritten.
-        raise FileNotFoundError(path)
+        raise FileNotFoundError(file.uri)
     for rows in read_in_order(found, position=max(position or 0, file.first_offset), columns=columns):
         until = int(np.searchsorted(rows.column("offset").to_numpy(), file.last_offset, side="right"))
         if until:
@@ -197,14 +198,3 @@ def _mine(rows: pa.Table, file: RelayFile) -> pa.Table:
         return rows
     held = ((rows.column(name), getattr(file.source, name)) for name in SOURCE_KEY)
     return rows.filter(reduce(pc.and_, (pc.equal(column, pa.scalar(value, column.type)) for column, value in held)))
-
-
-def open_place(uri: str) -> tuple[fs.FileSystem, str]:
-    """Resolve an address to its file system and the path in it."""
-    scheme, _, rest = uri.partition(":")
-    if scheme == "file":
-        return fs.LocalFileSystem(), "/" + unquote(rest).lstrip("/")
-    if scheme in ("s3a", "s3n"):
-        uri = f"s3:{rest}"
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    return filesystem, path

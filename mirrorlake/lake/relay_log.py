@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import RelayFile
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.runtime import folder_of, open_place
 
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
@@ -24,7 +24,7 @@ _COMMIT = re.compile(r"\d{20}\.json")
 
 
 class RelayLog:
-    """Follow the files of one relay in a folder of this machine, from commit to commit.
+    """Follow the files of one relay that is reached without Spark, from commit to commit.
 
     `version` is the newest version whose files were listed. A task goes on from it by `RelayLog(FolderTables(), path, version)`.
     """
@@ -34,7 +34,7 @@ class RelayLog:
         self.path = path
         self.version = version
         self._next_check = 0.0
-        self._folder = str(Path(path, "_delta_log"))
+        self._log = folder_of(f"{path}/_delta_log")
 
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
@@ -70,26 +70,24 @@ class RelayLog:
 
     def _newest(self) -> int:
         """Read the newest commit that the log's folder names."""
-        with os.scandir(self._folder) as entries:
-            return max((int(one.name[:20]) for one in entries if _COMMIT.fullmatch(one.name)), default=-1)
+        return max((int(name[:20]) for name in self._log.names() if _COMMIT.fullmatch(name)), default=-1)
 
     def _commit(self, version: int) -> str | None:
-        # Asked twenty times a second by each task that sends: to make a `Path` costs more than the look.
         try:
-            with open(f"{self._folder}/{version:020}.json", encoding="utf-8") as file:  # noqa: PTH123
-                return file.read()
+            return self._log.read(f"{version:020}.json")
         except FileNotFoundError:
             return None
 
     def _held(self, added: _Added) -> Iterator[RelayFile]:
-        path = Path(self.path, unquote(added.path))
-        uri, least, most = path.as_uri(), added.least, added.most
+        is_stored = ":/" in self.path
+        uri = f"{self.path}/{added.path}" if is_stored else Path(self.path, unquote(added.path)).as_uri()
+        least, most = added.least, added.most
         if (
             any(least.get(key) is None or least[key] != most.get(key) for key in SOURCE_KEY)
             or most.get("offset") is None
         ):
             # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
-            yield from _opened(path)
+            yield from _opened(uri)
             return
         source = SourcePartition(*(least[key] for key in SOURCE_KEY))
         yield RelayFile(source, int(least["offset"]), int(most["offset"]), int(added.records), uri)
@@ -117,8 +115,10 @@ def _added(commit: str) -> list[_Added]:
     ]
 
 
-def _opened(path: Path) -> list[RelayFile]:
-    rows = pq.read_table(path, columns=[*SOURCE_KEY, "offset"])
+def _opened(uri: str) -> list[RelayFile]:
+    filesystem, path = open_place(uri)
+    with filesystem.open_input_file(path) as source:
+        rows = pq.ParquetFile(source).read(columns=[*SOURCE_KEY, "offset"])
     groups = rows.group_by(list(SOURCE_KEY)).aggregate([("offset", "min"), ("offset", "max"), ("offset", "count")])
     return [
         RelayFile(
@@ -126,7 +126,7 @@ def _opened(path: Path) -> list[RelayFile]:
             group["offset_min"],
             group["offset_max"],
             group["offset_count"],
-            path.as_uri(),
+            uri,
             shared=len(groups) > 1,
         )
         for group in groups.to_pylist()

@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from mirrorlake.model.flow import SOURCE_KEY
+from mirrorlake.runtime import attach_stores, attached_stores, open_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +62,7 @@ class RelayWriter:
         self._arrow_rows = _FIRST_ROWS
 
     def write(self, rows: DataFrame, folder: str, landed_at: datetime | None) -> list[WrittenFile]:
-        """Write rows of the relay's columns, but for `landed_at`, below a folder."""
+        """Write rows of the relay's columns below a folder; `landed_at` stamps those that have no such column."""
         # A stream's batch has settings of its own.
         settings = rows.sparkSession.conf
         if settings.get("spark.master", "").startswith("local"):
@@ -88,11 +90,18 @@ def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callab
 
     Rows of one source partition come one after another, in offset order, without `landed_at`. `schema` is the relay's.
     """
+    stores = attached_stores()
 
     def write(batches: Batches) -> Batches:
+        attach_stores(*stores)
         # Not a literal of Spark's: its generated code would be another one, and compiled, for each batch.
         stamp = pa.scalar(landed_at, schema.field("landed_at").type)
-        stamped = (batch.append_column("landed_at", pa.repeat(stamp, len(batch))) for batch in batches)
+        stamped = (
+            batch
+            if "landed_at" in batch.schema.names
+            else batch.append_column("landed_at", pa.repeat(stamp, len(batch)))
+            for batch in batches
+        )
         files = list(write_files(folder, schema, stamped))
         if files:
             yield pa.RecordBatch.from_pylist([file._asdict() for file in files], _WRITTEN)
@@ -130,7 +139,10 @@ class _File:
 
     def __init__(self, folder: str, schema: pa.Schema) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}.zstd.parquet"
-        self._path = Path(folder) / self._name
+        self._files: fs.FileSystem | None = None
+        self._path = f"{folder}/{self._name}"
+        if ":/" in folder:
+            self._files, self._path = open_place(self._path)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._raw_bytes = self._records = 0
@@ -139,6 +151,7 @@ class _File:
         self._writer = pq.ParquetWriter(
             self._path,
             schema,
+            filesystem=self._files,
             compression="zstd",
             compression_level=1,
             # Keys, values and offsets hardly repeat: dictionaries only cost.
@@ -164,7 +177,12 @@ class _File:
             "maxValues": {name: stats_value(value) for name, value in self._most.items()},
             "nullCount": dict.fromkeys(_MEASURED, 0),
         }
-        return WrittenFile(self._name, self._path.stat().st_size, self._records, self._raw_bytes, json.dumps(stats))
+        return WrittenFile(self._name, self._size(), self._records, self._raw_bytes, json.dumps(stats))
+
+    def _size(self) -> int:
+        if self._files is None:
+            return Path(self._path).stat().st_size
+        return int(self._files.get_file_info(self._path).size)
 
     def _flush(self) -> None:
         if not self._waiting:

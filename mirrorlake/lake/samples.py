@@ -155,6 +155,9 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
 
     At most once a day; return whether it was done.
     """
+    if lake.store is not None:
+        # Spark's MERGE would be a second kind of writer of these tables.
+        return False
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
     if last is None or now - datetime.fromisoformat(last) >= TIDY_EVERY:

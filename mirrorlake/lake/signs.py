@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.relay_files import open_place
 from mirrorlake.progress import Tell
+from mirrorlake.runtime import open_place
 
 log = logging.getLogger(__name__)
 

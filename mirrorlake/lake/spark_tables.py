@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
+from mirrorlake.errors import StoreError
+from mirrorlake.runtime import reads_store, set_up_hadoop
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
     from mirrorlake.lake.schema import TableSchema
+    from mirrorlake.runtime import Store
 
 
 class SparkTables:
@@ -21,19 +25,27 @@ class SparkTables:
     Args:
         spark: the session, or what gives it when it is first needed.
         is_catalog: whether locations are names in a catalog, not paths.
+        store: the object store that they lie in; Spark only reads there (`Lake`).
     """
 
-    def __init__(self, spark: SparkSession | Callable[[], SparkSession], *, is_catalog: bool) -> None:
+    def __init__(
+        self, spark: SparkSession | Callable[[], SparkSession], *, is_catalog: bool, store: Store | None = None
+    ) -> None:
         self._given = spark
         self._is_catalog = is_catalog
+        self._store = store
 
     @cached_property
     def session(self) -> SparkSession:
         """The session."""
-        return self._given() if callable(self._given) else self._given
+        session = self._given() if callable(self._given) else self._given
+        if self._store is not None:
+            set_up_hadoop(session, self._store)
+        return session
 
     def sql_name(self, location: str) -> str:
         """Write a location as SQL takes it."""
+        self._require_reader()
         return location if self._is_catalog else f"delta.`{location}`"
 
     def has(self, location: str) -> bool:
@@ -50,8 +62,22 @@ class SparkTables:
         return self.load(reader if version is None else reader.option("versionAsOf", version), location)
 
     def load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
-        """Read by a reader with options of its own, or as a stream."""
+        """Read by a reader with options of its own, or as a stream.
+
+        Raises:
+            StoreError: the lake is on an object store that this session cannot read.
+        """
+        self._require_reader()
         return reader.table(location) if self._is_catalog else reader.format("delta").load(location)
+
+    def _require_reader(self) -> None:
+        if self._store is not None and not reads_store(self.session, self._store):
+            raise StoreError(
+                f"Spark cannot read {self._store.root}: its Java has no file system for this address",
+                consequence="what runs without Spark SQL works all the same",
+                remedy="start Spark with --packages org.apache.hadoop:hadoop-aws:3.4.1, of the version of its Hadoop "
+                "(docs/object-stores.md)",
+            )
 
     def save(self, writer: DataFrameWriter, location: str) -> None:
         """Write by a writer with options of its own."""

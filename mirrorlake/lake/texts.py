@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from mirrorlake.runtime import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def texts_of(folder: Path) -> dict[str, str]:
+def texts_of(folder: Folder) -> dict[str, str]:
     """Read the files by their names; a missing folder has none."""
     found = {}
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if file.name.startswith((".", "_")):
+    for name in folder.names():
+        if not name or name.startswith((".", "_")):
             # Spark does not see them either.
             continue
         # A running query removes old files of its checkpoint location.
         with suppress(FileNotFoundError, IsADirectoryError):
-            found[file.name] = file.read_text(errors="replace")
+            found[name] = folder.read(name)
     return found
 
 

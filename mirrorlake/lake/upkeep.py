@@ -1,4 +1,4 @@
-"""One table of a lake in a folder as its upkeep sees it: live files, a commit that replaces some, log checkpoints, vacuum.
+"""One table of a lake as its upkeep sees it: live files, a commit that replaces some, log checkpoints, vacuum.
 
 delta-rs 1.6 lets a commit through that removes a file which another commit has removed meanwhile: two compactors at the same
 moment leave every record twice, its own `optimize.compact` as well (seen 2026-11-22). So a replacement here is never
@@ -15,16 +15,20 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.delta_rs import options_of
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
+from mirrorlake.runtime import folder_of, open_place
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
 # Always on, a commit comes every 250 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
@@ -51,7 +55,19 @@ class TableUpkeep:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._table = DeltaTable(path)
+        self._table = DeltaTable(path, storage_options=options_of(path))
+
+    def place(self, name: str) -> tuple[fs.FileSystem, str]:
+        """Say where a file is by its name in the log."""
+        if ":/" in self.path:
+            return open_place(f"{self.path}/{name}")
+        return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
+
+    def delete(self, name: str) -> None:
+        """Delete a file that no commit names; one that is gone already is fine."""
+        filesystem, path = self.place(name)
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(path)
 
     @property
     def schema(self) -> pa.Schema:
@@ -111,10 +127,9 @@ class TableUpkeep:
     def checkpoint(self, *, after: int) -> bool:
         """Write a log checkpoint where so many commits came since the last one."""
         self._table.update_incremental()
-        last = Path(self.path, "_delta_log", "_last_checkpoint")
         known = -1
         with suppress(FileNotFoundError, ValueError):
-            known = int(json.loads(last.read_text())["version"])
+            known = int(json.loads(folder_of(f"{self.path}/_delta_log").read("_last_checkpoint"))["version"])
         if self._table.version() - known < after:
             return False
         self._table.create_checkpoint()

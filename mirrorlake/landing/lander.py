@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -277,7 +276,7 @@ class Lander:
         alias, known = self._settings.alias, self._topics.known
         seat = self._writer.seat()
         drop_old_locations(self._lake, alias, seat.number)
-        goes_on = GoesOn(Path(self._lake.checkpoint_root(), "live", f"land.{alias}"), seat.number)
+        goes_on = GoesOn(f"{self._lake.checkpoint_root()}/live/land.{alias}", seat.number)
         task = LandTask(
             seat=seat,
             schema=relay_schema(),

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +81,7 @@ def compact_relay(
         written: list[tuple[Sequence[KeptFile], WrittenFile]] = []
         for group in several:
             try:
-                written.append((group, rewrite(table.path, alias, group)))
+                written.append((group, rewrite(table, alias, group)))
             except StoreError as error:
                 unfit.append(error)
         if _replaced(table, written):
@@ -99,7 +97,7 @@ def _replaced(table: TableUpkeep, written: Sequence[tuple[Sequence[KeptFile], Wr
         return True
     # Another compactor, a repair or an erasure was faster; the last deletes what holds what was erased.
     for _, file in written:
-        Path(table.path, file.path).unlink(missing_ok=True)
+        table.delete(file.path)
     return False
 
 
@@ -113,13 +111,13 @@ def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
     return standing.is_past(file) or (standing.flow.feeder == "files" and file.landed_by < before)
 
 
-def rewrite(folder: str, alias: str, group: Sequence[KeptFile]) -> WrittenFile:
+def rewrite(table: TableUpkeep, alias: str, group: Sequence[KeptFile]) -> WrittenFile:
     """Write the records of files of one source partition, which come one after another, into one file."""
-    files = list(write_files(folder, RELAY_ROWS, _records(folder, group)))
+    files = list(write_files(table.path, RELAY_ROWS, _records(table, group)))
     expected = (sum(file.records for file in group), group[0].first_offset, group[-1].last_offset)
     if len(files) != 1 or _held(files[0], group[0].source) != expected:
         for file in files:
-            Path(folder, file.path).unlink()
+            table.delete(file.path)
         raise StoreError(
             f"files of {group[0].source} in the relay of {alias} do not hold what their statistics say",
             consequence="they stay as they are; nothing was replaced",
@@ -137,9 +135,10 @@ def _held(file: WrittenFile, source: SourcePartition) -> tuple[int, int, int] | 
     return file.records, least["offset"], most["offset"]
 
 
-def _records(folder: str, group: Sequence[KeptFile]) -> Iterator[pa.RecordBatch]:
+def _records(table: TableUpkeep, group: Sequence[KeptFile]) -> Iterator[pa.RecordBatch]:
     for file in group:
-        with pq.ParquetFile(Path(folder, unquote(file.path)), coerce_int96_timestamp_unit="us") as parquet:
+        filesystem, path = table.place(file.path)
+        with pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us") as parquet:
             if _is_ordered(parquet.read(["offset"], use_threads=False)):
                 yield from parquet.iter_batches(batch_size=_ROWS, columns=RELAY_ROWS.names, use_threads=False)
             else:

@@ -72,7 +72,7 @@ class Eraser:
         now: Callable[[], datetime],
     ) -> None:
         table = lake.upkeep(lake.relay_location(alias))
-        if table is None:
+        if table is None or lake.store is not None:
             raise UsageError(
                 f"the relay of {alias} is not a table in a folder of this machine",
                 consequence="nothing was erased",

@@ -66,7 +66,7 @@ class LakeUpkeep:
         self._is_stopped = is_stopped
 
     def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
-        """Keep the relay of a source; None where it is not a table in a folder of this machine."""
+        """Keep the relay of a source; None where only Spark reaches it."""
         name, table = f"relay of {alias}", self._lake.upkeep(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
@@ -88,6 +88,9 @@ class LakeUpkeep:
             )
 
         def expire() -> _Left:
+            if self._lake.store is not None:
+                # The settings refuse a retention there.
+                return Expired(), ()
             return self._expired(table, alias, flows, plan=plan)
 
         streams = any(standing.flow.feeder == "spark" for standing in flows)
@@ -128,9 +131,9 @@ class LakeUpkeep:
         return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
-        """Keep a side table; None where it is not one in a folder of this machine, or Spark writes it."""
+        """Keep a side table; None where only Spark reaches it, or writes it."""
         table = self._lake.upkeep(self._lake.meta_location(schema))
-        if table is None or schema.engine == "spark":
+        if table is None or (schema.engine == "spark" and self._lake.store is None):
             return None
 
         def compact() -> Compacted:

@@ -10,9 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +50,7 @@ def compact_side_table(table: TableUpkeep, schema: TableSchema, *, plan: bool = 
         return Compacted(files=len(group), bytes=size, into=1)
     written = _rewrite(table, schema, group)
     if not table.replace([LiveFile(file["path"], file["size_bytes"]) for file in group], [written], why="compact"):
-        Path(table.path, written.path).unlink()
+        table.delete(written.path)
         return Compacted()
     return Compacted(files=len(group), bytes=size, into=1)
 
@@ -70,18 +68,22 @@ def _rewrite(table: TableUpkeep, schema: TableSchema, group: Sequence[Mapping[st
 
 def read_side_files(table: TableUpkeep, names: Sequence[str]) -> pa.Table:
     """Read the rows of files of a side table."""
-    paths = [str(Path(table.path, unquote(name))) for name in names]
+    places = [table.place(name) for name in names]
     # Columns that came with a later release are null in older files.
-    return ds.dataset(paths, schema=table.schema, format="parquet").to_table()
+    return ds.dataset(
+        [path for _, path in places], schema=table.schema, format="parquet", filesystem=places[0][0]
+    ).to_table()
 
 
 def write_side_file(table: TableUpkeep, schema: TableSchema, rows: pa.Table) -> WrittenFile:
     """Write rows of a side table to a file that no commit names yet, sorted as look-ups ask for them."""
     if order := _looked_up_by(schema):
         rows = rows.sort_by([(name, "ascending") for name in order])
-    path = Path(table.path, f"part-{uuid.uuid4()}.zstd.parquet")
-    pq.write_table(rows, path, compression="zstd", row_group_size=_GROUP_ROWS)
-    return WrittenFile(path.name, path.stat().st_size, rows.num_rows, rows.nbytes, json.dumps(_stats(rows, order)))
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    filesystem, path = table.place(name)
+    pq.write_table(rows, path, filesystem=filesystem, compression="zstd", row_group_size=_GROUP_ROWS)
+    size = int(filesystem.get_file_info(path).size)
+    return WrittenFile(name, size, rows.num_rows, rows.nbytes, json.dumps(_stats(rows, order)))
 
 
 def _looked_up_by(schema: TableSchema) -> list[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
 from mirrorlake.lake import Lake, RelayFile, RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Span
+from mirrorlake.runtime import open_place
 
 _EVER = 2**62
 _ASKED = pa.schema(
@@ -146,5 +145,6 @@ def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
         span = asked[file.source]
         inside = min(file.last_offset + 1, span.end) - max(file.first_offset, span.first)
         share = inside / (file.last_offset + 1 - file.first_offset) / sharing[file.uri]
-        total += Path(unquote(urlparse(file.uri).path)).stat().st_size * share
+        filesystem, path = open_place(file.uri)
+        total += int(filesystem.get_file_info(path).size) * share
     return round(total)

@@ -18,7 +18,6 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +249,7 @@ class Republisher:
         """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
         owned, heard, claim = self._owned, self._settings.listener, self._owned.claims.claim
         owned.make_all_ready()
-        folder = Path(self._lake.checkpoint_root(), "live", f"republish.{transactional_id(claim.flow, 0)}")
+        folder = f"{self._lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
         goes_on = GoesOn(folder, claim.epoch)
         by_lane: dict[int, set[SourcePartition]] = {lane: set() for lane in range(claim.lanes)}
         for source in owned.ready:

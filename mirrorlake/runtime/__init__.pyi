@@ -5,6 +5,8 @@ from mirrorlake.runtime.background import Duty as Duty
 from mirrorlake.runtime.cache import locked as locked
 from mirrorlake.runtime.cache import write_atomically as write_atomically
 from mirrorlake.runtime.class_archive import class_data as class_data
+from mirrorlake.runtime.folders import Folder as Folder
+from mirrorlake.runtime.folders import folder_of as folder_of
 from mirrorlake.runtime.jar_files import classpath as classpath
 from mirrorlake.runtime.jar_files import jars as jars
 from mirrorlake.runtime.java import Java as Java
@@ -14,7 +16,16 @@ from mirrorlake.runtime.log_files import log_file as log_file
 from mirrorlake.runtime.log_files import log_into_file as log_into_file
 from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import prepare as prepare
+from mirrorlake.runtime.session import reads_store as reads_store
+from mirrorlake.runtime.session import set_up_hadoop as set_up_hadoop
 from mirrorlake.runtime.stopping import jobs_end as jobs_end
+from mirrorlake.runtime.store_faults import named_fault as named_fault
+from mirrorlake.runtime.store_faults import naming_faults as naming_faults
+from mirrorlake.runtime.stores import Store as Store
+from mirrorlake.runtime.stores import attach_stores as attach_stores
+from mirrorlake.runtime.stores import attached_stores as attached_stores
+from mirrorlake.runtime.stores import open_place as open_place
+from mirrorlake.runtime.stores import store_of as store_of
 from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
 from mirrorlake.runtime.tasks import BacklogMemory as BacklogMemory
 from mirrorlake.runtime.tasks import GoesOn as GoesOn

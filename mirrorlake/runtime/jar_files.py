@@ -5,6 +5,7 @@
 | `broker` | a Kafka broker, its storage tool and its console clients                  |
 | `mm2`    | MirrorMaker 2, for comparison                                             |
 | `spark`  | what Spark needs besides its own jars to read Kafka and to speak Delta    |
+| `s3a`    | what it needs besides those to read a lake on S3                          |
 
 A broker's jars and Spark's never meet on one class path: they carry different Kafka clients.
 """
@@ -75,6 +76,22 @@ JAR_SETS: Mapping[str, JarSet] = {
             "io.delta:delta-storage:4.4.0",
         ),
         transitive=False,
+    ),
+    # Spark's way into S3, for SQL over a lake there. Of Amazon's SDK the parts that are used: 13 MB, not the bundle's 600.
+    # From 2.30 on its checksums are more than other servers know; Hadoop itself is Spark's own, in this version.
+    "s3a": JarSet(
+        (
+            "org.apache.hadoop:hadoop-aws:3.4.1",
+            *(f"software.amazon.awssdk:{part}:2.29.52" for part in ("s3", "s3-transfer-manager", "sts")),
+        ),
+        excludes=(
+            "software.amazon.awssdk:bundle",
+            "io.netty:*",
+            "org.slf4j:*",
+            "commons-codec:*",
+            "commons-logging:*",
+            "org.apache.httpcomponents:*",
+        ),
     ),
     # A Java compiler for the tests: the Java that comes as a wheel has none.
     "compiler": JarSet(("org.eclipse.jdt:ecj:3.33.0",), transitive=False),

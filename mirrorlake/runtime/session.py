@@ -21,6 +21,7 @@ from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
+from mirrorlake.runtime.stores import Store
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -81,12 +82,13 @@ RUNTIME = {
 _STANDING_SLOTS = 24
 
 
-def local_session(*, cores: int | None = None) -> SparkSession:
+def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> SparkSession:
     """Return the active session, or start a local one with the pinned connector and Delta jars.
 
     Args:
         cores: by how many a local session parallelises ordinary work; None takes this machine's. It gets more task slots
             than that, for tasks that mostly wait.
+        also: sets of jars that a local session loads besides (see `JAR_SETS`).
     """
     active = SparkSession.getActiveSession()
     if active is None:
@@ -104,7 +106,7 @@ def local_session(*, cores: int | None = None) -> SparkSession:
             # Ranges, file splits and RDDs would else be cut for the slots.
             "spark.default.parallelism": str(cores),
             **_LOCAL,
-            **_of_driver(java),
+            **_of_driver(java, also),
         }
         conf = SparkConf()
         for key, value in settings.items():
@@ -140,9 +142,9 @@ def _launch(conf: SparkConf) -> None:
             ) from error
 
 
-def _of_driver(java: Java) -> dict[str, str]:
+def _of_driver(java: Java, also: Sequence[str]) -> dict[str, str]:
     """Say what the driver's JVM loads, and how it starts."""
-    home, own = Path(_find_spark_home()), jars("spark")
+    home, own = Path(_find_spark_home()), [jar for name in ("spark", *also) for jar in jars(name)]
     # On its own class path, not as `spark.jars`: Spark would copy those at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
 
@@ -159,6 +161,30 @@ def _of_driver(java: Java) -> dict[str, str]:
 
 def _conf(settings: Mapping[str, str]) -> list[str]:
     return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+
+
+def set_up_hadoop(spark: SparkSession, store: Store) -> None:
+    """Tell the session's Hadoop how to reach a store, for its bucket alone; a session over Connect has no Hadoop of ours.
+
+    Nothing of it is a setting of Spark's: it stands in no plan, no event log and no query's checkpoint location.
+    """
+    with suppress(PySparkException, AttributeError):
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  PySpark has no other way to it
+        for key, value in store.for_hadoop().items():
+            hadoop.set(key, value)
+
+
+def reads_store(spark: SparkSession, store: Store) -> bool:
+    """Tell whether the session's Hadoop has a file system for a store; true where it cannot be asked."""
+    with suppress(PySparkException, AttributeError):
+        context = spark.sparkContext
+        hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  likewise
+        scheme = store.root.partition(":")[0]
+        try:
+            context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)  # noqa: SLF001  likewise
+        except Exception:
+            return False
+    return True
 
 
 def prepare(spark: SparkSession) -> SparkSession:

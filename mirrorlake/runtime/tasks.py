@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from mirrorlake import errors
+from mirrorlake.runtime.folders import Folder, folder_of
+from mirrorlake.runtime.stores import attach_stores, attached_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +57,10 @@ def run_tasks(
 def _job(
     work: tuple[Item, ...], each: Callable[[Item], Iterator[TaskAnswer]]
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    stores = attached_stores()
+
     def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attach_stores(*stores)
         for part in numbers:
             for index in part.column(0).to_pylist():
                 yield from rows(each(work[index]))
@@ -113,25 +119,33 @@ class GoesOn:
     sleeps, end too; it leaves those of owners after it alone.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self._path = folder / f"{number:020}-{uuid.uuid4().hex}"
+    def __init__(self, address: str | Path, number: int) -> None:
+        self._address = str(address)
+        self._name = f"{number:020}-{uuid.uuid4().hex}"
 
     def __call__(self) -> bool:
         """Tell whether to go on."""
-        # Asked twenty times a second by each task: to make a `Path` costs more than the look.
-        return os.path.exists(self._path)  # noqa: PTH110
+        return self._folder.has(self._name)
 
     def begin(self) -> None:
         """Let these tasks go on, and none of an owner before."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        for other in self._path.parent.iterdir():
-            if other.name[:20] <= self._path.name[:20]:
-                other.unlink(missing_ok=True)
-        self._path.touch()
+        for other in self._folder.names():
+            # A name with a dot is a file that another owner is writing.
+            if not other.startswith(".") and other[:20] <= self._name[:20]:
+                self._folder.remove(other)
+        self._folder.write(self._name, "")
 
     def end(self) -> None:
         """Ask the tasks to end."""
-        self._path.unlink(missing_ok=True)
+        self._folder.remove(self._name)
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return folder_of(self._address)
+
+    def __getstate__(self) -> dict[str, str]:
+        # An open file system stays with its process.
+        return {"_address": self._address, "_name": self._name}
 
 
 class LiveTasks:

@@ -100,7 +100,10 @@ class Connections:
     def spark(self) -> SparkSession:
         """The Spark session."""
         with self._starting:
-            return runtime.local_session() if self._spark is None else runtime.prepare(self._spark)
+            if self._spark is not None:
+                return runtime.prepare(self._spark)
+            store = self.lake.store
+            return runtime.local_session() if store is None else runtime.local_session(also=store.jar_sets)
 
     def standing_session(self) -> SparkSession | None:
         """Return the session where there is one already, or where the lake takes one; None where it would be started."""

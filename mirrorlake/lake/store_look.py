@@ -1,0 +1,83 @@
+"""Look whether an object store does what a lake asks of it, and name what it refuses."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from mirrorlake.runtime import Store, named_fault, open_place
+
+_PROBES = "checkpoints/doctor"
+# Two writers meet at nearly each of them.
+_ROUNDS = 8
+_PATIENCE_S = 60.0
+
+
+class StoreLook(NamedTuple):
+    """One thing that was tried: what it is, and where it failed what was seen and what mends it."""
+
+    what: str
+    problem: str = ""
+    fix: str = ""
+
+
+def look_at_store(store: Store) -> Iterator[StoreLook]:
+    """Write a file and list it, commit to a table by two writers at once, and delete both; ends at the first failure.
+
+    Law F (repeatable): two writers of one version of a table are told apart by the store alone, by its conditional put.
+    """
+    address = f"{store.root}/{_PROBES}/{uuid.uuid4().hex}"
+    what = "write and list"
+    try:
+        files, path = open_place(address)
+        with files.open_output_stream(f"{path}/probe") as file:
+            file.write(b"mirrorlake doctor")
+        names = [one.base_name for one in files.get_file_info(fs.FileSelector(path))]
+        if names != ["probe"]:
+            yield StoreLook(what, "a file that was written is not listed", "use a store that lists what it has stored")
+            return
+        yield StoreLook(what)
+        what = "conditional put"
+        yield StoreLook(what, *_race(store, f"{address}/table"))
+        what = "delete"
+        files.delete_dir(path)
+        yield StoreLook(what)
+    except (OSError, DeltaError) as error:
+        yield StoreLook(what, *named_fault(store, error))
+
+
+def _race(store: Store, address: str) -> tuple[str, str]:
+    """Let two writers commit at the same moments; say what is wrong where a commit of one is gone afterwards."""
+    DeltaTable.create(address, pa.schema([("probe", pa.int64())]), storage_options=dict(store.for_delta))
+    together = threading.Barrier(2, timeout=_PATIENCE_S)
+
+    def commit(_: int) -> None:
+        try:
+            table = DeltaTable(address, storage_options=dict(store.for_delta))
+            for _ in range(_ROUNDS):
+                table.update_incremental()
+                together.wait()
+                table.create_write_transaction([], "append", table.schema())
+        except threading.BrokenBarrierError:
+            # The other one has failed, and says why.
+            return
+        except Exception:
+            together.abort()
+            raise
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(commit, range(2)))
+    if DeltaTable(address, storage_options=dict(store.for_delta)).version() == 2 * _ROUNDS:
+        return "", ""
+    return (
+        "the store lets a second writer's commit take the place of the first's: records would be lost",
+        "use a store with conditional puts (If-None-Match on S3; Amazon's has them since 2024)",
+    )
