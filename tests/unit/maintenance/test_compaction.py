@@ -115,11 +115,11 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
     def slow(*given: Any, **named: Any) -> None:
         monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
         relay.land(rows("orders", 0, FANOUT))
-        assert first.replace(removed, [rewrite(relay.path, "east", group)], why="compact")
+        assert first.replace(removed, [rewrite(first, "east", group)], why="compact")
         commit(*given, **named)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", slow)
-    assert not second.replace(removed, [rewrite(relay.path, "east", group)], why="compact")
+    assert not second.replace(removed, [rewrite(first, "east", group)], why="compact")
     assert relay.records()[:-1] == before
 
 

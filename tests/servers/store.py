@@ -1,0 +1,108 @@
+"""A server of the S3 API on loopback: moto's, in a process of its own, one request at a time as S3 decides one put at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from pyarrow import fs
+
+from mirrorlake.runtime import Store
+
+ACCESS_KEY, SECRET_KEY = "mirrorlake-access", "store-canary-7f3a"
+
+
+def serve(*, overwrites: bool = False) -> None:
+    """Serve until the standard input ends, as it does with the process that started this one.
+
+    With `overwrites` a put ignores its condition, as stores without conditional puts do.
+    """
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log(self, *_: object) -> None:
+            pass
+
+    app, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+    def one_at_a_time(environment: dict[str, object], start: object) -> object:
+        # moto looks for the key and puts it in two steps, which S3 does in one.
+        if overwrites:
+            environment.pop("HTTP_IF_NONE_MATCH", None)
+        with lock:
+            return app(environment, start)
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdout.write(f"{server.server_port}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+@dataclass(frozen=True)
+class StoreServer:
+    """The server; its settings are those of `lake.storage`, but for the keys, which tests put into the environment."""
+
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What `lake.storage` resolves to."""
+        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+        return {"endpoint": self.endpoint, "region": "us-east-1", "path_style": "true", "allow_http": "true", **keys}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What a settings file says under `lake.storage`."""
+        keys = {"access_key": "${env:STORE_ACCESS_KEY}", "secret_key": "${env:STORE_SECRET_KEY}"}
+        return {"endpoint": self.endpoint, "region": "us-east-1", "path_style": True, "allow_http": True, **keys}
+
+    def files(self) -> fs.FileSystem:
+        return Store("s3a://any", self.values).for_arrow
+
+    def make_bucket(self, name: str) -> str:
+        arguments = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
+        place = f"127.0.0.1:{self.port}"
+        files = fs.S3FileSystem(endpoint_override=place, scheme="http", allow_bucket_creation=True, **arguments)
+        files.create_dir(name)
+        return name
+
+
+@contextmanager
+def serving(arguments: str = "", **environment: str) -> Iterator[StoreServer]:
+    command = [sys.executable, "-c", f"from tests.servers.store import serve; serve({arguments})"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield StoreServer(int(process.stdout.readline()))
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def store_server() -> Iterator[StoreServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def store_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the keys of the server where `StoreServer.settings` refers to."""
+    monkeypatch.setenv("STORE_ACCESS_KEY", ACCESS_KEY)
+    monkeypatch.setenv("STORE_SECRET_KEY", SECRET_KEY)

@@ -1,0 +1,295 @@
+"""Tables on an object store, by delta-rs and Arrow: neither a JVM nor a broker."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from mirrorlake.config.loading import loads
+from mirrorlake.errors import LanderReplaced, StoreError
+from mirrorlake.lake import (
+    GAPS,
+    Lake,
+    LandingLog,
+    LiveProgress,
+    OneWriter,
+    RelayFile,
+    look_at_store,
+    relay_schema,
+    write_files,
+)
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.landed import land_checkpoint_path, read_checkpoint_location
+from mirrorlake.lake.relay_files import read_in_order
+from mirrorlake.lake.store_look import StoreLook
+from mirrorlake.maintenance.compaction import compact_relay
+from mirrorlake.maintenance.side_tables import compact_side_table
+from mirrorlake.maintenance.tiers import FANOUT
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.runtime import GoesOn, Store, attach_stores, folder_of, store_of
+from tests.servers.store import SECRET_KEY, StoreServer, serving
+
+SOURCE = SourcePartition("orders", 1, 0)
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def conf(server: StoreServer, root: str) -> str:
+    return f"""
+lake: {{root: "{root}", storage: {server.settings}}}
+clusters: {{east: {{bootstrap_servers: "e:1"}}, central: {{bootstrap_servers: "c:1"}}}}
+flows: [{{source: east, target: central, topics: orders}}]
+""".replace("True", "true")
+
+
+def no_spark() -> Any:
+    pytest.fail("a lake on a store has asked for Spark")
+
+
+@pytest.fixture(scope="module")
+def bucket(store_server: StoreServer) -> str:
+    return store_server.make_bucket(f"lake-{uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def lake(store_server: StoreServer, bucket: str, store_keys: None) -> Iterator[Lake]:
+    # Hadoop's and Amazon's spelling are one.
+    lake = Lake(no_spark, loads(conf(store_server, f"s3://{bucket}/{uuid4().hex[:6]}/lake")).lake)
+    lake.create_all(["east"])
+    return lake
+
+
+def rows(first: int, last: int) -> pa.RecordBatch:
+    offsets = range(first, last)
+    columns: dict[str, Any] = {
+        "topic": ["orders"] * len(offsets),
+        "generation": [1] * len(offsets),
+        "partition": [0] * len(offsets),
+        "offset": list(offsets),
+        "timestamp": [NOW] * len(offsets),
+        "timestamp_type": [0] * len(offsets),
+        "key": [b"k"] * len(offsets),
+        "value": [str(n).encode() for n in offsets],
+        "headers": [[{"key": "h", "value": b"1"}]] * len(offsets),
+        "landed_at": [NOW] * len(offsets),
+    }
+    return pa.RecordBatch.from_pydict(columns, relay_schema())
+
+
+def land(writer: OneWriter, batch: int, first: int, last: int) -> None:
+    seat = writer.seat()
+    LandingLog(seat).append(list(write_files(seat.path, relay_schema(), iter([rows(first, last)]))), batch, NOW)
+
+
+def test_tables_are_made_asked_and_appended_to_without_spark(lake: Lake) -> None:
+    assert not lake.is_elsewhere
+    assert lake.missing(["east"]) == {}
+    assert lake.create_all(["east"]) == []
+    lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
+    [row] = lake.ask("SELECT count(*) AS n, max(topic) AS topic FROM {gaps}")
+    assert (row.n, row.topic) == (1, "orders")
+    assert lake.size(lake.meta_location(GAPS))[0] == 1
+
+
+def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:
+    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    assert log is not None
+    assert log.files({}) == []
+    writer.look()
+    writer.claim("cluster")
+    land(writer, 1, 0, 30)
+    [file] = log.new_files({})
+    assert (file.source, file.first_offset, file.last_offset, file.records) == (SOURCE, 0, 29, 30)
+    assert file.uri.startswith("s3a://")
+    assert sum(map(len, read_in_order([file]))) == 30
+    assert lake.ask("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
+    assert log.new_files({}) == []
+
+
+@pytest.mark.law("F")
+def test_a_lander_that_was_replaced_writes_nothing(lake: Lake) -> None:
+    first, second = OneWriter(lake, "east"), OneWriter(lake, "east")
+    for writer in (first, second):
+        writer.look()
+        writer.claim("cluster")
+    with pytest.raises(LanderReplaced):
+        land(first, 1, 0, 30)
+    land(second, 1, 0, 20)
+    # The same batch again, as a task would repeat it that was killed after its commit.
+    with pytest.raises(LanderReplaced):
+        land(second, 1, 0, 20)
+    assert LandingLog(second.seat()).has_begun
+    assert lake.ask("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 20
+
+
+@pytest.mark.law("F")
+def test_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
+    def write(name: str) -> None:
+        # Tables of its own: commits of one process otherwise wait for each other.
+        mine, place = FolderTables(), lake.meta_location(GAPS)
+        for version in range(1, 9):
+            gap = pa.table({"source": [name], "topic": [str(version)]})
+            mine.append(place, gap, app_id=name, version=version)
+            mine.append(place, gap, app_id=name, version=version)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = lake.ask("SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1 ORDER BY 1")
+    assert [(row.source, row.n, row.topics) for row in found] == [(name, 8, 8) for name in ("a", "b", "c")]
+
+
+def test_a_version_is_put_once(lake: Lake, store_server: StoreServer) -> None:
+    """What all of that stands on: the server refuses to put over a key that exists."""
+    import requests
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    path = lake.meta_location(GAPS).partition("://")[2]
+    url = f"{store_server.endpoint}/{path}/_delta_log/{99:020}.json"
+
+    def put() -> int:
+        request = AWSRequest("PUT", url, data=b"{}", headers={"If-None-Match": "*"})
+        keys = store_server.values
+        SigV4Auth(Credentials(keys["access_key"], keys["secret_key"]), "s3", "us-east-1").add_auth(request)
+        return requests.put(url, data=b"{}", headers=dict(request.headers), timeout=10).status_code
+
+    assert [put(), put()] == [200, 412]
+
+
+def test_progress_and_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
+    path = land_checkpoint_path(lake, "east", 3)
+    progress = LiveProgress(path, {TopicPartition("orders", 0): 5})
+    for batch in range(4):
+        progress.plan(batch, {TopicPartition("orders", 0): 5 + batch})
+        progress.done(batch)
+    known = read_checkpoint_location(lake, path)
+    assert (known.last_planned, known.last_committed, known.is_live) == (3, 3, True)
+    assert known.committed == {"orders": {"0": 8}}
+    assert sorted(folder_of(f"{path}/offsets").names()) == ["2", "3"]
+    first, second = (GoesOn(f"{lake.checkpoint_root()}/live/x", number) for number in (1, 2))
+    first.begin()
+    assert pickle.loads(pickle.dumps(first))()  # noqa: S301  as a task gets it
+    second.begin()
+    assert (first(), second()) == (False, True)
+    second.end()
+    assert not second()
+
+
+def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server: StoreServer) -> None:
+    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    assert log is not None
+    writer.look()
+    writer.claim("cluster")
+    land(writer, 1, 0, 30)
+    [file] = log.files({})
+    gone = RelayFile(SOURCE, 0, 29, 30, file.uri.replace("part-", "part-gone-"))
+    assert sum(map(len, read_in_order([gone]))) == 30
+    store_server.files().delete_file(file.uri.partition("://")[2])
+    with pytest.raises(FileNotFoundError):
+        list(read_in_order([file]))
+
+
+@pytest.mark.law("C", "D", "F")
+def test_old_files_become_large_ones(lake: Lake) -> None:
+    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    assert log is not None
+    writer.look()
+    writer.claim("cluster")
+    landing = LandingLog(writer.seat())
+    for batch in range(1, FANOUT + 1):
+        files = write_files(writer.seat().path, relay_schema(), iter([rows(batch * 10, batch * 10 + 10)]))
+        landing.append(list(files), batch, NOW)
+        lake.append_rows(GAPS, [{"source": "east", "first_offset": batch}])
+    before = log.files({})
+    table, gaps = (lake.upkeep(place) for place in (lake.relay_location("east"), lake.meta_location(GAPS)))
+    assert table is not None
+    assert gaps is not None
+    done = compact_relay(table, "east", [], now=NOW + timedelta(hours=1), patience=timedelta(days=1))
+    assert (done.files, done.into) == (FANOUT, 1)
+    assert compact_side_table(gaps, GAPS).into == 1
+    assert table.checkpoint(after=1)
+    [file] = log.files({})
+    assert sum(map(len, read_in_order([file]))) == FANOUT * 10
+    assert lake.ask("SELECT count(DISTINCT first_offset) AS n FROM {gaps}")[0].n == FANOUT
+    # A task that listed the small files before they were deleted reads what took their place.
+    for small in before:
+        table.delete(small.uri.rpartition("/")[2])
+    read = [offset for batch in read_in_order(before) for offset in batch.column("offset").to_pylist()]
+    assert read == list(range(10, FANOUT * 10 + 10))
+
+
+def test_nobody_reads_the_keys_of_a_store(lake: Lake, store_server: StoreServer, bucket: str) -> None:
+    store = lake.store
+    assert store is not None
+    assert store_of(lake.relay_location("east")) == store
+    assert SECRET_KEY not in repr(store) + str(store) + lake.relay_location("east")
+    assert SECRET_KEY not in repr(loads(conf(store_server, f"s3a://{bucket}/x")))
+    written = store_server.files()
+    for info in written.get_file_info(fs.FileSelector(bucket, recursive=True)):
+        if info.type == fs.FileType.File:
+            with written.open_input_stream(info.path) as file:
+                assert SECRET_KEY.encode() not in bytes(file.read())
+
+
+def test_a_store_that_works_is_said_to_work(lake: Lake, store_server: StoreServer) -> None:
+    assert lake.store is not None
+    assert [look.what for look in look_at_store(lake.store) if not look.problem] == [
+        "write and list",
+        "conditional put",
+        "delete",
+    ]
+    assert folder_of(f"{lake.checkpoint_root()}/doctor").names() == []
+
+
+@pytest.mark.law("F")
+def test_a_store_that_puts_over_what_is_there_is_found_out() -> None:
+    with serving("overwrites=True") as server:
+        store = Store(f"s3a://{server.make_bucket('careless')}/mirror", server.values)
+        attach_stores(store)
+        [race] = [look for look in look_at_store(store) if look.problem]
+    assert race.what == "conditional put"
+    assert "records would be lost" in race.problem
+
+
+def test_what_a_store_refuses_is_a_sentence(store_server: StoreServer, store_keys: None) -> None:
+    def first_look(server: StoreServer, root: str) -> StoreLook:
+        store = Store(root, server.values)
+        attach_stores(store)
+        looks = list(look_at_store(store))
+        assert SECRET_KEY not in str(looks)
+        return looks[-1]
+
+    missing = f"s3a://none-{uuid4().hex[:8]}/mirror"
+    look = first_look(store_server, missing)
+    assert "no such bucket" in look.problem
+    assert missing.split("/")[2] in look.fix
+    closed = StoreServer(1)
+    look = first_look(closed, "s3a://closed/mirror")
+    assert "does not answer" in look.problem
+    with serving(INITIAL_NO_AUTH_ACTION_COUNT="0") as strict:
+        look = first_look(strict, "s3a://strict/mirror")
+    assert "refuses the credentials" in look.problem
+    lake = Lake(no_spark, loads(conf(store_server, missing.replace("mirror", "other"))).lake)
+    with pytest.raises(StoreError, match="no such bucket") as raised:
+        lake.create_all(["east"])
+    assert raised.value.exit_code == 4
+
+
+def test_a_place_belongs_to_the_store_it_is_below(tmp_path: Path) -> None:
+    store = Store("s3a://lake/mirror", {})
+    assert store.holds("s3://lake/mirror/relay/east")
+    assert not store.holds("s3a://lake/mirror2/relay")
+    assert not store.holds("gs://lake/mirror")
+    assert store_of(str(tmp_path)) is None
