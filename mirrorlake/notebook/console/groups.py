@@ -28,11 +28,11 @@ def columns(source: str, target: str) -> list[Column]:
         Column("group", "Group", wide=True),
         Column("verdict", "Plan", kind="mark"),
         Column("source", f"On {source}"),
-        Column("source_lag", "Offset lag there", kind="number", help=f"From its position to the end, on {source}"),
+        Column("source_lag", "Offset lag", kind="number", help=f"From its position to the end, on {source}"),
         Column("target", f"On {target}"),
-        Column("target_lag", "Offset lag there", kind="number", help=f"From its position to the end, on {target}"),
+        Column("target_lag", "Offset lag", kind="number", help=f"From its position to the end, on {target}"),
         Column("goes_on", "Goes on at", wide=True, help=f"The first record that it would read on {target}"),
-        Column("again", "Reads again", kind="number", help="Records that it would read once more; empty: not known"),
+        Column("again", "Again", kind="number", help="Records that it would read once more; empty: not known"),
         Column("why", "Why", wide=True),
     ]
 

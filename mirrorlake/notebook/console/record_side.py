@@ -16,7 +16,7 @@ from mirrorlake.render import badge, clean, count, escape, payload, plural
 
 _COLUMNS = (
     Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
-    Column("partition", "Partition", kind="number"),
+    Column("partition", "P", kind="number", help="Partition"),
     Column("offset", "Offset", kind="number"),
     Column("time", "Time (UTC)"),
     Column("key", "Key"),
