@@ -36,17 +36,19 @@ log = logging.getLogger(__name__)
 CHECKPOINT_EVERY = 100
 # Each attempt that fails is another writer's commit that came first: upkeep makes a few a minute.
 _ATTEMPTS = 100
+_SIGNED_AMONG = 10
 # A writer that knows of nothing else may append by the rules above: no generated columns, row ids or commit times of their own.
 _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 
 class LandingLog:
-    """Append batches to a relay from a seat; it is made in the task that lands."""
+    """Append batches to a relay from a seat, or follow what a task appends from there; each process makes its own."""
 
     _version: int
     _number: int
     _done: int
     _is_plain: bool
+    _landed_at: datetime | None
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -61,6 +63,16 @@ class LandingLog:
     def has_begun(self) -> bool:
         """Tell whether batches were landed under this number before: a number is good for one run of one task."""
         return self._done > txn_version(self._seat.number, CLAIM)
+
+    def newest_landed_at(self) -> datetime | None:
+        """Return the time of the newest batch in the relay; None where the newest commits name none.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over.
+        """
+        self._follow()
+        self._require(txn_version(self._seat.number + 1, CLAIM))
+        return self._landed_at
 
     def append(self, files: Sequence[WrittenFile], batch: int, landed_at: datetime) -> None:
         """Commit the files of a batch.
@@ -112,6 +124,8 @@ class LandingLog:
         self._version = table.version()
         self._number = _number(table.metadata().configuration)
         self._done = table.transaction_version(self._app) or -1
+        signed = (_signed(commit) for commit in table.history(_SIGNED_AMONG))
+        self._landed_at = next((one.landed_at for one in signed if one and one.landed_at), None)
         protocol = table.protocol()
         self._is_plain = _is_plain(
             protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
@@ -130,6 +144,8 @@ class LandingLog:
             for action in map(json.loads, text.splitlines()):
                 if "txn" in action and action["txn"]["appId"] == self._app:
                     self._done = max(self._done, int(action["txn"]["version"]))
+                elif "commitInfo" in action and (signed := _signed(action["commitInfo"])) and signed.landed_at:
+                    self._landed_at = signed.landed_at
                 elif "metaData" in action:
                     self._number = _number(action["metaData"].get("configuration", {}))
                 elif "protocol" in action:
@@ -192,6 +208,14 @@ def _actions(files: Sequence[WrittenFile], app: str, version: int, signed: Signe
             }
         }
     yield {"txn": {"appId": app, "version": version, "lastUpdated": now_ms}}
+
+
+def _signed(commit: dict[str, Any]) -> Signed | None:
+    try:
+        found = json.loads(commit.get("userMetadata") or "{}")
+    except ValueError:
+        return None
+    return Signed.from_document(found) if isinstance(found, dict) else None
 
 
 def _number(configuration: dict[str, Any]) -> int:

@@ -140,17 +140,6 @@ class OneWriter:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
         return Seat(self._alias, self._location, self.number, self._owner)
 
-    def newest_of_mine(self) -> datetime | None:
-        """Read the landing commits again; return the time of the newest batch, whoever landed it before this writer.
-
-        Raises:
-            LanderReplaced: another lander has taken the relay over.
-        """
-        self._read_history()
-        if self.last is not None and self.last.checkpoint > self.number:
-            raise replaced(self._alias)
-        return self.newest_landed_at()
-
     def newest_landed_at(self) -> datetime | None:
         """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
         last = self.last_batch

@@ -29,6 +29,7 @@ from mirrorlake.lake import (
     Accounts,
     Lake,
     LandedPositions,
+    LandingLog,
     OneWriter,
     SourceTopics,
     drop_old_locations,
@@ -87,6 +88,7 @@ class Lander:
         self._batches = 0
         self._landed_until: datetime | None = None
         self._current: Mapping[TopicPartition, SourcePartition] = {}
+        self._relay: LandingLog | None = None
         # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
         self._may_live = settings.live and lake.relay_log(settings.alias) is not None
 
@@ -275,6 +277,7 @@ class Lander:
         """
         alias, known = self._settings.alias, self._topics.known
         seat = self._writer.seat()
+        self._relay = LandingLog(seat)
         drop_old_locations(self._lake, alias, seat.number)
         goes_on = GoesOn(f"{self._lake.checkpoint_root()}/live/land.{alias}", seat.number)
         task = LandTask(
@@ -308,8 +311,8 @@ class Lander:
         return False
 
     def _hear_of_task(self) -> None:
-        newest = self._writer.newest_of_mine()
-        if newest != self._landed_until:
+        newest = self._relay.newest_landed_at() if self._relay is not None else None
+        if newest is not None and newest != self._landed_until:
             self._landed_until = newest
             self._batches += 1
 

@@ -134,6 +134,20 @@ def test_law_f_who_is_being_replaced_stops_after_the_batch_that_its_heir_will_se
 
 
 @pytest.mark.law("F")
+@pytest.mark.parametrize("claim", ["claim", "sign"])
+def test_law_f_a_driver_hears_what_its_task_landed_and_that_it_was_replaced(relay: Relay, claim: str) -> None:
+    seat = relay.claim(1)
+    driver, task = LandingLog(seat), LandingLog(seat)
+    assert driver.newest_landed_at() is None
+    relay.land(task, 1, 1)
+    relay.by_another(1)
+    assert driver.newest_landed_at() == LandingLog(seat).newest_landed_at() == NOON
+    getattr(relay, claim)(2, "heir")
+    with pytest.raises(LanderReplaced):
+        driver.newest_landed_at()
+
+
+@pytest.mark.law("F")
 def test_law_f_a_number_is_good_for_one_run(relay: Relay) -> None:
     seat = relay.claim(3)
     first = LandingLog(seat)
