@@ -90,7 +90,9 @@ class LagView:
         lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
         # One moment is no line.
         there = self.chart is not None and lines is not None and lines.observed_at.nunique() > 1
-        self.frame.layout.display = None if there else "none"
+        # A chart that is not displayed at all is drawn in a wrong width.
+        layout = self.frame.layout
+        layout.visibility, layout.height, layout.overflow = (None, None, None) if there else ("hidden", "0", "hidden")
         is_empty = not is_seen and lines is not None and not there
         self.note.value = "Nothing was sampled in this time. A mirror that runs samples by itself." if is_empty else ""
         if not there or (lines is self._drawn[0] and measure == self._drawn[1]):

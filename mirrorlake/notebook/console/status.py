@@ -103,7 +103,9 @@ class StatusView:
         self._drawn = status
         self._seen.append((self._session.now(), status))
         self.flows.value = _flows_html(shown)
-        self.rows.show([_row(topic) for flow in shown.values() for topic in flow.topics])
+        columns = [column for column in COLUMNS if column.key != "flow" or len(shown) > 1]
+        rows = [_row(topic) for flow in shown.values() for topic in flow.topics]
+        self.rows.show(rows, columns if len(columns) != len(self.rows.columns) else None)
         self.lag.changed()
 
 

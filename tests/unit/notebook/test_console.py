@@ -407,7 +407,7 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
     with Console(Mirror(mirror_config({"objectives": {"rpo": "30s"}})), now=clock) as console:
         view = console.status
         assert view.feed.pulse.words == "not asked yet"
-        assert view.lag.frame.layout.display == "none", "no chart before there is data"
+        assert view.lag.frame.layout.visibility == "hidden", "no chart before there is data"
         view.lag.measure.value = "offsets"
         for landed, republished in ((90, 80), (100, 95)):
             clock.time += timedelta(seconds=5)
@@ -419,7 +419,7 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         assert (said["verdict"], said["offset_lag"], said["out"], said["proven"]) == ("WARNING", "10", "6", "nothing")
         assert [part["cells"]["topic"]["text"] for part in row["parts"]] == ["partition 0", "partition 1"]
         assert "landed up to 100, republished up to 95" in row["parts"][0]["cells"]["topic"]["title"]
-        assert view.lag.frame.layout.display is None
+        assert view.lag.frame.layout.visibility is None
         lines = {trace.name: list(trace.y) for trace in view.lag.chart.data}
         assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
         frame = view.lag_frame()
@@ -468,7 +468,7 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert "Nothing was sampled" in view.note.value
     view.feed.fail("the lake is away. Next: look at it")
     assert "the lake is away" in view.feed.pulse.words
-    assert view.frame.layout.display == "none"
+    assert view.frame.layout.visibility == "hidden"
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
     view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
     assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
@@ -477,7 +477,7 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
     assert view.chart.layout.yaxis.title.text == "offsets"
     view.feed.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
-    assert view.frame.layout.display == "none"
+    assert view.frame.layout.visibility == "hidden"
     assert console.session.errors.errors == []
 
 
