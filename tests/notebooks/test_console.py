@@ -182,7 +182,7 @@ def test_records_are_looked_for_followed_and_found_again_on_the_other_sides(worl
     expect(rows["source"].first).to_contain_text('"id": 45')  # of customer 3; 52 was aborted
     rows["source"].first.click()
     value = page.locator(".ml-record-content")
-    expect(value).to_contain_text('"name": "Zoë"')
+    expect(value).to_contain_text('"customer": {')
     for side in ("relay", "target"):
         expect(page.locator(f".ml-records-{side} tbody tr", has_text="same record")).to_have_count(1)
     page.locator(".ml-record-format").get_by_role("button", name="Hex").click()

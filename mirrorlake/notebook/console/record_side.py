@@ -18,9 +18,10 @@ _COLUMNS = (
     Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
     Column("partition", "P", kind="number", help="Partition"),
     Column("offset", "Offset", kind="number"),
-    Column("time", "Time (UTC)"),
     Column("key", "Key"),
     Column("value", "Value", wide=True),
+    # Last: three sides share a page of 1280 points, and what a record holds is looked at first.
+    Column("time", "Time (UTC)"),
 )
 # Of a cell: what a person reads at a glance, or on hovering.
 _KEY, _VALUE = 60, 200
