@@ -13,16 +13,20 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import load
 from mirrorlake.errors import StoreError
+from mirrorlake.lake import OneWriter
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
+from tests.commands import run_cli
 from tests.flow.kit import (
     assert_equal_topics,
     commit,
     consume,
+    count,
     create_topic,
     produce,
     running,
     send_transactions,
+    staying_on,
     topic_name,
     topics_of,
     wait_until,
@@ -82,11 +86,32 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
     produce(world.east, world.topic, 300, seed=2)
     mirror.run(once=True)
     world.check()
-    assert all(row.state == "in_step" for row in mirror.status()[world.flow])
-    verified = mirror.verify()
+    with staying_on(mirror) as failures:
+        produce(world.east, world.topic, 700, seed=3)
+        wait_until(lambda: failures or count(world.central, world.remote) == 1501, "it is mirrored while running")
+        other = world.mirror(spark)
+        wait_until(
+            lambda: failures or all(row.state == "in_step" for row in other.status()[world.flow]), "questions see it"
+        )
+        # Another lander takes the relay over, and the one that runs stops.
+        writer = OneWriter(other.lake, "east")
+        writer.look()
+        writer.claim(writer.cluster_id)
+        wait_until(lambda: failures or mirror.parked(), "the older lander has stopped", timeout=60)
+    produce(world.east, world.topic, 200, seed=4)
+    again = world.mirror(spark)
+    again.run(once=True)
+    world.check()
+    verified = again.verify()
     assert verified.equal, str(verified)
+    assert "5" in str(again.translate(world.flow, topic=world.topic, partition=0, offset=5))
+    for command in ("status", "lag", "doctor", "maintain"):
+        done = run_cli(command, "--conf", str(world.conf), "--json")
+        assert done.returncode in (0, 1), done.stderr
+        assert json.loads(done.stdout) is not None
+        assert SECRET_KEY not in done.stdout + done.stderr
     with pytest.raises(StoreError, match="hadoop-aws"):
-        mirror.lake.relay("east")
+        again.lake.relay("east")
     told = capfd.readouterr()
     assert SECRET_KEY not in told.out + told.err
 
