@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Page, expect
 
+from mirrorlake.config import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, odd_record, send, send_transactions, topic_name, wait_until
@@ -260,3 +261,78 @@ def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
             faults[f"{name}, width"] = wide
     assert not faults, json.dumps(faults, indent=1)
     assert not world.dialogs, "record content is text, and no script"
+
+
+def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(world: World) -> None:
+    page = world.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    world.tab("Set up")
+    rows, said = page.locator(".ml-flow-row"), page.locator(".ml-flow-taken")
+    faults: dict[str, object] = {}
+
+    def step(name: str) -> None:
+        page.locator(".ml-steps > .lm-TabBar").get_by_role("tab", name=name, exact=True).click()
+        if found := serious(page):
+            faults[name] = found
+        screenshot(page, f"console-set-up-{name[0]}")
+
+    def fill_flow(topics: str) -> None:
+        page.locator(".ml-flow-source select").select_option("east")
+        page.locator(".ml-flow-target select").select_option("central")
+        page.locator(".ml-flow-topics input").fill(topics)
+
+    step("1 Clusters")
+    step("2 Flow")
+    page.locator(".ml-flow-discard").click()
+    expect(rows).to_have_count(1)
+    fill_flow(rf"{world.prefix}\.many\.00\d")
+    expect(said).to_contain_text("is a flow already")
+    expect(page.locator(".ml-flow-keep")).to_be_disabled()
+    page.locator(".ml-flow-use-free").click()
+    expect(page.locator(".ml-flow-name input")).to_have_value(f"{FLOW}-2")
+    expect(said).to_have_text("")
+    page.locator(".ml-flow-look").click()
+    expect(page.locator(".ml-flow-preview")).to_contain_text("10 mirrored")
+    page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\..*")
+    expect(page.locator(".ml-flow-preview")).to_contain_text(f"and {MANY - 20} more rows")
+    page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\.00[0-4]")
+    page.locator(".ml-flow-new").click()
+    expect(rows).to_have_count(2)
+    fill_flow(rf"{world.prefix}\.many\.long.*")
+    page.locator(".ml-flow-name input").fill("long")
+    # Kafka would not take it with a prefix.
+    page.locator(".ml-flow-policy select").select_option("identity: the same name")
+    page.locator(".ml-flow-keep").click()
+    expect(rows).to_have_count(3)
+    second = rows.filter(has_text=f"{FLOW}-2")
+    second.locator(".ml-flow-edit").click()
+    page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\.00[0-2]")
+
+    before = world.conf.read_text()
+    step("3 Review and apply")
+    expect(page.locator(".ml-lake-where")).to_contain_text(str(world.conf.parent / "lake"))
+    page.locator(".ml-review").click()
+    plan = page.locator(".ml-plan")
+    expect(plan).to_contain_text("4 topics, 2 settings, 2 ledgers")
+    assert plan.evaluate("one => one.scrollWidth <= one.clientWidth"), "a name of 249 characters tears no table"
+    expect(page.locator(".ml-review-state")).to_contain_text("2 flows")
+    screenshot(page, "console-set-up-plan", at=plan)
+    page.locator(".ml-confirm input").fill("2 flows")
+    page.locator(".ml-apply").click()
+    expect(page.locator(".ml-applied")).to_contain_text("applied")
+    expect(page.locator(".ml-run-elsewhere")).to_contain_text(f"mirrorlake run --conf {world.conf}")
+    expect(page.locator(".ml-run-elsewhere")).to_contain_text("not saved yet")
+    assert world.conf.read_text() == before
+    page.locator(".ml-run-save").click()
+    expect(page.locator(".ml-run-elsewhere")).not_to_contain_text("not saved yet")
+    assert [flow.name for flow in load(world.conf).flows] == [FLOW, f"{FLOW}-2", "long"]
+
+    page.locator(".ml-run").click()
+    progress = page.locator(".ml-run-progress")
+    expect(progress).to_contain_text("records in", timeout=180_000)
+    expect(progress.locator("tr", has_text="long")).to_contain_text("OK", timeout=180_000)
+    step("4 Run")
+    page.locator(".ml-run-stop").click()
+    expect(page.locator(".ml-run-said")).to_contain_text("ended", timeout=60_000)
+    expect(page.locator(".ml-errors")).to_be_hidden()
+    assert not faults, json.dumps(faults, indent=1)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.loading import loads
+from mirrorlake.config.loading import load
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.mirror.results import Republishing
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.notebook.console import console
+from mirrorlake.notebook.console.run import Look
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
@@ -66,7 +71,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         assert f"all.{name}.clicks" in flow.preview.value
 
         review = wizard.review
-        review.root.value = str(tmp_path / "lake")
+        review.root.value, review.path.value = str(tmp_path / "lake"), str(tmp_path / "mirror.yml")
         review.review.click()
         assert made.session.errors.errors == [], made.session.errors.errors
         assert f"all.{name}" in review.plan.value
@@ -74,9 +79,6 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         review.apply.click()
         assert review.apply.disabled
         assert set(target.topic_names()) == before
-        review.path.value = str(tmp_path / "mirror.yml")
-        assert review.apply.disabled, "the file is another one: its paths are others"
-        review.review.click()
         review.save.click()
         review.confirm.value = name
         review.apply.click()
@@ -88,17 +90,31 @@ def test_the_wizard_makes_the_topics_that_it_showed(
             **wanted,
             f"mirrorlake.{name}.ledger": 2,
         }
-        saved = loads((tmp_path / "mirror.yml").read_text())
+        saved = load(tmp_path / "mirror.yml")
         assert made.mirror is not None
         assert saved.model_dump() == made.mirror.config.model_dump()
         assert not made.mirror.plan(name), "law G: applied twice changes nothing"
 
-        made.mirror.run(once=True)
+        flow.source.value, flow.target.value, flow.name.value = "east", "central", name
+        assert "is a flow already" in flow.taken.value
+        flow.use_free.click()
+        flow.topics.value = f"{name}.tmp"
+        review.review.click()
+        review.confirm.value = f"{name}-2"
+        review.apply.click()
+        review.save.click()
+        assert made.session.errors.errors == [], made.session.errors.errors
+        assert [one.name for one in load(tmp_path / "mirror.yml").flows] == [name, f"{name}-2"], "beside the first"
+
+        wizard.run.once.click()
+        assert made.session.errors.errors == [], made.session.errors.errors
+        assert "4 records landed" in wizard.run.said.value
         # As in a notebook: the loop runs, and clicks only start work in it.
+        asyncio.run(runs_and_stops(made, lambda: send(east, f"{name}.clicks", [(b"{}", b"", 0)])))
+        assert made.session.errors.errors == [], made.session.errors.errors
         asyncio.run(live(made))
-        [row, _] = made.status.rows.rows
+        [row] = [one for one in made.status.rows.rows if len(one["parts"]) == 3]
         assert (row["cells"]["verdict"]["text"], row["cells"]["offset_lag"]["text"]) == ("OK", "0")
-        assert len(row["parts"]) == 3
         assert made.status.feed.pulse.words.startswith("live")
 
         browser = made.topics
@@ -141,7 +157,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
             assert marked == {"0@2"}, "the same record on every side"
             assert made.session.errors.errors == [], made.session.errors.errors
             assert records.found is not None
-            [outcome] = records.found.outcomes
+            [outcome] = [one for one in records.found.outcomes if one.flow == name]
             assert (outcome.place, outcome.offset) == (TopicPartition(f"all.{name}", 0), 2), side
             assert "&lt;script" in records.passport.value
             assert "<script" not in records.passport.value
@@ -150,6 +166,34 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         records.look.click()
         assert made.session.errors.errors == [], made.session.errors.errors
         assert {row["key"] for one in records.sides.values() for row in one.grid.rows} == {"0@2"}
+
+
+async def runs_and_stops(made: Console, send_one: Callable[[], None]) -> None:
+    """Run by the buttons until one more record came through, refuse a second run meanwhile, and stop."""
+    run = made.wizard.run
+    run.run.click()
+    await until(lambda: made.mirror is not None and made.mirror.running())
+    await made.session.runner.run(run.on_once, run.once)
+    assert "runs in this console already" in made.session.errors.errors[0]
+    made.session.errors.clear()
+    with Console(made.mirror) as other:
+        await other.session.runner.run(other.wizard.run.on_once, other.wizard.run.once)
+        assert f"process {os.getpid()}" in other.session.errors.errors[0], "law F: as for another process"
+    send_one()
+    await until(lambda: run.current and any(one.records for one in look_at(run.current.looks)))
+    run.stop.click()
+    await until(lambda: run.current is None)
+    assert "1 record landed" in run.said.value
+
+
+def look_at(looks: Sequence[Look]) -> list[Republishing]:
+    return looks[-1].ran.republished if looks else []
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop go on until something holds."""
+    while not condition():
+        await asyncio.sleep(0.05)
 
 
 async def live(made: Console) -> None:
