@@ -20,7 +20,7 @@ def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
     page = run_notebook("00_tour.ipynb")
     outputs = page.locator(".jp-Notebook .jp-OutputArea-output")
     plan = outputs.filter(has_text="east.payments.card").locator("table").first
-    expect(plan.locator("th", has_text="action")).to_be_visible()
+    expect(plan.locator("th", has_text="name")).to_be_visible()
     proof = outputs.filter(has_text="✓ equal")
     expect(proof).to_contain_text("1 200 records verified")
     expect(outputs.filter(has_text="|payments.invoice|")).to_contain_text("300")

@@ -122,6 +122,13 @@ def test_long_names_are_cut_in_the_middle_and_content_is_text(page: Page) -> Non
     assert page.locator("img").count() == 0
 
 
+def test_a_sentence_is_not_cut(page: Page) -> None:
+    grid = Grid("x", [Column("why", "Why", kind="prose")], label="Reasons")
+    grid.show([Row("a", {"why": "nothing moves and records wait, " * 5})])
+    draw(page, grid)
+    expect(page.locator("tr[data-key=a] td")).to_contain_text("nothing moves and records wait, " * 5)
+
+
 def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:
     grid = Grid("x", COLUMNS, label="Topics")
     grid.show([Row(name, {"topic": name, "lag": lag}) for name, lag in (("a", None), ("b", 2), ("c", 10))])

@@ -16,6 +16,8 @@ def figure(name: str) -> Any:
         found = go.FigureWidget()
     except ImportError:
         return None
+    # Else it keeps the width of its first moment; `pulse.js` says when that is no longer right.
+    found.set_trait("_config", {**(found.trait_values()["_config"] or {}), "responsive": True})
     found.add_class(f"ml-{name}")
     return found
 

@@ -62,7 +62,7 @@ function render({ model, el }) {
     model.set("selected", [...keys]);
     model.save_changes();
   };
-  const limit = (column) => (column.wide ? (el.clientWidth < 900 ? 32 : 56) : 28);
+  const limit = (column) => (column.kind === "prose" ? Infinity : column.wide ? (el.clientWidth < 900 ? 32 : 56) : 28);
 
   function matches(row) {
     const words = state.query.toLowerCase().split(/\s+/).filter(Boolean);

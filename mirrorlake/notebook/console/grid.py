@@ -21,11 +21,14 @@ Choice = Literal["none", "one", "many"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `key` finds its cells, `wide` gives it more room before a text is cut in the middle, `help` explains it."""
+    """A column: `key` finds its cells, `wide` gives more room before a text is cut in the middle, `help` explains it.
+
+    Sentences (`prose`) are not cut.
+    """
 
     key: str
     title: str
-    kind: Literal["text", "number", "mark"] = "text"
+    kind: Literal["text", "number", "mark", "prose"] = "text"
     wide: bool = False
     help: str = ""
 

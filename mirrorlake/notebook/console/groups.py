@@ -33,7 +33,7 @@ def columns(source: str, target: str) -> list[Column]:
         Column("target_lag", "Offset lag", kind="number", help=f"From its position to the end, on {target}"),
         Column("goes_on", "Goes on at", wide=True, help=f"The first record that it would read on {target}"),
         Column("again", "Again", kind="number", help="Records that it would read once more; empty: not known"),
-        Column("why", "Why", wide=True),
+        Column("why", "Why", kind="prose"),
     ]
 
 

@@ -29,7 +29,7 @@ COLUMNS = (
     Column("out", "Out/s", kind="number", help="Offsets a second that reach the target"),
     Column("eta", "Catches up in", kind="number", help="At the rates of the newest samples"),
     Column("proven", "Proven", help="How much of what is on the target a verification has compared and found equal"),
-    Column("why", "Why", wide=True),
+    Column("why", "Why", kind="prose"),
 )
 
 
