@@ -94,6 +94,8 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
 
     page.get_by_role("tab", name="Records").click()
     page.locator(".ml-records-topic input").fill(orders)
+    expect(page.locator(".ml-records-partition option")).to_have_count(4)
+    page.locator(".ml-records-partition select").select_option("0")
     page.locator(".ml-records-look").click()
     for side in ("source", "relay", "target"):
         expect(page.locator(f".ml-records-{side} tbody tr")).to_have_count(2)
