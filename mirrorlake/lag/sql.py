@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.sql_texts import HOPS, KNOWN_HOPS, LAG, LATENCY, LOSS, MADE, RPO, WAITED
+from mirrorlake.lag.sql_texts import FOUND, HOPS, JOINED, KNOWN_HOPS, LAG, LATENCY, LOSS, MADE, RPO, WAITED
 from mirrorlake.lake import Lake, Question, RelayPart, micros
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class LagTables:
     flows: str = "{flows}"
     later: str = NO_LATER
     hops: str = HOPS
+    found: str = FOUND
     bounds: str = ""
     since: datetime | None = None
     tables: Mapping[str, pa.Table]
@@ -178,7 +179,7 @@ def with_hops_made(tables: LagTables) -> LagTables:
     known = {
         f"made_{name}": pa.Table.from_struct_array(made[name].combine_chunks().flatten()) for name in made.column_names
     }
-    return replace(tables, hops=KNOWN_HOPS, tables={**tables.tables, **known})
+    return replace(tables, hops=KNOWN_HOPS, found=JOINED, tables={**tables.tables, **known})
 
 
 def rpo(tables: LagTables) -> Answer:
@@ -192,7 +193,8 @@ def loss(tables: LagTables) -> Answer:
 
 
 def _answer(text: str, tables: LagTables) -> Answer:
-    text = text.replace("{hops}", tables.hops).replace("{bounds}", tables.bounds or WAITED)
+    text = text.replace("{hops}", tables.hops).replace("{found}", tables.found)
+    text = text.replace("{bounds}", tables.bounds or WAITED)
     # A value: the text stays the same from piece to piece of a long time, and is turned into DuckDB's words once.
     text = text.replace("{since}", ":shown_since")
     values = {**tables.values, "shown_since": micros(tables.since) if tables.since else 0}

@@ -241,7 +241,6 @@ records AS (
   SELECT /*+ BROADCAST(b) */ b.pile, r.`offset`, r.timestamp
   FROM {{relays}} r JOIN bounds b ON {_same("r", "b")} AND r.`offset` >= b.lowest AND r.`offset` < b.highest
   LEFT ANTI JOIN withheld_offsets k ON k.pile = b.pile AND k.`offset` = r.`offset`
-  WHERE {_ONCE}
 ),
 newest AS (
   SELECT {KEY}, max(position) AS newest_landed
@@ -259,12 +258,28 @@ def _oldest(column: str) -> str:
     )
 
 
-# The oldest record at or past each place of `asked`. Most places hold a record: sorting places among records took 3 times as long.
-# What follows a place without one begins a stretch of records.
-_FOUND = f"""
+# The oldest record at or past each place of `asked`, and how many there are. Spark analyses a common table again wherever it is
+# named, so that it gets one window.
+FOUND = f"""
+found AS (
+  SELECT * FROM (
+    SELECT *, {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp,
+      sum(is_record) OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {_PRECEDING}) AS records_after
+    FROM (
+      SELECT *, 0 AS is_record, CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp FROM asked
+      UNION ALL
+      SELECT NULL, NULL, NULL, pile, NULL, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records))
+  WHERE is_record = 0
+)
+"""  # noqa: S608  no value enters the text
+
+# The same for DuckDB, where `hops` is made. Most places hold a record: sorting places among records took 3 times as long. What
+# follows a place without one begins a stretch of records.
+JOINED = f"""
+numbered AS (SELECT *, row_number() OVER (PARTITION BY pile ORDER BY `offset` DESC) AS following FROM records),
 laid AS (
   SELECT a.*, r.`offset` AS here, r.timestamp AS stamp, r.following
-  FROM asked a LEFT JOIN numbered r ON a.pile = r.pile AND a.place = r.`offset` WHERE {_ONCE}
+  FROM asked a LEFT JOIN numbered r ON a.pile = r.pile AND a.place = r.`offset`
 ),
 empty AS (SELECT DISTINCT pile, place FROM laid WHERE place IS NOT NULL AND here IS NULL),
 beginnings AS (
@@ -290,9 +305,12 @@ found AS (
 
 LAG = f"""
 WITH {{hops}}, {_RECORDS},
-numbered AS (SELECT *, CAST(NULL AS BIGINT) AS following FROM records),
-asked AS (SELECT *, IF(position < known_end, position, NULL) AS place FROM hops),
-{_FOUND}
+asked AS (
+  SELECT line, hop, reader, pile, observed_at, position, end_position, known_end, IF(position < known_end, position, NULL) AS place,
+    1 AS sign
+  FROM hops
+),
+{{found}}
 SELECT observed_at, flow, source, topic, generation, partition, hop, group_id, position, end_position,
   IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag, waiting_since,
   {TIME_LAG} AS time_lag_ms, cluster
@@ -301,28 +319,26 @@ FROM (
     CASE r.hop WHEN 0 THEN 'landed' WHEN 1 THEN 'republished' ELSE 'consumed' END AS hop, g.group_id,
     r.position, r.end_position, r.known_end, l.newest_landed AS landed,
     CASE r.hop WHEN 0 THEN l.source WHEN 1 THEN l.target ELSE g.cluster END AS cluster,
-    IF(r.oldest < r.known_end, r.oldest_stamp, NULL) AS waiting_since
+    IF(r.place IS NOT NULL AND r.oldest < r.known_end, r.oldest_stamp, NULL) AS waiting_since
   FROM found r JOIN known_lines l ON r.line = l.line LEFT JOIN readers g ON r.reader = g.reader)
 """  # noqa: S608  no value enters the text
 
 # Every record between a position and the end counts once: the records from the one on, less those from the other on.
 _COUNTED = f"""
 WITH {{hops}}, {_RECORDS},
-numbered AS (
-  SELECT *, row_number() OVER (PARTITION BY pile ORDER BY `offset` DESC) AS following FROM records WHERE pile > 0
-),
 asked AS (
-  SELECT observed_at, line AS pile, position, known_end, end_position, IF(position < known_end, position, NULL) AS place, 1 AS sign
+  SELECT line, hop, reader, line AS pile, observed_at, position, end_position, known_end,
+    IF(position < known_end, position, NULL) AS place, 1 AS sign
   FROM hops WHERE hop = 1
   UNION ALL
-  SELECT observed_at, line, position, known_end, end_position, IF(position < known_end, known_end, NULL), -1
+  SELECT line, hop, reader, line, observed_at, position, end_position, known_end, IF(position < known_end, known_end, NULL), -1
   FROM hops WHERE hop = 1
 ),
-{_FOUND},
+{{found}},
 partitions AS (
   SELECT /*+ BROADCAST(l) */ c.observed_at, c.pile, c.known_end, c.end_position, l.newest_landed AS landed, c.position,
     sum(c.sign * c.records_after) AS records,
-    max(IF(c.sign = 1 AND c.oldest < c.known_end, c.oldest_stamp, NULL)) AS waiting_since
+    max(IF(c.sign = 1 AND c.place IS NOT NULL AND c.oldest < c.known_end, c.oldest_stamp, NULL)) AS waiting_since
   FROM found c JOIN known_lines l ON c.pile = l.line
   GROUP BY c.observed_at, c.pile, c.known_end, c.end_position, l.newest_landed, c.position
 ),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag.sql import NO_LATER, with_bucket
-from mirrorlake.lag.sql_texts import HOPS, LAG, LATENCY, RPO, WAITED
+from mirrorlake.lag.sql_texts import FOUND, HOPS, LAG, LATENCY, RPO, WAITED
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
@@ -41,7 +41,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
 
 
 def _with_hops(text: str) -> str:
-    return text.replace("{hops}", HOPS)
+    return text.replace("{hops}", HOPS).replace("{found}", FOUND)
 
 
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
