@@ -27,6 +27,7 @@ _LONGEST = (
     "flow/failover/test_failover.py",
     "flow/topics/test_loops.py",
     "notebooks/test_browser.py",
+    "notebooks/test_console.py",
     "flow/groups/test_both_ways.py",
     "flow/lag/test_verdict.py",
     "flow/republish/test_exactly_once.py",

@@ -49,7 +49,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(pair: Pair,
     assert Markup(payload_html(bytes(record.value))).text == SCRIPT
     assert payload(bytes(record.key)).startswith("0x1b5b324a"), "a key that moves the cursor is not text"
 
-    said = pair.cli("groups", "--flow", "east->central")
+    said = pair.cli("groups", "--flow", "east->central", "--wide")
     assert (said.returncode, SCRIPT in said.stdout, "\x1b" in said.stdout) == (0, True, False), (
         said.stdout + said.stderr
     )
