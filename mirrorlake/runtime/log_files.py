@@ -42,13 +42,26 @@ def _made(pid: int) -> Path:
     except OSError:
         # A container whose home is read-only.
         path = _touched(Path(tempfile.gettempdir()) / f"mirrorlake-logs-{os.getuid()}" / name)
-    folder = path.parent
-    for old in sorted(folder.glob("*.log"))[:-MOST_FILES]:
+    # In containers every process may be number 1, so that all of them seem to run.
+    newest, spared = MOST_FILES, 10 * MOST_FILES
+    files = sorted(path.parent.glob("*.log"), reverse=True)
+    for old in [one for one in files[newest:spared] if not _is_written(one)] + files[spared:]:
         for each in (old, old.with_suffix(".log.1")):
             # Another process may just have removed it.
             with suppress(OSError):
                 each.unlink(missing_ok=True)
     return path
+
+
+def _is_written(path: Path) -> bool:
+    """Tell whether the process whose log it is still runs: short commands must not remove that of a mirror always on."""
+    try:
+        os.kill(int(path.stem.rpartition("-")[2]), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _touched(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,14 +32,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_newest_files_stay_and_each_is_for_its_owner_only(place: Path) -> None:
     (place / "logs").mkdir()
     for at in range(log_files.MOST_FILES + 5):
-        (place / "logs" / f"20200101-{at:06}-1.log").touch()
+        (place / "logs" / f"20200101-{at:06}-99999999.log").touch()
     found = log_file()
     assert found == log_file()
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     kept = sorted(path.name for path in (place / "logs").iterdir())
     assert len(kept) == log_files.MOST_FILES
     assert kept[-1] == found.name
-    assert "20200101-000000-1.log" not in kept
+    assert "20200101-000000-99999999.log" not in kept
+
+
+def test_the_file_of_a_process_that_runs_stays(place: Path) -> None:
+    (place / "logs").mkdir()
+    always_on = place / "logs" / f"20200101-000000-{os.getppid()}.log"
+    always_on.touch()
+    for at in range(log_files.MOST_FILES + 5):
+        (place / "logs" / f"20200102-{at:06}-99999999.log").touch()
+    log_file()
+    assert always_on.exists()
 
 
 def test_a_file_that_has_grown_is_begun_again_under_its_writers(monkeypatch: pytest.MonkeyPatch) -> None:
