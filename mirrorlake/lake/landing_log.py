@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ class LandingLog:
         """
         self._follow()
         self._require(txn_version(self._seat.number + 1, CLAIM))
+        if self._is_stored:
+            return _newest(self._tables.history(self._seat.path, _SIGNED_AMONG))
         return self._landed_at
 
     def append(self, files: Sequence[WrittenFile], batch: int, landed_at: datetime) -> None:
@@ -124,8 +126,7 @@ class LandingLog:
         self._version = table.version()
         self._number = _number(table.metadata().configuration)
         self._done = table.transaction_version(self._app) or -1
-        signed = (_signed(commit) for commit in table.history(_SIGNED_AMONG))
-        self._landed_at = next((one.landed_at for one in signed if one and one.landed_at), None)
+        self._landed_at = _newest(table.history(_SIGNED_AMONG))
         protocol = table.protocol()
         self._is_plain = _is_plain(
             protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
@@ -216,6 +217,12 @@ def _signed(commit: dict[str, Any]) -> Signed | None:
     except ValueError:
         return None
     return Signed.from_document(found) if isinstance(found, dict) else None
+
+
+def _newest(commits: Iterable[dict[str, Any]]) -> datetime | None:
+    """Return the time of the newest batch among commits, newest first."""
+    signed = map(_signed, commits)
+    return next((one.landed_at for one in signed if one and one.landed_at), None)
 
 
 def _number(configuration: dict[str, Any]) -> int:
