@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import reads_store, set_up_hadoop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
@@ -40,6 +39,9 @@ class SparkTables:
         """The session."""
         session = self._given() if callable(self._given) else self._given
         if self._store is not None:
+            # Loads pyspark, which a command that only asks does without.
+            from mirrorlake.runtime import set_up_hadoop
+
             set_up_hadoop(session, self._store)
         return session
 
@@ -71,7 +73,11 @@ class SparkTables:
         return reader.table(location) if self._is_catalog else reader.format("delta").load(location)
 
     def _require_reader(self) -> None:
-        if self._store is not None and not reads_store(self.session, self._store):
+        if self._store is None:
+            return
+        from mirrorlake.runtime import reads_store
+
+        if not reads_store(self.session, self._store):
             raise StoreError(
                 f"Spark cannot read {self._store.root}: its Java has no file system for this address",
                 consequence="what runs without Spark SQL works all the same",
