@@ -94,7 +94,7 @@ def run(
 ) -> int:
     """Land every source and republish every flow."""
     # Before anything large is loaded: whoever started it sees at once that it starts.
-    cli.line("run", f"{cli.conf.absolute()}, {'to the end of what is there' if once else 'until Ctrl-C or SIGTERM'}")
+    cli.line("run", f"{cli.conf.absolute()}, {'up to the present ends' if once else 'until Ctrl-C or SIGTERM'}")
     mirror = cli.mirror
     done = in_background(
         lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port),

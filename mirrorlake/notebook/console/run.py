@@ -74,7 +74,7 @@ class RunView:
         self.outcome = controls.html("applied")
         self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
         self.run = controls.button("run", "Run", tip="Run always on, until Stop or the end of this notebook", main=True)
-        self.once = controls.button("run-once", "Run once", tip="Mirror what is there now, then stop")
+        self.once = controls.button("run-once", "Run once", tip="Mirror up to the present ends, then stop")
         self.stop = controls.button("run-stop", "Stop", tip="Stop after the batches under way")
         self.pause = controls.button("run-pause", "Pause", tip="Hold the flow back wherever it runs; landing goes on")
         self.resume = controls.button("run-resume", "Resume", tip="Send what was held back, in order, and go on")
@@ -113,7 +113,7 @@ class RunView:
         await self._go(once=False)
 
     async def on_once(self) -> None:
-        """Mirror what is there now, and stop."""
+        """Mirror up to the present ends, and stop."""
         await self._go(once=True)
 
     async def on_stop(self) -> None:

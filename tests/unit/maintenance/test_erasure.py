@@ -136,7 +136,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
 
     assert log.new_files({ORDERS: 60}) == [], "a rewritten file is nothing new"
     read = [offset for part in read_in_order(held) for offset in part.column("offset").to_pylist()]
-    assert read == LEFT, "who holds the old list reads what is there now, once and in order"
+    assert read == LEFT, "who holds the old list reads what the new one names, once and in order"
     read = [offset for part in read_in_order(held, position=33) for offset in part.column("offset").to_pylist()]
     assert read == [offset for offset in LEFT if offset >= 33]
     again = world.eraser().erase("orders", ADA, "request 4711")
