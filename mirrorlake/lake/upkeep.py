@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -62,6 +62,19 @@ class TableUpkeep:
         if ":/" in self.path:
             return open_place(f"{self.path}/{name}")
         return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file by its name in the log.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        filesystem, path = self.place(name)
+        return filesystem.open_input_file(path)
+
+    def held(self) -> list[str]:
+        """List the files with rows that lie beside the log, whether it names them or not, as it would name them."""
+        return sorted(quote(name) for name in folder_of(self.path).names() if name.endswith(".parquet"))
 
     def delete(self, name: str) -> None:
         """Delete a file that no commit names; one that is gone already is fine."""

@@ -1,0 +1,79 @@
+"""Bring a lake to the version of this release: planned first, then applied (law G)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from mirrorlake.errors import SafetyError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import GAPS
+from mirrorlake.lake.signs import LandingSign
+from mirrorlake.lake.version import LAKE_VERSION, due, stamp, version_in
+from mirrorlake.model.plan import Change
+
+# A lander leaves a sign every few seconds; one that is older belongs to a mirror that ended, or hangs.
+_QUIET_S = 60
+
+
+def lake_changes(lake: Lake) -> list[Change]:
+    """Plan what brings a lake to the version of this release; nothing where there is none yet.
+
+    Example:
+        >>> [change.action for change in lake_changes(mirror.lake)]  # doctest: +SKIP
+        ['record_version']
+    """
+    location = lake.meta_location(GAPS)
+    if not lake.exists(location):
+        return []
+    version = version_in(lake.properties(location))
+    changes = [
+        Change(
+            where="lake",
+            kind="lake",
+            name=lake.place,
+            action="migrate",
+            before=one.to - 1,
+            after=one.to,
+            reason=one.reason,
+        )
+        for one in due(version or 1)
+    ]
+    if version is None and not changes:
+        reason = "written by a release that kept no version; nothing else changes"
+        changes = [
+            Change(
+                where="lake", kind="lake", name=lake.place, action="record_version", after=LAKE_VERSION, reason=reason
+            )
+        ]
+    return changes
+
+
+def migrate(lake: Lake, sources: Iterable[str], *, now: datetime) -> None:
+    """Take the planned steps, each with its version; taken twice they change nothing (law G).
+
+    Raises:
+        SafetyError: a mirror lands into the lake; no step is taken beside one. To record a version is.
+    """
+    location = lake.meta_location(GAPS)
+    if not lake.exists(location):
+        return
+    version = version_in(lake.properties(location))
+    steps = due(version or 1)
+    for alias in sources if steps else ():
+        _refuse_beside(alias, LandingSign(lake, alias).read(), now)
+    for step in steps:
+        step.do(lake)
+        lake.set_properties(location, stamp(step.to))
+    if version is None and not steps:
+        lake.set_properties(location, stamp())
+
+
+def _refuse_beside(alias: str, landed_ms: int | None, now: datetime) -> None:
+    age_s = now.timestamp() - (landed_ms or 0) / 1000
+    if age_s < _QUIET_S:
+        raise SafetyError(
+            f"a mirror landed from {alias} {max(0, age_s):.0f} s ago",
+            consequence="the lake was not migrated: an earlier release may not write to the new version",
+            remedy=f"stop every job on this lake, wait {_QUIET_S} s, then mirrorlake apply",
+        )

@@ -1,0 +1,82 @@
+"""The version of a lake's formats, in a property of one table, and the steps from one version to the next.
+
+It grows only when an earlier release must not touch the lake any more, or needs a step before it does. New tables and nullable
+columns need neither: readers do without them, and writers make them. A lake without a version is of version 1 (release 0.1.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrorlake.errors import SafetyError
+
+if TYPE_CHECKING:
+    from mirrorlake.lake.lake import Lake
+
+LAKE_VERSION = 1
+VERSION_PROPERTY = "mirrorlake.lakeVersion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """A step that makes a lake one of version `to`: why, and what is done; it may be killed and run again (law F)."""
+
+    to: int
+    reason: str
+    do: Callable[[Lake], None]
+
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""All steps in order; each is needed before this release writes to an older lake."""
+
+
+def stamp(version: int = LAKE_VERSION) -> dict[str, str]:
+    """Return the property that says a version."""
+    return {VERSION_PROPERTY: str(version)}
+
+
+def version_in(properties: Mapping[str, str]) -> int | None:
+    """Read the version out of a table's properties; None where nobody wrote one.
+
+    >>> version_in({}), version_in(stamp(3))
+    (None, 3)
+    """
+    text = properties.get(VERSION_PROPERTY)
+    return None if text is None else int(text)
+
+
+def refuse_newer(properties: Mapping[str, str], place: str) -> None:
+    """Refuse a lake that a later release wrote in formats that this one does not know.
+
+    Raises:
+        SafetyError: it has a version that is newer, or none that this release can read.
+    """
+    text = properties.get(VERSION_PROPERTY, "1")
+    if not text.isdigit() or int(text) > LAKE_VERSION:
+        raise SafetyError(
+            f"the lake {place} has version {text}, and this release knows versions up to {LAKE_VERSION}",
+            consequence="nothing was read or changed: what a later release wrote may be misread here",
+            remedy="run the release that upgraded it, or a later one (pip install --upgrade mirrorlake; docs/upgrades.md)",
+        )
+
+
+def due(version: int) -> list[Migration]:
+    """List the steps from a version to the present one."""
+    return [one for one in MIGRATIONS if one.to > version]
+
+
+def refuse_unmigrated(properties: Mapping[str, str], place: str) -> None:
+    """Refuse to write to a lake that needs a step first.
+
+    Raises:
+        SafetyError: there is one.
+    """
+    version = version_in(properties) or 1
+    if due(version):
+        raise SafetyError(
+            f"the lake {place} has version {version}, and this release writes version {LAKE_VERSION}",
+            consequence="nothing was written; questions are answered as before",
+            remedy="stop its other jobs, then `mirrorlake plan` shows the steps and `mirrorlake apply` takes them",
+        )

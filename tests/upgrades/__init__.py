@@ -1,0 +1,1 @@
+"""Lakes, ledgers and checkpoint locations that earlier releases wrote, and the script that makes them."""
