@@ -19,7 +19,8 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
-│   ├── ClusterUnreachable
+│   ├── ClusterUnreachable        .layer         no connection: TCP, or TLS
+│   │   └── LoginRefused                         the login: tried again, its secret may have been rotated
 │   ├── NotAuthorized
 │   └── RecordTooLarge            .topic .partition .offset
 ├── StoreError               4    the lake could not be read or written
@@ -190,6 +191,10 @@ class ClusterError(MirrorlakeError):
 
 class ClusterUnreachable(ClusterError):
     """Report a cluster that does not answer at its configured addresses."""
+
+
+class LoginRefused(ClusterUnreachable):
+    """Report a cluster that refuses the login, or a token that cannot be had; a secret that was rotated is resolved again."""
 
 
 class NotAuthorized(ClusterError):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -35,7 +36,7 @@ from mirrorlake.model.plan import Change, TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
-_GROUPS_TOPIC = "__consumer_offsets"
+GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_WITHIN_S = 10.0
 _BETWEEN_LOOKS_S = 0.05
 _LEADER_UNKNOWN = {
@@ -68,8 +69,9 @@ class ClusterAdmin:
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
-        self._client = AdminClient(dict(options), logger=client_log)
         self._errors = ClientErrors.of(alias, options, probes=probes)
+        self._client = AdminClient(self._errors.hearing(), logger=client_log)
+        self._errors.listen = partial(self._client.poll, 0)
         self.acls = ClusterAcls(self._client, self._errors)
         self.looks = TopicLooks(self._client, self._errors)
 
@@ -78,10 +80,10 @@ class ClusterAdmin:
         for expression in selection.expressions:
             shape = shape_of(expression)
             beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
-            name = shape.literal or f"{beginning[:200]}mirrorlake"
-            need = Need("DESCRIBE", "TOPIC", shape.literal or beginning, pattern="PREFIXED")
-            if shape.literal or not beginning:
-                need = replace(need, pattern="LITERAL", name=shape.literal or "*")
+            name = shape.meant or f"{beginning[:200]}mirrorlake"
+            need = Need("DESCRIBE", "TOPIC", shape.meant or beginning, pattern="PREFIXED")
+            if shape.meant or not beginning:
+                need = replace(need, pattern="LITERAL", name=shape.meant or "*")
             try:
                 [future] = self._client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S).values()
                 future.result()
@@ -112,11 +114,6 @@ class ClusterAdmin:
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
         return len(self._metadata().brokers)
-
-    def default_replication_factor(self) -> int | None:
-        """Return how many replicas a new topic gets by the brokers' settings; None where they may not be read."""
-        value = self.broker_configs().get("default.replication.factor")
-        return int(value) if value else None
 
     def broker_configs(self) -> dict[str, str | None]:
         """Return the settings of one broker by their names; none where they may not be read."""
@@ -149,11 +146,11 @@ class ClusterAdmin:
 
         Where nobody has, librdkafka's consumer does, also one that joins none, and the broker makes the topic of groups (law H).
         """
-        return _GROUPS_TOPIC in self.topic_names()
+        return GROUPS_TOPIC in self.topic_names()
 
     def _metadata(self, doing: str = "read the cluster's metadata") -> ClusterMetadata:
         with self._errors.during(doing):
-            found: ClusterMetadata = self._client.list_topics(timeout=TIMEOUT_S)
+            found: ClusterMetadata = self._errors.soon(lambda left: self._client.list_topics(timeout=left), TIMEOUT_S)
         return found
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, NotAuthorized
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, NotAuthorized
+from mirrorlake.kafka.layers import Heard, trouble_of
 from mirrorlake.kafka.reach import require_listening
+from mirrorlake.model.needed_acls import acl_command
+
+T = TypeVar("T")
 
 # librdkafka's own words; it writes them to standard error unless it is given a logger.
 client_log = logging.getLogger("mirrorlake.kafka.client")
@@ -24,6 +29,7 @@ _UNREACHABLE = {
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._WAIT_COORD,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
 }
 _FORBIDDEN = {
@@ -33,9 +39,11 @@ _FORBIDDEN = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
+# A login that is refused is known within a second.
+_LOOK_S = 2.0
+_IN_DOUBT = "the step did not finish; whether the cluster carried it out is not known"
 # Elections and moves of coordinators and leaders are over within seconds.
 _PATIENCE_S = 30.0
-_FLAGS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +59,9 @@ class Need:
         return f"{self.operation} on {self.resource.lower().replace('_', ' ')} {self.name}"
 
     def command(self, *, servers: str, principal: str) -> str:
-        """Return the `kafka-acls` command that grants it."""
-        words = ["kafka-acls", "--bootstrap-server", servers, "--add", "--allow-principal", principal]
-        words += ["--operation", "".join(part.title() for part in self.operation.split("_"))]
-        words += [_FLAGS[self.resource], self.name] if self.resource in _FLAGS else ["--cluster"]
-        if self.pattern == "PREFIXED":
-            words += ["--resource-pattern-type", "prefixed"]
-        return " ".join(f"'{word}'" if set(word) & set(" *'\"$") else word for word in words)
+        """Return the `kafka-acls.sh` command that grants it."""
+        operations = [self.operation]
+        return acl_command(self.resource, self.name, self.pattern, operations, servers=servers, principal=principal)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,17 +76,65 @@ class ClientErrors:
     servers: str = "<bootstrap servers>"
     principal: str = "User:<mirrorlake's principal>"
     probes: bool = False
+    has_worked: bool = False
+    heard: Heard = field(default_factory=Heard)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    listen: Callable[[], object] = field(default=lambda: None, repr=False)
 
     @classmethod
     def of(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
         """Make those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
-        return cls(alias=alias, servers=servers, probes=probes, **({"principal": f"User:{user}"} if user else {}))
+        made = cls(alias=alias, servers=servers, probes=probes, options=options)
+        if user:
+            made.principal = f"User:{user}"
+        return made
+
+    def hearing(self) -> dict[str, Any]:
+        """Return the client's options, with one that hears what it says of its connections."""
+        return {**self.options, "error_cb": self.heard}
+
+    def soon(self, call: Callable[[float], T], timeout_s: float) -> T:
+        """Make a call that takes a time-out; give up sooner where the client has said by itself that it is refused."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return call(left if self.has_worked else min(left, _LOOK_S))
+            except KafkaException as error:
+                with suppress(Exception):
+                    self.listen()
+                is_over = self.has_worked or deadline - time.monotonic() <= _LOOK_S / 2
+                if is_over or self.heard.is_final or error.args[0].code() not in _UNREACHABLE:
+                    raise
+
+    def _layer(self, doing: str) -> ClusterError | None:
+        """Name the layer that fails, where one does."""
+        with suppress(Exception):
+            # librdkafka's words come with the next call that asks for them.
+            self.listen()
+        if not self.options or (self.has_worked and "security.protocol" not in self.options):
+            # Whoever spoke in plain text before is not asked for TLS.
+            return None
+        trouble = trouble_of(self.alias, self.options, self.heard, has_worked=self.has_worked)
+        if trouble is None:
+            return None
+        kind = LoginRefused if trouble.layer.startswith("SASL") else ClusterUnreachable
+        return kind(
+            f"cluster {self.alias}: {trouble.layer} fails at {self.servers} while librdkafka tries to {doing}: {trouble.problem}",
+            # A call may have gone out over a connection that was open.
+            consequence=_IN_DOUBT if self.has_worked else "nothing was changed by this step",
+            remedy=f"{trouble.remedy}; then `mirrorlake doctor`",
+            alias=self.alias,
+            layer=trouble.layer,
+        )
 
     def own(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
         """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
         code, alias = problem.code(), self.alias
+        if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer(doing)):  # noqa: SLF001
+            return own
         if code in _UNREACHABLE:
             # Tried by TCP before: a proxy, a load balancer, or TLS where plain text was expected.
             heard = (
@@ -90,16 +142,17 @@ class ClientErrors:
             )
             return ClusterUnreachable(
                 f"cluster {alias} does not answer while trying to {doing} ({problem.str()}){heard}",
-                consequence="the step did not finish; whether the cluster carried it out is not known",
+                consequence=_IN_DOUBT,
                 remedy=f"check bootstrap_servers and security of clusters.{alias}, then run `mirrorlake doctor`",
                 alias=alias,
             )
         if code in _LOGIN:
-            return NotAuthorized(
-                f"cluster {alias} refused the login while trying to {doing} ({problem.str()})",
+            return LoginRefused(
+                f"cluster {alias}: SASL fails at {self.servers} while librdkafka tries to {doing}: {problem.str()}",
                 consequence="nothing was changed by this step",
                 remedy=f"check the sasl.* settings under clusters.{alias}.client",
                 alias=alias,
+                layer="SASL",
             )
         if kind := _FORBIDDEN.get(code):
             if need := next((need for need in needs if need.resource == kind), None):
@@ -107,7 +160,7 @@ class ClientErrors:
             return NotAuthorized(
                 f"cluster {alias} does not allow {self.principal} to {doing} ({problem.name()})",
                 consequence="nothing was changed by this step",
-                remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls on {alias}",
+                remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls.sh on {alias}",
                 alias=alias,
             )
         return ClusterError(
@@ -142,6 +195,8 @@ class ClientErrors:
         try:
             yield
             self.probes = False
+            self.has_worked = True
+            self.heard.forget()
         except KafkaException as error:
             problem = error.args[0]
             if not isinstance(problem, KafkaError):

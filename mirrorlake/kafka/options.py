@@ -6,7 +6,6 @@ Spark's options travel in its plan: the session's `spark.redaction.regex` must c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from mirrorlake.config import secrets
@@ -23,6 +22,7 @@ from mirrorlake.config.client import (
 )
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.kafka.client_files import ClientFiles
 from mirrorlake.kafka.msk import msk_token
 
 _ANY = {
@@ -135,16 +135,11 @@ def _options(
         # Java's clients run in the JVM's folder, librdkafka's in this process's or a worker's.
         return cluster.beside_file(value) if key.endswith(".location") and value not in ("", "probe") else value
 
-    def read(path: str) -> str:
-        try:
-            return Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            problem = f"the PEM file {path} cannot be read ({type(error).__name__})"
-            fault = Fault(cluster.file, f"{cluster.place}.{section}", problem, "check the path and its permissions")
-            raise ConfigError([fault]) from None
+    def wrong(problem: str, remedy: str) -> ConfigError:
+        return ConfigError([Fault(cluster.file, f"{cluster.place}.{section}", problem, remedy)])
 
     try:
-        return translate(resolve(options, expand), read=read, shaded=shaded)
+        return translate(resolve(options, expand), files=ClientFiles(wrong), shaded=shaded)
     except OptionError as error:
         raise _config_error(cluster, section, error) from None
 

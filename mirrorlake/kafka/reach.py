@@ -65,7 +65,7 @@ def _addresses(servers: str) -> list[str]:
 
 
 def _try(addresses: set[str], within_s: float) -> dict[str, str]:
-    """Return what is wrong with each address that came to an end in time."""
+    """Name the fault of each address that came to an end in time."""
     ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     for address in addresses:
         # Daemons: a look-up of a name cannot be interrupted, and must not hold up anybody.

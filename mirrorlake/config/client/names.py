@@ -9,11 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from mirrorlake.config.faults import SettingsFault
 
 Scope = Literal["any", "consumer", "producer"]
+
+
+class KeyFiles(Protocol):
+    """What a section's files hold, in forms that both clients take."""
+
+    def read(self, path: str) -> str:
+        """Return the text of a PEM file."""
+
+    def trusted(self, path: str, password: str | None) -> str:
+        """Return the certificates of a PKCS#12 trust store as PEM."""
+
+    def plain_key(self, pem: str, password: str | None) -> str:
+        """Return a private key as PKCS#8 without encryption."""
 
 
 @dataclass
@@ -22,12 +35,12 @@ class Sides:
 
     Attributes:
         options: the section; its references are resolved, unless it is only checked.
-        read: returns the text of a PEM file; None where the section is only checked.
+        files: reads the files that the section names; None where it is only checked.
         shaded: whether Java's classes carry Databricks' prefix.
     """
 
     options: Mapping[str, str] = field(repr=False)
-    read: Callable[[str], str] | None = None
+    files: KeyFiles | None = None
     shaded: bool = False
     java: dict[str, str] = field(default_factory=dict, repr=False)
     librdkafka: dict[str, str] = field(default_factory=dict, repr=False)

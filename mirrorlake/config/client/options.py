@@ -13,7 +13,7 @@ from typing import Literal
 
 from mirrorlake.config import secrets
 from mirrorlake.config.client import jaas
-from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS, Scope, Sides
+from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS, KeyFiles, Scope, Sides
 from mirrorlake.config.client.sasl import NO_COUNTERPART, SASL_NAMES, no_mechanism, sasl
 from mirrorlake.config.client.tls import TLS_NAMES, tls
 from mirrorlake.config.faults import SettingsFault, did_you_mean
@@ -58,23 +58,23 @@ class ClientOptions:
         return _taken(self.librdkafka, role)
 
 
-def translate(client: Mapping[str, str], *, read: Callable[[str], str], shaded: bool = False) -> ClientOptions:
+def translate(client: Mapping[str, str], *, files: KeyFiles | None, shaded: bool = False) -> ClientOptions:
     """Spell a client section for both clients.
 
     Args:
         client: names and values, with every reference resolved.
-        read: returns the text of a PEM file.
+        files: reads the files that the section names.
         shaded: whether Kafka's Java classes carry Databricks' prefix `kafkashaded.`.
 
     Raises:
         OptionError: with every finding.
 
     Example:
-        >>> options = translate({"socket.timeout.ms": "9000"}, read=str)
+        >>> options = translate({"socket.timeout.ms": "9000"}, files=None)
         >>> options.java, options.librdkafka
         ({'request.timeout.ms': '9000'}, {'socket.timeout.ms': '9000'})
     """
-    sides = _sides(Sides(client, read, shaded))
+    sides = _sides(Sides(client, files, shaded))
     if sides.findings:
         raise OptionError(sides.findings)
     return ClientOptions(sides.java, sides.librdkafka)

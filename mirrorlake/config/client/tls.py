@@ -3,14 +3,15 @@
     what                     Java                                               librdkafka
     trust, PEM file          ssl.truststore.type=PEM, ssl.truststore.location   ssl.ca.location
     trust, PEM text          …type=PEM, ssl.truststore.certificates             ssl.ca.pem
+    trust, PKCS#12           (read here, handed over as text)                   (likewise)
     client, one PEM file     ssl.keystore.type=PEM, ssl.keystore.location       ssl.certificate.location = …key.location
     client, two PEM files    (read here, handed over as text)                   ssl.certificate.location, …key.location
     client, PEM text         ssl.keystore.certificate.chain, ssl.keystore.key   ssl.certificate.pem, ssl.key.pem
     client, PKCS#12          ssl.keystore.type=PKCS12, ssl.keystore.location    ssl.keystore.location
     host name check off      ssl.endpoint.identification.algorithm=(empty)      …=none
 
-Java takes PKCS#8 keys only, and on Java 17 it fails on keys encrypted with PBES2, OpenSSL's default: keep the key
-unencrypted, or encrypt it with PBE-SHA1-3DES.
+Java takes PKCS#8 keys only, and on Java 17 it fails on keys encrypted with PBES2, OpenSSL's default. So it gets every PEM
+key decrypted, as text in memory; librdkafka gets the file and its password.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _STORE, _STORE_TYPE, _STORE_PASSWORD = (f"ssl.keystore.{name}" for name in ("loc
 _CHAIN, _KEY, _KEY_PASSWORD = "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"
 _FILES = ("ssl.certificate.location", "ssl.key.location")
 _HOST_NAME = "ssl.endpoint.identification.algorithm"
+_IS_PLAIN = "-----BEGIN PRIVATE KEY-----"
 # The ways to give a client certificate.
 _WAYS = {"store": (_STORE,), "files": _FILES, "text": (_KEY, _CHAIN, "ssl.key.pem", "ssl.certificate.pem")}
 
@@ -66,6 +68,9 @@ def _trust(sides: Sides) -> None:
         if kind is None:
             problem = "the type of this trust store is missing (Java assumes JKS)"
             sides.fault(_TRUST_FILE, problem, "write ssl.ca.location for a PEM file")
+    if kind is not None and kind.upper() == "PKCS12" and location is not None:
+        _trust_store(location, sides)
+        return
     if kind is not None and not has_reference(kind) and kind.upper() != "PEM":
         key = "ssl.truststore.type" if "ssl.truststore.type" in options else _TRUST_FILE
         sides.fault(key, f"librdkafka cannot read a {kind.upper()} trust store", _TO_PEM)
@@ -80,6 +85,16 @@ def _trust(sides: Sides) -> None:
         java, librdkafka = (_TRUST_FILE, "ssl.ca.location") if key.endswith("location") else (_TRUST_TEXT, "ssl.ca.pem")
         sides.java |= {"ssl.truststore.type": "PEM", java: options[key]}
         sides.librdkafka[librdkafka] = options[key]
+
+
+def _trust_store(location: str, sides: Sides) -> None:
+    for key in ("ssl.ca.location", _TRUST_TEXT, "ssl.ca.pem"):
+        if key in sides.options:
+            sides.fault(key, f"trust is configured twice, also by {_TRUST_FILE}", "keep one of them")
+    if sides.files is not None:
+        trusted = sides.files.trusted(location, sides.options.get("ssl.truststore.password"))
+        sides.java |= {"ssl.truststore.type": "PEM", _TRUST_TEXT: trusted}
+        sides.librdkafka["ssl.ca.pem"] = trusted
 
 
 def _identity(sides: Sides) -> None:
@@ -97,7 +112,8 @@ def _identity(sides: Sides) -> None:
         return
     {"store": _store, "files": _files, "text": _text}[used[0]](sides)
     if _KEY_PASSWORD in options and _STORE_PASSWORD not in options:
-        sides.both(_KEY_PASSWORD, options[_KEY_PASSWORD])
+        # Java has got the key decrypted.
+        sides.librdkafka[_KEY_PASSWORD] = options[_KEY_PASSWORD]
 
 
 def _store(sides: Sides) -> None:
@@ -107,12 +123,13 @@ def _store(sides: Sides) -> None:
     if not kind:
         sides.fault(_STORE, "the type of this key store is missing", "write ssl.keystore.type: PEM or PKCS12")
         return
-    sides.java |= {_STORE_TYPE: kind, _STORE: location}
     if kind == "PEM":
         if _STORE_PASSWORD in options:
             sides.fault(_STORE_PASSWORD, "a PEM key store has no password", "write ssl.key.password for the key's own")
         sides.librdkafka |= dict.fromkeys(_FILES, location)
+        _pem_files(location, location, sides)
     elif kind == "PKCS12":
+        sides.java |= {_STORE_TYPE: kind, _STORE: location}
         if _STORE_PASSWORD not in options:
             sides.fault(_STORE, "a PKCS#12 key store needs its password", "add ssl.keystore.password")
             return
@@ -135,11 +152,25 @@ def _files(sides: Sides) -> None:
         return
     certificate, key = (sides.options[name] for name in _FILES)
     sides.librdkafka |= {_FILES[0]: certificate, _FILES[1]: key}
+    _pem_files(certificate, key, sides)
+
+
+def _pem_files(certificate: str, key: str, sides: Sides) -> None:
     sides.java[_STORE_TYPE] = "PEM"
-    if certificate == key:
+    if sides.files is None:
+        return
+    text = sides.files.read(key)
+    if certificate == key and _IS_PLAIN in text and _KEY_PASSWORD not in sides.options:
         sides.java[_STORE] = certificate
-    elif sides.read is not None:
-        sides.java |= {_CHAIN: sides.read(certificate), _KEY: sides.read(key)}
+    else:
+        sides.java |= {_CHAIN: sides.files.read(certificate), _KEY: _plain(text, sides)}
+
+
+def _plain(key: str, sides: Sides) -> str:
+    """Return a key as Java reads it."""
+    if _IS_PLAIN in key or sides.files is None:
+        return key
+    return sides.files.plain_key(key, sides.options.get(_KEY_PASSWORD))
 
 
 def _text(sides: Sides) -> None:
@@ -149,7 +180,7 @@ def _text(sides: Sides) -> None:
         given = next(name for name in options if name in TLS_NAMES and name.endswith((".key", ".chain", ".pem")))
         sides.fault(given, "key and certificate belong together", "add ssl.key.pem and ssl.certificate.pem")
         return
-    sides.java |= {_STORE_TYPE: "PEM", _CHAIN: chain, _KEY: key}
+    sides.java |= {_STORE_TYPE: "PEM", _CHAIN: chain, _KEY: _plain(key, sides)}
     sides.librdkafka |= {"ssl.certificate.pem": chain, "ssl.key.pem": key}
 
 

@@ -35,10 +35,24 @@ IAM_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
 OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", URL: "https://idp/token"}
 SSL = {"security.protocol": "SSL"}
 PEM = "-----BEGIN X-----\nAA==\n-----END X-----\n"
+KEY = "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"
+
+
+class Files:
+    """Files by their names; `c.pem` holds a key that Java reads, every other key has to be decrypted."""
+
+    def read(self, path: str) -> str:
+        return "-----BEGIN PRIVATE KEY-----" if path == "c.pem" else f"text of {path}"
+
+    def trusted(self, path: str, password: str | None) -> str:
+        return f"certificates of {path} by {password}"
+
+    def plain_key(self, pem: str, password: str | None) -> str:
+        return f"{pem} by {password}"
 
 
 def both(client: dict[str, str]) -> ClientOptions:
-    return translate(client, read=lambda path: f"text of {path}")
+    return translate(client, files=Files())
 
 
 def config_of(client: object = "{}", producer: str = "{}", *, servers: str = "east:9092") -> MirrorConfig:
@@ -123,7 +137,7 @@ def test_an_unsecured_token_for_tests_is_spelled_for_both() -> None:
 
 def test_databricks_shaded_classes_are_written_and_read() -> None:
     client = {**OAUTH, "sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.client.secret": "s"}
-    shaded = translate(client, read=str, shaded=True).java
+    shaded = translate(client, files=Files(), shaded=True).java
     assert shaded["sasl.jaas.config"].startswith("kafkashaded.org.apache.kafka.")
     assert shaded["sasl.login.callback.handler.class"].startswith("kafkashaded.org.apache.kafka.")
     assert both(dict(shaded)) == both(client)
@@ -133,12 +147,12 @@ TLS = [
     ({"ssl.ca.location": "ca.pem"}, {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}),
     ({"ssl.ca.pem": PEM}, {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": PEM}),
     (
-        {"ssl.certificate.location": "c.pem", "ssl.key.location": "c.pem", "ssl.key.password": "k"},
-        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "c.pem", "ssl.key.password": "k"},
+        {"ssl.certificate.location": "c.pem", "ssl.key.location": "c.pem"},
+        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "c.pem"},
     ),
     (
-        {"ssl.certificate.pem": PEM, "ssl.key.pem": PEM},
-        {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": PEM, "ssl.keystore.key": PEM},
+        {"ssl.certificate.pem": PEM, "ssl.key.pem": KEY},
+        {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": PEM, "ssl.keystore.key": KEY},
     ),
     (
         {"ssl.keystore.location": "c.p12", "ssl.keystore.password": "k"},
@@ -160,7 +174,33 @@ def test_tls_is_spelled_for_both(librdkafka: dict[str, str], java: dict[str, str
 def test_two_pem_files_reach_java_as_text() -> None:
     options = both({**SSL, "ssl.certificate.location": "c.crt", "ssl.key.location": "k.key"})
     assert options.java["ssl.keystore.certificate.chain"] == "text of c.crt"
-    assert options.java["ssl.keystore.key"] == "text of k.key"
+    assert options.java["ssl.keystore.key"] == "text of k.key by None"
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"ssl.certificate.location": "x.pem", "ssl.key.location": "x.pem"},
+        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "x.pem"},
+        {"ssl.certificate.pem": "text of x.pem", "ssl.key.pem": "text of x.pem"},
+    ],
+)
+def test_an_encrypted_key_reaches_java_decrypted_and_librdkafka_with_its_password(client: dict[str, str]) -> None:
+    options = both({**SSL, **client, "ssl.key.password": "k"})
+    assert options.java == {
+        **SSL,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "text of x.pem",
+        "ssl.keystore.key": "text of x.pem by k",
+    }
+    assert options.librdkafka["ssl.key.password"] == "k"
+
+
+def test_a_pkcs12_trust_store_becomes_pem_for_both() -> None:
+    options = both({**SSL, "ssl.truststore.location": "t.p12", "ssl.truststore.password": "k"})
+    assert options.librdkafka["ssl.ca.pem"] == "certificates of t.p12 by k"
+    assert options.java["ssl.truststore.certificates"] == options.librdkafka["ssl.ca.pem"]
+    assert "ssl.truststore.password" not in options.java
 
 
 WRONG = [
@@ -417,8 +457,8 @@ def test_pem_files_are_read_at_the_edge(tmp_path: Path) -> None:
     client = f"{{security.protocol: SSL, {tls}}}"
     with pytest.raises(ConfigError, match=r"clusters.east.client: the PEM file .*k.key cannot be read"):
         java_options(config_of(client).cluster("east"))
-    (tmp_path / "k.key").write_text(PEM, encoding="utf-8")
-    assert java_options(config_of(client).cluster("east"))["ssl.keystore.key"] == PEM
+    (tmp_path / "k.key").write_text(KEY, encoding="utf-8")
+    assert java_options(config_of(client).cluster("east"))["ssl.keystore.key"] == KEY
 
 
 tuning = st.dictionaries(

@@ -1,0 +1,215 @@
+"""Which layer of a connection fails, by TLS listeners of Python's own and by what librdkafka says."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from mirrorlake.kafka.layers import Heard, trouble_of
+from tests.servers.secured import Certificates
+
+Listen = Callable[[ssl.SSLContext | None], str]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    """Listen once, with TLS or without."""
+    sockets: list[socket.socket] = []
+
+    def make(context: ssl.SSLContext | None) -> str:
+        server = socket.create_server(("127.0.0.1", 0))
+        sockets.append(server)
+
+        def answer() -> None:
+            with suppress(OSError):
+                sock, _ = server.accept()
+                with suppress(OSError), sock:
+                    if context is None:
+                        # A broker closes what does not speak its protocol.
+                        sock.recv(10)
+                    else:
+                        context.wrap_socket(sock, server_side=True).close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+    yield make
+    for one in sockets:
+        one.close()
+
+
+def context_of(certificates: Certificates, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.path(f"{name}.pem"))
+    return context
+
+
+@pytest.mark.parametrize(
+    ("served", "ca", "problem", "remedy"),
+    [
+        ("good", "other-ca.pem", "refused: ", "name the CA that issued it in ssl.ca.location of clusters.east.client"),
+        ("elsewhere", "ca.pem", "mismatch", "use a name that the certificate holds"),
+        ("expired", "ca.pem", "expired", "renew the broker's certificate"),
+    ],
+)
+def test_a_certificate_that_is_refused_says_why(
+    served: str, ca: str, problem: str, remedy: str, certificates: Certificates, listen: Listen
+) -> None:
+    address = listen(context_of(certificates, served))
+    options = {"bootstrap.servers": address, "security.protocol": "SSL", "ssl.ca.location": certificates.path(ca)}
+    found = trouble_of("east", options, Heard())
+    assert found is not None
+    assert found.layer == "TLS"
+    assert problem in found.problem
+    assert remedy in found.remedy
+
+
+def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
+    options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
+    good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
+    assert trouble_of("east", good, Heard()) is None
+    unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
+    assert trouble_of("east", {**unchecked, "ssl.endpoint.identification.algorithm": "none"}, Heard()) is None
+
+
+def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen) -> None:
+    plain = trouble_of("east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, Heard())
+    assert plain is not None
+    assert "speaks TLS, and security.protocol is PLAINTEXT" in plain.problem
+    options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
+    secure = trouble_of("east", {**options, "bootstrap.servers": listen(None)}, Heard())
+    assert secure is not None
+    assert "does not speak TLS, and security.protocol is SSL" in secure.problem
+    assert trouble_of("east", {"bootstrap.servers": listen(None)}, Heard()) is None, "a plain one is none"
+    assert trouble_of("east", {"bootstrap.servers": "127.0.0.1:1"}, Heard()) is None, "TCP is looked at before"
+
+
+def heard(code: int, text: str) -> Heard:
+    said = Heard()
+    said(KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: Disconnected (after 3ms in state UP)"))
+    said(KafkaError(code, text))
+    said(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    said(KafkaError(KafkaError._TRANSPORT, "later, and less telling"))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "layer", "remedy"),
+    [
+        (
+            "sasl_ssl://127.0.0.1:9/bootstrap: SASL authentication error: Authentication failed: Invalid username or "
+            "password (after 303ms in state AUTH_REQ)",
+            "SASL",
+            "check sasl.username",
+        ),
+        (
+            "sasl_ssl://127.0.0.1:9/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL "
+            "mechanism: broker's supported mechanisms: OAUTHBEARER (after 3ms in state AUTH_HANDSHAKE)",
+            "SASL",
+            "write one of the broker's",
+        ),
+        ('Failed to acquire SASL OAUTHBEARER token: {"error":"invalid_client"}', "SASL (token)", "token.endpoint.url"),
+    ],
+)
+def test_a_refused_login_is_told_in_librdkafkas_words(text: str, layer: str, remedy: str) -> None:
+    found = trouble_of("east", {"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
+    assert found is not None
+    assert found.layer == layer
+    assert remedy in found.remedy
+    assert "bootstrap:" not in found.problem
+    assert "in state" not in found.problem
+
+
+def test_a_missing_client_certificate_is_told(certificates: Certificates, listen: Listen) -> None:
+    text = "ssl://a:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
+    options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
+    address = listen(context_of(certificates, "good"))
+    found = trouble_of("east", {**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
+    assert found is not None
+    assert "add ssl.certificate.location" in found.remedy
+
+
+def test_an_outage_is_none_of_tls(certificates: Certificates) -> None:
+    options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
+    trusting = {**options, "ssl.ca.location": certificates.path("ca.pem")}
+    assert trouble_of("east", trusting, heard(KafkaError._TRANSPORT, "Disconnected")) is None
+    token = {**trusting, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    assert trouble_of("east", token, Heard()) is None
+
+
+def test_what_a_call_did_that_went_out_before_a_login_was_refused_is_in_doubt() -> None:
+    from mirrorlake.kafka.errors import ClientErrors
+
+    errors = ClientErrors.of("east", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
+    errors.heard(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    timed_out = KafkaError(KafkaError._TIMED_OUT)
+    assert "nothing was changed" in errors.own(timed_out, "create topic orders").consequence
+    errors.has_worked = True
+    assert "is not known" in errors.own(timed_out, "create topic orders").consequence
+
+
+def test_a_token_that_never_comes_is_told(listen: Listen) -> None:
+    options = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "security.protocol": "SASL_PLAINTEXT",
+        "bootstrap.servers": listen(None),
+    }
+    assert trouble_of("east", options, Heard(), has_worked=True) is None, "it had one: the broker may be slow"
+    found = trouble_of("east", {**options, "bootstrap.servers": listen(None)}, Heard())
+    assert found is not None
+    assert (found.layer, found.problem) == ("SASL (token)", "no OAUTHBEARER token came in time")
+
+
+def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
+    from confluent_kafka import KafkaException
+
+    from mirrorlake.kafka.errors import ClientErrors
+
+    asked: list[float] = []
+
+    def call(timeout_s: float) -> str:
+        asked.append(timeout_s)
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return "answered"
+
+    slow = ClientErrors.of("east", {})
+    assert slow.soon(call, 15.0) == "answered"
+    assert len(asked) == 3
+
+    asked.clear()
+    refused = ClientErrors.of("east", {})
+    refused.heard(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    with pytest.raises(KafkaException):
+        refused.soon(call, 15.0)
+    assert len(asked) == 1
+
+
+def test_what_was_said_before_a_success_counts_no_more() -> None:
+    said = heard(KafkaError._AUTHENTICATION, "no")
+    said.forget()
+    assert said == Heard()
+
+
+def test_a_page_for_both_loads_as_it_stands() -> None:
+    from mirrorlake.config.loading import loads
+
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    examples = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+    assert len(examples) == 5
+    for example in examples:
+        rest = "\n  central: {bootstrap_servers: 'central:9092'}\nlake: {root: ./lake}\n"
+        config = loads(f"{example.rstrip()}{rest}flows: [{{source: east, target: central, topics: orders}}]")
+        assert config.cluster("east").client
