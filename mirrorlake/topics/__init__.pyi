@@ -8,6 +8,7 @@ from mirrorlake.topics.edits import SETTINGS as SETTINGS
 from mirrorlake.topics.group_refusal import refused as refused
 from mirrorlake.topics.history import History as History
 from mirrorlake.topics.history import aware as aware
+from mirrorlake.topics.permissions import needed_acls as needed_acls
 from mirrorlake.topics.remote_topics import RemoteTopics as RemoteTopics
 from mirrorlake.topics.remote_topics import target_of as target_of
 from mirrorlake.topics.remote_topics import wanted_remote_topic as wanted_remote_topic
@@ -24,6 +25,4 @@ from mirrorlake.topics.sources import TopicSource as TopicSource
 from mirrorlake.topics.topic_list import TopicLine as TopicLine
 from mirrorlake.topics.topic_list import TopicList as TopicList
 from mirrorlake.topics.topic_list import TopicPage as TopicPage
-from mirrorlake.topics.topic_plan import Admins as Admins
-from mirrorlake.topics.topic_plan import Sources as Sources
 from mirrorlake.topics.topic_plan import require_source as require_source

@@ -99,7 +99,7 @@ def acl_changes(
                     kind="acl",
                     name=str(acl),
                     reason="a run that was interrupted made it, or somebody else did at that moment, and the source no longer "
-                    "has it; delete it with kafka-acls --remove if nobody needs it",
+                    "has it; delete it with kafka-acls.sh --remove if nobody needs it",
                 )
             )
     return Plan(tuple(changes), tuple(notes))

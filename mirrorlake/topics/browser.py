@@ -45,7 +45,7 @@ class HasGroups(Protocol):
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Return what groups committed on partitions."""
+        """List the positions that groups committed on partitions."""
 
 
 NamesOf = Callable[[str], Collection[str]]

@@ -117,6 +117,21 @@ class RemoteTopics:
         names = {topic: self._flow.remote_topic(topic) for topic in topics}
         return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
 
+    def whole(self, topics: Collection[KnownTopic]) -> list[KnownTopic]:
+        """Choose the source topics whose remote topic is there with all partitions that it needs: nothing is to be done for them.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        flow = self._flow
+        states = self._admin.describe({flow.remote_topic(topic.name) for topic in topics})
+
+        def is_whole(topic: KnownTopic) -> bool:
+            state, wanted = states.get(flow.remote_topic(topic.name)), wanted_remote_topic(flow, [topic])
+            return state is not None and state.partitions >= wanted.partitions
+
+        return [topic for topic in topics if is_whole(topic)]
+
     def batch_bytes(self) -> int:
         """Return how large a producer batch may be so that every topic of the flow accepts it."""
         smallest = min((ready.max_message_bytes for ready in self._ready.values()), default=_DEFAULT_LIMIT)

@@ -12,7 +12,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
-from mirrorlake.lake import Audit, Lake, carried_topics
+from mirrorlake.lake import Audit, Lake, carried_topics, lake_changes, migrate
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, silent
@@ -44,7 +44,8 @@ def make_plan(
         ClusterError: a cluster does not answer or does not allow the look.
     """
     flows, all_flows = list(flows), list(all_flows)
-    changes = [
+    changes = lake_changes(lake)
+    changes += [
         Change(where="lake", kind="table", name=location, action="create", after="table", reason="missing in the lake")
         for location in lake.missing(sorted({flow.source for flow in flows}))
     ]
@@ -138,6 +139,8 @@ def apply_plan(
     tables = sum(change.where == "lake" for change in plan.changes)
     if tables:
         tell("create lake tables", 0, tables, "tables")
+    sources = list(sources)
+    migrate(lake, sources, now=now())
     lake.create_all(sources)
     if tables:
         tell("create lake tables", tables, tables, "tables")

@@ -36,14 +36,51 @@ def apply(cli: Invocation, flow: Flow = None) -> int:
 
 
 @command()
-def doctor(cli: Invocation) -> int:
-    """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
-    found = cli.mirror.doctor()
+def acls(
+    cli: Invocation,
+    principal: Annotated[str, typer.Option("--principal", help="As the brokers see it, e.g. User:mirror.")],
+    flow: Flow = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also", help="What is done by hand, too: fence-acl, fence-topic, failover, failback; may be repeated."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address that the principal comes from.")] = "*",
+    command_config: Annotated[
+        str, typer.Option("--command-config", help="A file with the login of whoever runs the commands.")
+    ] = "",
+) -> int:
+    """Print the commands that grant a principal what its flows need, and no more; asks no cluster."""
+    needed = cli.mirror.acls(principal, flow, also=also or (), host=host, command_config=command_config)
+    cli.document(needed)
+    cli.say(needed.script())
+    return 0
+
+
+@command()
+def doctor(
+    cli: Invocation,
+    listed: Annotated[bool, typer.Option("--list", help="Show the checks; asks no cluster.")] = False,
+    only: Annotated[str, typer.Option("--only", help="Run these checks, with commas: kafka,ledger.state.")] = "",
+    skip: Annotated[str, typer.Option("--skip", help="Leave these checks out.")] = "",
+) -> int:
+    """Check settings, this machine, clusters, lake and flows; name what is wrong and the fix. Exit 1 on a finding."""
+    chosen, left = ([name.strip() for name in text.split(",") if name.strip()] for text in (only, skip))
+    if listed:
+        from mirrorlake.doctor import list_checks
+
+        cli.answer(list_checks(only=chosen, skip=left))
+        return 0
+    found = cli.mirror.doctor(only=chosen, skip=left)
     cli.document({"findings": found})
     cli.show(found)
-    if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
+    if found.bad:
+        # What is fine may have moved the findings off the screen.
+        cli.say(f"{len(found.bad)} finding(s): {', '.join(dict.fromkeys(one.check for one in found.bad))}")
+    if any(one.check in ("kafka.reachable", "lake.tables", "lake.store") for one in found.bad):
         return 4
-    return 0 if all(one.ok for one in found) else 1
+    return 1 if found.bad else 0
 
 
 @command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mirrorlake import offsets
@@ -12,6 +12,7 @@ from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.control import Pause
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 
@@ -35,6 +36,37 @@ class SetUpCalls(CoreCalls):
         A given plan puts the settings in force only where it shows how they were edited.
         """
         return self._services.changes.apply(flow, plan)
+
+    def acls(
+        self,
+        principal: str,
+        flow: str | None = None,
+        *,
+        also: Collection[str] = (),
+        host: str = "*",
+        command_config: str = "",
+    ) -> NeededAcls:
+        """List the ACLs that a principal needs, and no more, with the commands that grant them; asks no cluster.
+
+        What the settings turn on is in it: groups, settings, ACLs, MirrorMaker 2's topics.
+
+        Args:
+            principal: as the brokers see it, such as `User:mirror`; for TLS clients `User:CN=mirror,O=example`.
+            flow: this flow only; all flows of the settings without it.
+            also: what is done by hand: `fence-acl` and `fence-topic` keep producers off a source, `failover` places groups
+                that are not kept in step, `failback` returns to the source.
+            host: the address that the principal comes from; `*` for any.
+            command_config: a file with the login of whoever runs the commands.
+
+        Raises:
+            UsageError: `principal` is not `Type:name`, there is no such flow, or `also` names something else.
+
+        Example:
+            >>> print(mirror.acls("User:mirror").script())  # doctest: +SKIP
+        """
+        return self._services.changes.acls(
+            flow, principal=principal, also=also, host=host, command_config=command_config
+        )
 
     def preview(self, flow: str) -> FlowPreview:
         """Preview the topics of its source that a flow mirrors, with their names, and those that it leaves out, with reasons.

@@ -108,7 +108,7 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     assert central.configs([remote])[remote] == {"segment.ms": "60000"}
     [entry] = mirror._connections.audit().entries("central", "topic")
     assert (entry.object, entry.action, entry.after["replication_factor"]) == (remote, "create", 1)
-    assert not [finding for finding in mirror.doctor() if finding.layer == "replication"]
+    assert mirror.doctor(only=["target.replication", "ledger"]).bad == []
     add_partitions(east, topic, 3)
     produce(east, topic, 9, partitions=3)
     mirror.run(once=True)
@@ -123,17 +123,19 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     with pytest.raises(ClusterError, match="create topic") as refused:
         do_duties(three)
     assert refused.value.exit_code == 4
-    [finding] = [finding for finding in three.doctor() if not finding.ok and finding.layer == "replication"]
+    [finding] = three.doctor(only=["target.replication"]).bad
     assert "1 broker" in finding.detail
     create_topic(target, remote, 3)
     mirror.apply()
     monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 3)
     plain = make_mirror(dict(guarded_clusters), [{key: flow[key] for key in ("source", "target", "topics")}])
-    found = [finding.detail for finding in plain.doctor() if not finding.ok and finding.layer == "replication"]
-    assert len(found) == 2
-    assert remote in found[0]
-    assert "ledger" in found[0]
-    assert "default.replication.factor=1" in found[1]
+    found = {
+        finding.check: finding.detail for finding in plain.doctor(only=["target.replication", "ledger.replication"]).bad
+    }
+    details = [finding.detail for finding in plain.doctor(only=["target.replication"]).bad]
+    assert remote in details[0]
+    assert "default.replication.factor=1" in details[1]
+    assert "ledger" in found["ledger.replication"]
 
 
 def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
@@ -319,5 +321,5 @@ def test_a_user_that_may_nothing_is_told_what_is_missing(
     assert document["error"] == "NotAuthorized"
     assert lacks in document["cause"]
     assert "User:nobody" in document["cause"]
-    assert document["remedy"].startswith("kafka-acls --bootstrap-server 127.0.0.1:")
+    assert document["remedy"].startswith("kafka-acls.sh --bootstrap-server 127.0.0.1:")
     assert "nobody-secret" not in done.stdout + done.stderr

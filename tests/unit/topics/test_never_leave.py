@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.mm2.importer import import_mm2
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.topics.remote_topics import target_of

@@ -1,0 +1,243 @@
+"""Exactly the ACLs that `mirrorlake acls` prints, on brokers that deny everything else: the whole flow runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.loading import load
+from mirrorlake.errors import NotAuthorized
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.needed_acls import NeededAcls
+from mirrorlake.runtime.jar_files import classpath
+from mirrorlake.runtime.java import find_java
+from mirrorlake.sandbox import KafkaCluster
+from tests.commands import run_cli, write_conf
+from tests.flow.kit import (
+    assert_equal_topics,
+    commit,
+    committed,
+    consume,
+    count,
+    create_topic,
+    produce,
+    staying_on,
+    topic_name,
+    wait_until,
+)
+from tests.servers.guarded import GUARDED, admin_as, login
+
+Clusters = Mapping[str, KafkaCluster]
+
+
+def granted(command: str) -> list[Acl]:
+    """Read a command of Kafka's tools back, as somebody else understands it."""
+    parser = argparse.ArgumentParser(exit_on_error=True)
+    parser.add_argument("--bootstrap-server", required=True)
+    parser.add_argument("--add", action="store_true", required=True)
+    parser.add_argument("--allow-principal", required=True)
+    parser.add_argument("--operation", action="append", required=True)
+    parser.add_argument("--resource-pattern-type", default="literal")
+    for kind in ("topic", "group", "transactional-id"):
+        parser.add_argument(f"--{kind}")
+    parser.add_argument("--cluster", action="store_true")
+    tool, *words = shlex.split(command)
+    assert tool == "kafka-acls.sh"
+    given = parser.parse_args(words)
+    [(resource, name)] = [
+        (kind.upper(), getattr(given, kind))
+        for kind in ("topic", "group", "transactional_id")
+        if getattr(given, kind) is not None
+    ] or [("CLUSTER", "kafka-cluster")]
+    spelled = {"DescribeConfigs": "DESCRIBE_CONFIGS", "AlterConfigs": "ALTER_CONFIGS"}
+    return [
+        Acl(
+            resource=resource,
+            name=name,
+            pattern=given.resource_pattern_type.upper(),
+            principal=given.allow_principal,
+            host="*",
+            operation=spelled.get(operation, operation.upper()),
+            permission="ALLOW",
+        )
+        for operation in given.operation
+    ]
+
+
+@dataclass
+class Guarded:
+    """Two brokers that deny what is not granted, and a flow between them that runs as `User:mirror`."""
+
+    clusters: Clusters
+    topic: str
+    group: str
+    folder: Path
+
+    def root(self, alias: str) -> ClusterAdmin:
+        return admin_as(self.clusters[alias], "root")
+
+    def conf(self, **flow: Any) -> Path:
+        addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in self.clusters.items()}
+        entry = {"source": "east", "target": "central", "topics": f"{self.topic}.*", "groups": f"{self.group}.*"}
+        return write_conf(
+            self.folder, addresses, [{**entry, **flow}], **{alias: {"client": login("mirror")} for alias in addresses}
+        )
+
+    def grant(self, needed: NeededAcls) -> None:
+        """Carry out exactly the commands that were printed."""
+        by_address = {cluster.address(GUARDED.name): alias for alias, cluster in self.clusters.items()}
+        for alias in self.clusters:
+            mine = [c for c in needed.commands if by_address[shlex.split(c)[2]] == alias]
+            wanted = [acl for command in mine for acl in granted(command)]
+            assert wanted == needed.on(alias)
+            self.change(alias, add=wanted)
+
+    def change(self, alias: str, *, add: list[Acl] = [], remove: list[Acl] = []) -> None:  # noqa: B006
+        admin = self.root(alias)
+        admin.acls.create(add)
+        admin.acls.delete(remove)
+        wait_until(
+            lambda: set(add) <= (held := set(admin.acls.list() or ())) and not set(remove) & held, "the ACLs are there"
+        )
+
+
+@pytest.fixture(scope="module")
+def world(guarded_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    topic, group = topic_name("least"), topic_name("readers")
+    east = guarded_clusters["east"]
+    create_topic(east, topic, 2, retention_ms="900000000")
+    produce(east, topic, 200)
+    commit(east, group, topic, {0: 40, 1: 50})
+    made = Guarded(guarded_clusters, topic, group, tmp_path_factory.mktemp("least"))
+    yield made
+    for alias in made.clusters:
+        made.root(alias).acls.delete(made.root(alias).acls.list() or [])
+
+
+@pytest.mark.law("F")
+def test_the_whole_flow_runs_with_the_printed_acls_and_no_others(world: Guarded, spark: Any) -> None:
+    conf = world.conf(sync={"acls": True}, mm2={"heartbeats": True, "checkpoints": True, "offset_syncs": True})
+    mirror = Mirror(load(conf), spark=spark)
+    needed = mirror.acls("User:mirror")
+    printed = run_cli("acls", "--flow", "east->central", "--principal", "User:mirror", "--conf", str(conf), "--json")
+    assert tuple(json.loads(printed.stdout)["commands"]) == needed.commands
+    assert not any(
+        one.operation in ("WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE", "ALL") for one in needed.on("east")
+    ), "law H: nothing is written to a source"
+
+    refused = run_cli("apply", "--conf", str(conf), "--json")
+    assert (refused.returncode, json.loads(refused.stdout)["error"]) == (4, "NotAuthorized")
+
+    world.grant(needed)
+    east, central, topic = world.clusters["east"], world.clusters["central"], world.topic
+    remote = f"east.{topic}"
+    reader = Acl(
+        resource="TOPIC",
+        name=topic,
+        pattern="LITERAL",
+        principal="User:app",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    world.change("east", add=[reader])
+    assert mirror.apply()
+    assert not mirror.plan(), "law G"
+    mirror.run(once=True)
+    assert_equal_topics(consume(east, topic), consume(central, remote))
+    assert mirror.verify().equal
+    assert mirror["east->central"].offsets.translate(topic, 0, 7).status == "exact"
+    mirror["east->central"].apply_groups()
+    assert committed(central, world.group, remote, 2) == {0: 40, 1: 50}
+    assert mirror.status()["east->central"].partitions
+    assert not [one for one in mirror.doctor() if "does not allow" in one.detail]
+    mirror.maintain()
+
+    with staying_on(mirror):
+        produce(east, topic, 100, seed=2)
+        create_topic(east, f"{topic}-new", 1)
+        produce(east, f"{topic}-new", 10, partitions=1)
+        commit(east, world.group, topic, {0: 120, 1: 130})
+        wait_until(lambda: count(central, remote) == 300, "new records arrive")
+        wait_until(lambda: count(central, f"{remote}-new") == 10, "and a new topic")
+        # Past the marker of the first transaction.
+        wait_until(lambda: committed(central, world.group, remote, 2) == {0: 121, 1: 131}, "groups follow", timeout=90)
+        wait_until(lambda: count(central, "east.checkpoints.internal"), "checkpoints are written")
+        wait_until(lambda: count(central, "heartbeats"), "heartbeats are written")
+    assert mirror.verify(full=True).equal
+    assert run_cli("groups", "--flow", "east->central", "--conf", str(conf)).returncode == 0
+    world.change("east", remove=[reader])
+
+
+def _verify(mirror: Mirror) -> None:
+    mirror.verify(full=True)
+
+
+_RUNS: dict[str, tuple[str, str, str, Callable[[Mirror], object]]] = {
+    "read the source": ("east", "TOPIC", "READ", lambda m: m.land("east", once=True)),
+    "see the source's topics": ("east", "TOPIC", "ALL", lambda m: m.plan()),
+    "read settings": ("east", "TOPIC", "DESCRIBE_CONFIGS", lambda m: m.plan()),
+    "see groups": ("east", "GROUP", "DESCRIBE", lambda m: m["east->central"].groups()),
+    "read ACLs": ("east", "CLUSTER", "DESCRIBE", lambda m: m.plan()),
+    "write ACLs": ("central", "CLUSTER", "ALL", lambda m: m.plan()),
+    "hold lanes": ("central", "TRANSACTIONAL_ID", "ALL", lambda m: m.run(once=True)),
+    "keep the ledger": ("central", "TOPIC mirrorlake.", "ALL", lambda m: m.run(once=True)),
+    "write records": ("central", "TOPIC east.", "WRITE", lambda m: m.run(once=True)),
+    "read back": ("central", "TOPIC east.", "READ", _verify),
+    "move groups": ("central", "GROUP", "READ", lambda m: m["east->central"].apply_groups()),
+}
+
+
+@pytest.mark.parametrize("what", _RUNS)
+def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spark: Any) -> None:
+    alias, resource, operation, call = _RUNS[what]
+    kind, _, beginning = resource.partition(" ")
+    begins = beginning or {"TOPIC": world.topic, "GROUP": world.group}.get(kind, "")
+    mirror = Mirror(load(world.conf(sync={"acls": True})), spark=spark)
+    needed = mirror.acls("User:mirror")
+    mine = [one for one in needed.on(alias) if one.resource == kind and one.name.startswith(begins)]
+    taken = [one for one in mine if operation in ("ALL", one.operation)]
+    assert taken
+    produce(world.clusters["east"], world.topic, 2, seed=9)
+    commit(world.clusters["east"], world.group, world.topic, {0: 121})
+    world.grant(needed)
+    world.change(alias, remove=taken)
+    try:
+        with pytest.raises(NotAuthorized) as said:
+            call(mirror)
+    finally:
+        world.change(alias, add=taken)
+    assert f"cluster {alias} does not allow User:mirror" in said.value.cause
+    assert operation in ("ALL", getattr(said.value, "operation", operation))
+    [acl] = granted(said.value.remedy)[:1]
+    assert acl.resource == kind
+
+
+def test_the_commands_are_what_kafkas_own_tool_reads(world: Guarded) -> None:
+    """Of each resource and pattern one: a JVM for every command would cost more than the whole flow."""
+    mirror = Mirror(load(world.conf(sync={"acls": True})))
+    needed = mirror.acls("User:another")
+    chosen = {(one.resource, one.pattern): command for one, command in zip(needed.acls, needed.commands, strict=True)}
+    java = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", classpath("broker")]
+    plain = {cluster.address(GUARDED.name): cluster for cluster in world.clusters.values()}
+    for command in chosen.values():
+        words = shlex.split(command)[1:]
+        cluster = plain[words[1]]
+        words[1] = cluster.bootstrap_servers
+        tool = [*java, "org.apache.kafka.tools.AclCommand", *words]
+        done = subprocess.run(tool, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wanted = granted(command)
+        root = world.root(cluster.alias)
+        wait_until(lambda wanted=wanted, root=root: set(wanted) <= set(root.acls.list() or ()), f"{command} was read")
+        root.acls.delete(wanted)
