@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from mirrorlake.config.fingerprint import plain
-from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.schema.cluster import ClusterConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import MASK
 from mirrorlake.render import Sheet, plural, table
 

@@ -12,7 +12,9 @@ from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import SettingsFault, dotted, findings_of
 from mirrorlake.config.find import near
-from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, bound_flows
+from mirrorlake.config.schema.cluster import ClusterConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.mirror import MirrorConfig, bound_flows
 from mirrorlake.errors import ConfigError, Fault
 
 

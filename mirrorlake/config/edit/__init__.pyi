@@ -1,9 +1,9 @@
 """The face of `mirrorlake.config.edit`: what other rooms use of it; its modules are its own."""
 
-from mirrorlake.config.edit.draft import MECHANISMS as MECHANISMS
+from mirrorlake.config.edit.cluster_draft import MECHANISMS as MECHANISMS
+from mirrorlake.config.edit.cluster_draft import SECURITY as SECURITY
+from mirrorlake.config.edit.cluster_draft import ClusterDraft as ClusterDraft
 from mirrorlake.config.edit.draft import POLICIES as POLICIES
-from mirrorlake.config.edit.draft import SECURITY as SECURITY
-from mirrorlake.config.edit.draft import ClusterDraft as ClusterDraft
 from mirrorlake.config.edit.draft import Draft as Draft
 from mirrorlake.config.edit.draft import FlowDraft as FlowDraft
 from mirrorlake.config.edit.draft import check_cluster as check_cluster

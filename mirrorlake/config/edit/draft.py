@@ -6,16 +6,16 @@ person changed is written; the rest of the file stays as its author wrote it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
+from mirrorlake.config.edit.cluster_draft import ClusterDraft
+from mirrorlake.config.edit.selections import line_of, write_selection
 from mirrorlake.config.edit.yaml_text import (
     YamlText,
     append,
@@ -28,113 +28,18 @@ from mirrorlake.config.edit.yaml_text import (
     sections,
 )
 from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.schema.cluster import ClusterConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.config.secrets import is_bare_reference, variable
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, parse_patterns
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
-SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 POLICIES = ("default", "identity", "template")
 # The rules that a draft writes, by the field they come from; rules of other names stay as they are.
 _RULES = {"keep": "only", "drop": "without", "mask": "masked", "remove": "removed"}
-# Commas inside ${env:NAME:-default} do not separate.
-_COMMAS = re.compile(r"\s*,(?![^{]*\})\s*")
 _SYNC = ("groups", "configs", "acls")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterDraft:
-    """One cluster: `servers` as `host:port,...`; `password` is a reference; `rest` is the cluster's part of the file."""
-
-    alias: str
-    servers: str = ""
-    security: str = "PLAINTEXT"
-    mechanism: str = "SCRAM-SHA-512"
-    username: str = ""
-    password: str = ""
-    ca: str = ""
-    never_leave: str = ""
-    rest: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, alias: str, settings: Mapping[str, Any]) -> ClusterDraft:
-        """Return the draft of a cluster as a file has it."""
-        client = settings.get("client") or {}
-        return cls(
-            alias=alias,
-            servers=_line(settings.get("bootstrap_servers") or "", ","),
-            security=str(client.get("security.protocol", "PLAINTEXT")),
-            mechanism=str(client.get("sasl.mechanism", "SCRAM-SHA-512")),
-            username=str(client.get("sasl.username", "")),
-            password=str(client.get("sasl.password", "")),
-            ca=str(client.get("ssl.ca.location", "")),
-            never_leave=_line(settings.get("never_leave") or ""),
-            rest=settings,
-        )
-
-    @property
-    def usual_reference(self) -> str:
-        """The reference that stands for the password where nobody named another."""
-        return f"${{env:{variable(self.alias, 'sasl.password')}}}"
-
-    @property
-    def logs_in(self) -> bool:
-        """Whether user and password are needed."""
-        return self.security.startswith("SASL")
-
-    def write(self, node: Any) -> None:
-        """Write what differs into the cluster's part of a file.
-
-        Raises:
-            UsageError: the password is not a reference; it is not repeated.
-        """
-        before = ClusterDraft.of(self.alias, node)
-        if node.get("kind") != "lake":
-            if self.servers != before.servers or not node:
-                servers = _COMMAS.split(self.servers.strip())
-                put(node, "bootstrap_servers", servers if len(servers) > 1 else servers[0])
-            if replace(self, servers=before.servers, never_leave=before.never_leave, rest=node) != before:
-                self._write_client(node)
-        if self.never_leave != before.never_leave:
-            _write_selection(node, "never_leave", self.never_leave or None)
-
-    def written(self) -> CommentedMap:
-        """Return the cluster's part of a new file; raises as `write` does."""
-        node = CommentedMap(deepcopy(dict(self.rest)))
-        self.write(node)
-        return node
-
-    def _write_client(self, node: Any) -> None:
-        wanted = {
-            "security.protocol": "" if self.security == "PLAINTEXT" else self.security,
-            "ssl.ca.location": self.ca,
-        }
-        client = node.get("client") or {}
-        if "sasl.jaas.config" not in client:
-            wanted |= self._login()
-        if not any(wanted.values()) and wanted.keys() >= client.keys():
-            remove(node, "client")
-            return
-        for key, value in wanted.items():
-            if value:
-                put_below(node, "client", key, value)
-            elif key in client:
-                remove(own(node, "client"), key)
-
-    def _login(self) -> dict[str, str]:
-        if not self.logs_in:
-            return dict.fromkeys(("sasl.mechanism", "sasl.username", "sasl.password"), "")
-        password = self.password or self.usual_reference
-        if not is_bare_reference(password):
-            raise UsageError(
-                f"the password of {self.alias} is not a reference",
-                consequence="it is not kept: a settings file is not the place for a password",
-                remedy=f"write {self.usual_reference} or ${{secret:scope/key}}, and type the password where it is hidden",
-            )
-        return {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": password}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +73,19 @@ class FlowDraft:
     def of(cls, config: FlowConfig, settings: Mapping[str, Any], place: int) -> FlowDraft:
         """Return the draft of a flow: choices as they were read, selections and rules as the file spells them."""
         rules = {rule.get("name"): rule for rule in settings.get("rules") or ()}
-        own = {key: _line(rules.get(name, {}).get(key, "")) for key, name in _RULES.items()}
+        own = {key: line_of(rules.get(name, {}).get(key, "")) for key, name in _RULES.items()}
         exclude, exclude_groups = settings.get("exclude_topics"), settings.get("exclude_groups")
         return cls(
             source=config.source,
             target=config.target,
             name=settings.get("name") or "",
-            topics=_line(settings["topics"]),
-            exclude_topics=None if config.exclude_topics == DEFAULT_EXCLUDE_TOPICS else _line(exclude),
+            topics=line_of(settings["topics"]),
+            exclude_topics=None if config.exclude_topics == DEFAULT_EXCLUDE_TOPICS else line_of(exclude),
             policy=config.policy.kind,
             template=config.policy.template or "",
             separator=config.policy.separator,
-            groups=_line(settings.get("groups", ".*")),
-            exclude_groups=None if config.exclude_groups == DEFAULT_EXCLUDE_GROUPS else _line(exclude_groups),
+            groups=line_of(settings.get("groups", ".*")),
+            exclude_groups=None if config.exclude_groups == DEFAULT_EXCLUDE_GROUPS else line_of(exclude_groups),
             sync_groups=config.sync.groups,
             sync_configs=config.sync.configs,
             sync_acls=config.sync.acls,
@@ -218,7 +123,7 @@ class FlowDraft:
         text = getattr(self, key)
         if text != getattr(before, key):
             # A name is often the first key of its flow, which cannot go without the comment above it.
-            _write_selection(node, key, self.called if key == "name" else text)
+            write_selection(node, key, self.called if key == "name" else text)
 
     def _policy(self) -> Any:
         if self.policy == "template":
@@ -379,29 +284,3 @@ class Draft:
         for place in reversed(gone):
             remove_with_comment(root["flows"], place)
         return str(document)
-
-
-def _write_selection(node: Any, key: str, text: str | None) -> None:
-    """Write a text, or its parts into the list that a file has, whose comments stay; None removes the key."""
-    items = node.get(key)
-    if text is None:
-        remove(node, key)
-    elif not isinstance(items, list):
-        put(node, key, text)
-    else:
-        items = own(node, key)
-        try:
-            wanted = parse_patterns(text, required=False).expressions
-        except PatternError:
-            # References, or what is half typed.
-            wanted = tuple(_COMMAS.split(text.strip()))
-        for place in reversed(range(len(items))):
-            if items[place] not in wanted:
-                remove(items, place)
-        for item in wanted:
-            if item not in items:
-                append(items, item)
-
-
-def _line(value: Any, separator: str = ", ") -> str:
-    return value if isinstance(value, str) else separator.join(str(item) for item in value)

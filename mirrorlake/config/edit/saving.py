@@ -56,7 +56,7 @@ def save(text: str, path: str | Path, *, read: str | None = None, replace: bool 
 
 
 def difference(before: str, after: str) -> str:
-    """Return what changed between two settings files as a unified diff without secrets; empty where only secrets differ.
+    """Compare two settings files as a unified diff without secrets; empty where only secrets differ.
 
     Example:
         >>> print(difference("lake: {root: ./a}", "lake: {root: ./b}"))

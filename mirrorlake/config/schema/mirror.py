@@ -3,231 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from mirrorlake.config import secrets, values
-from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
+from mirrorlake.config import values
+from mirrorlake.config.base import Settings
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
-from mirrorlake.config.client.options import check_client
-from mirrorlake.config.faults import SettingsFault, closest, fault_error, raise_any
-from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
-from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
+from mirrorlake.config.faults import SettingsFault, closest, raise_any
+from mirrorlake.config.schema.cluster import ClusterConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
 from mirrorlake.config.schema.maintenance import MaintenanceConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
-from mirrorlake.config.schema.retention import RetentionConfig, by_pattern, retention_of
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
-from mirrorlake.config.schema.storage import StorageConfig
-from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.config.schema.verify import VerifyConfig
-from mirrorlake.errors import ConfigError, Fault, UsageError
+from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
-
-__all__ = [
-    "ClusterConfig",
-    "FlowConfig",
-    "LakeConfig",
-    "LakeTopicConfig",
-    "LandConfig",
-    "MaintenanceConfig",
-    "MetricsConfig",
-    "MirrorConfig",
-    "Mm2Config",
-    "SamplingConfig",
-    "SyncConfig",
-    "VerifyConfig",
-]
-
-
-class LakeConfig(Settings):
-    """Where the relay lives: a path, or a catalog and schema with a place for checkpoint locations."""
-
-    root: str | None = Field(
-        default=None, description="any path Spark can write; a relative one stands beside this file"
-    )
-    catalog: str | None = Field(default=None, description="a Unity Catalog catalog, instead of root")
-    schema_name: str | None = Field(default=None, alias="schema", description="the schema in the catalog")
-    checkpoints: str | None = Field(default=None, description="a volume path for checkpoint locations, with catalog")
-    storage: StorageConfig | None = Field(
-        default=None, description="how an object store of root is reached without Spark: {region: ...}"
-    )
-
-    @model_validator(mode="after")
-    def _one_place(self) -> LakeConfig:
-        findings = []
-        named = {"catalog": self.catalog, "schema": self.schema_name, "checkpoints": self.checkpoints}
-        given = [key for key, value in named.items() if value]
-        if self.root and given:
-            findings = [SettingsFault((key,), f"'{key}' beside 'root'", "keep either root or catalog") for key in given]
-        elif not self.root and not given:
-            findings = [
-                SettingsFault((), "no place for the relay", "add `root:` or `catalog:`, `schema:` and `checkpoints:`")
-            ]
-        elif not self.root:
-            missing = [key for key, value in named.items() if not value]
-            findings = [SettingsFault((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
-        if self.storage is not None and not secrets.has_reference(self.root or ""):
-            findings += self.storage.faults_of(self.root or "")
-        raise_any(findings)
-        return self
-
-    def store(self) -> tuple[str, dict[str, str]] | None:
-        """Return the address of the object store that `storage` tells how to reach, and its settings by name.
-
-        Raises:
-            ConfigError: a reference cannot be resolved, or resolves to something that is not on an object store.
-        """
-        root = self.location()
-        if self.storage is None or root is None:
-            return None
-        for fault in self.storage.faults_of(root):
-            raise ConfigError([Fault(self.file, f"{self.place}.storage", fault.problem, fault.remedy)])
-        given = self.storage.values_of(root.partition(":")[0])
-        return root, {key: self.resolved(value, f"storage.{key}") for key, value in given.items()}
-
-    def location(self) -> str | None:
-        """Return the root, absolute: a relative one stands beside the settings file; None on a catalog.
-
-        Example:
-            >>> mirror.config.lake.location()  # doctest: +SKIP
-            '/home/me/project/lake'
-        """
-        if self.root is None:
-            return None
-        root = self.resolved(self.root, "root")
-        return root.rstrip("/") if ":/" in root else self.beside_file(root)
-
-    def folder(self) -> Path | None:
-        """Return the root where it is a folder of this machine."""
-        root = self.location()
-        return None if root is None or _is_elsewhere(root) else Path(root)
-
-    def namespace(self) -> tuple[str, str] | None:
-        """Return (catalog, schema) with references resolved; None on a path."""
-        if self.catalog is None or self.schema_name is None:
-            return None
-        return self.resolved(self.catalog, "catalog"), self.resolved(self.schema_name, "schema")
-
-    def checkpoint_location(self) -> str:
-        """Return the folder for checkpoint locations: `<root>/checkpoints`, or what `checkpoints` says."""
-        if self.checkpoints is not None:
-            place = self.resolved(self.checkpoints, "checkpoints")
-            return place if ":/" in place else self.beside_file(place)
-        return f"{self.location()}/checkpoints"
-
-
-def _is_elsewhere(root: str) -> bool:
-    # Databricks mounts object stores below these; a sqlite file cannot be locked there.
-    return ":/" in root or root.startswith(("/Volumes/", "/dbfs/", "/Workspace/"))
-
-
-class LandConfig(Settings):
-    """How the topics of one source cluster are landed."""
-
-    on_gap: Literal["halt", "record"] = Field(
-        default="halt", description="what to do when source records were lost (law E)"
-    )
-    max_records_per_batch: Count = Field(default=2_000_000, description="records a batch may hold")
-    max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
-    trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
-    live: bool = Field(default=True, description="always on, land by a long-lived task where the lake is a folder")
-
-
-def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:
-    kind = info.data.get("kind")
-    if kind == "kafka" and value is None:
-        raise fault_error(
-            "'bootstrap_servers' is missing", "add `bootstrap_servers:` (host:port of one or more brokers)"
-        )
-    if kind == "lake" and value:
-        raise fault_error("a lake cluster has no brokers", "leave it out, or write `kind: kafka`")
-    return values.addresses(value) if value or kind == "kafka" else ()
-
-
-class ClusterConfig(Settings):
-    """One cluster: Kafka's brokers, or a lake cluster, which applications publish into (`kind: lake`).
-
-    `client` holds Java or librdkafka names, one spelling serves both clients.
-    """
-
-    kind: Literal["kafka", "lake"] = Field(default="kafka", description="kafka, or lake: applications publish into it")
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
-        default=None, validate_default=True, description="host:port of one or more brokers"
-    )
-    client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
-    never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
-    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
-    retention: Annotated[dict[str, RetentionConfig], BeforeValidator(by_pattern)] = Field(
-        default_factory=dict, description="{topic pattern: {age: 90d}}: what may leave its relay; default: nothing"
-    )
-    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
-    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
-        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
-    )
-
-    @model_validator(mode="after")
-    def _keys_of_its_kind(self) -> ClusterConfig:
-        if self.is_lake:
-            other = {"client": bool(self.client), "land": self.land != LandConfig()}
-            why, remedy = "means nothing on a lake cluster, which has no brokers", "leave it out"
-            if self.retention:
-                problem = "'retention' is not kept on a lake cluster: its relay's history tells what was published"
-                raise_any([SettingsFault(("retention",), problem, "leave it out: its relay keeps all records")])
-        else:
-            other = {"partitions": self.partitions != 1, "topics": bool(self.topics)}
-            why, remedy = (
-                "is for lake clusters: a Kafka cluster has its own topics",
-                "leave it out, or write `kind: lake`",
-            )
-        findings = [SettingsFault((key,), f"'{key}' {why}", remedy) for key, given in other.items() if given]
-        raise_any(findings)
-        return self
-
-    @property
-    def is_lake(self) -> bool:
-        """Return whether applications publish into it, and no broker stands behind it."""
-        return self.kind == "lake"
-
-    def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic of a lake cluster has by these settings."""
-        own = self.topics[topic].partitions if topic in self.topics else None
-        return own or self.partitions
-
-    @field_validator("client")
-    @classmethod
-    def _known_options(cls, client: dict[str, str]) -> dict[str, str]:
-        raise_any(check_client(client))
-        return client
-
-    @property
-    def alias(self) -> str:
-        """Return the name this cluster has in the settings; empty outside of any."""
-        return self.place.removeprefix("clusters.")
-
-    def retention_of(self, topic: str) -> RetentionConfig | None:
-        """Find the retention of a topic in its relay: the first pattern that matches counts; None keeps it for ever."""
-        return retention_of(self.retention, topic)
-
-    def servers(self) -> str:
-        """Return `host:port,…` with references resolved.
-
-        Raises:
-            ConfigError: a reference cannot be resolved, or resolves to something else than addresses.
-        """
-        found = ",".join(self.resolved(address, "bootstrap_servers") for address in self.bootstrap_servers)
-        if not values.are_addresses(found):
-            problem = "the reference resolves to something that is not a list of host:port"
-            raise ConfigError([Fault(self.file, f"{self.place}.bootstrap_servers", problem, 'set it to "host:9092"')])
-        return found
-
-    def __repr_args__(self) -> Any:
-        yield from masked(super().__repr_args__(), "client")
 
 
 class MirrorConfig(Settings):
@@ -279,22 +75,12 @@ class MirrorConfig(Settings):
         if not findings:
             placed = list(enumerate(self.flows))
             findings = check_denied(placed) + check_routes(placed)[1]
-        is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
+        is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
             findings.append(
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )
-        if self.lake.storage is not None:
-            findings += [
-                SettingsFault(
-                    ("clusters", alias, "retention"),
-                    "'retention' is kept only where the lake is a folder",
-                    "leave it out: on an object store nothing leaves a relay",
-                )
-                for alias, cluster in self.clusters.items()
-                if cluster.retention
-            ]
         raise_any(findings)
         self.read_from(None)
         return self

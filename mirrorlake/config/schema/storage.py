@@ -77,7 +77,7 @@ class StorageConfig(Settings):
                 yield SettingsFault(("storage", key), f"'{key}' means nothing to {scheme}://", remedy)
 
     def values_of(self, scheme: str) -> dict[str, str]:
-        """Return what is set, as texts, references unresolved."""
+        """List the values that are set, as texts, references unresolved."""
         given: dict[str, Any] = {key: getattr(self, key) for key in _KEYS.get(scheme, ())}
         return {
             key: str(value).lower() if isinstance(value, bool) else value

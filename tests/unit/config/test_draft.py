@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.edit.draft import ClusterDraft, Draft, FlowDraft
+from mirrorlake.config.edit.cluster_draft import ClusterDraft
+from mirrorlake.config.edit.draft import Draft, FlowDraft
 from mirrorlake.config.edit.references import without_secrets
 from mirrorlake.config.edit.saving import difference, save
 from mirrorlake.config.edit.yaml_text import sections

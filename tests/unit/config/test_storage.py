@@ -79,6 +79,45 @@ def test_what_does_not_fit_is_refused(root: str, storage: str, said: str) -> Non
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_retention_is_refused_where_nothing_leaves() -> None:
-    with pytest.raises(ConfigError, match="retention"):
-        config("s3a://b/p", "{}", ", retention: {'.*': {age: 90d}}")
+def test_a_retention_is_kept_on_a_store() -> None:
+    assert config("s3a://b/p", "{}", ", retention: {'.*': {age: 90d}}").clusters["east"].retention
+
+
+def test_credentials_for_a_time_reach_each_library_with_their_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hunter2")
+    monkeypatch.setenv("LAKE_TOKEN", "hunter3")
+    told = config("s3a://b/p", f"{{region: eu-central-1, session_token: '${{env:LAKE_TOKEN}}', {KEYS}}}").lake.store()
+    assert told is not None
+    store = Store(*told)
+    assert (store.for_delta["aws_session_token"], store.for_delta["aws_region"]) == ("hunter3", "eu-central-1")
+    assert store.for_arrow.type_name == "s3"
+    hadoop = store.for_hadoop()
+    assert hadoop["fs.s3a.bucket.b.session.token"] == "hunter3"
+    # The provider for lasting keys would sign without the token.
+    assert hadoop["fs.s3a.bucket.b.aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
+    assert "hunter" not in repr(store)
+
+
+def test_what_a_file_leaves_out_is_found_in_the_environment() -> None:
+    """By the libraries: their documents name the variables, a web identity and the role of a machine."""
+    for root in ("s3a://b/p", "abfss://box@acct.dfs.core.windows.net/m", "gs://box/m"):
+        store = Store(root, {})
+        assert not [key for key in store.for_delta if "key" in key or "secret" in key or "token" in key]
+        assert not any("provider" in key or "key" in key for key in store.for_hadoop())
+    assert Store("s3a://b/p", {}).for_delta["aws_conditional_put"] == "etag"
+    # Azure and Google refuse to put over an object by themselves; the option is Amazon's.
+    assert "aws_conditional_put" not in Store("gs://box/m", {}).for_delta
+
+
+def test_a_service_principal_reaches_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hunter2")
+    keys = "{client_id: app, client_secret: '${env:LAKE_SECRET}', tenant_id: tenant}"
+    told = config("abfss://box@acct.dfs.core.windows.net/m", keys).lake.store()
+    assert told is not None
+    delta = Store(*told).for_delta
+    assert {key: value for key, value in delta.items() if key.startswith("azure_")} == {
+        "azure_storage_client_id": "app",
+        "azure_storage_client_secret": "hunter2",
+        "azure_storage_tenant_id": "tenant",
+    }
+    assert "aws_region" not in delta

@@ -1,0 +1,120 @@
+"""One cluster, and how its topics are landed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from mirrorlake.config import values
+from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
+from mirrorlake.config.client.options import check_client
+from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
+from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
+from mirrorlake.config.schema.retention import RetentionConfig, by_pattern, retention_of
+from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.model.patterns import TopicPattern
+
+
+class LandConfig(Settings):
+    """How the topics of one source cluster are landed."""
+
+    on_gap: Literal["halt", "record"] = Field(
+        default="halt", description="what to do when source records were lost (law E)"
+    )
+    max_records_per_batch: Count = Field(default=2_000_000, description="records a batch may hold")
+    max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
+    trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+    live: bool = Field(default=True, description="always on, land by a long-lived task where the lake is a folder")
+
+
+def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:
+    kind = info.data.get("kind")
+    if kind == "kafka" and value is None:
+        raise fault_error(
+            "'bootstrap_servers' is missing", "add `bootstrap_servers:` (host:port of one or more brokers)"
+        )
+    if kind == "lake" and value:
+        raise fault_error("a lake cluster has no brokers", "leave it out, or write `kind: kafka`")
+    return values.addresses(value) if value or kind == "kafka" else ()
+
+
+class ClusterConfig(Settings):
+    """One cluster: Kafka's brokers, or a lake cluster, which applications publish into (`kind: lake`).
+
+    `client` holds Java or librdkafka names, one spelling serves both clients.
+    """
+
+    kind: Literal["kafka", "lake"] = Field(default="kafka", description="kafka, or lake: applications publish into it")
+    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
+        default=None, validate_default=True, description="host:port of one or more brokers"
+    )
+    client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
+    never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
+    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+    retention: Annotated[dict[str, RetentionConfig], BeforeValidator(by_pattern)] = Field(
+        default_factory=dict, description="{topic pattern: {age: 90d}}: what may leave its relay; default: nothing"
+    )
+    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
+    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
+        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
+    )
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> ClusterConfig:
+        if self.is_lake:
+            other = {"client": bool(self.client), "land": self.land != LandConfig()}
+            why, remedy = "means nothing on a lake cluster, which has no brokers", "leave it out"
+            if self.retention:
+                problem = "'retention' is not kept on a lake cluster: its relay's history tells what was published"
+                raise_any([SettingsFault(("retention",), problem, "leave it out: its relay keeps all records")])
+        else:
+            other = {"partitions": self.partitions != 1, "topics": bool(self.topics)}
+            why, remedy = (
+                "is for lake clusters: a Kafka cluster has its own topics",
+                "leave it out, or write `kind: lake`",
+            )
+        findings = [SettingsFault((key,), f"'{key}' {why}", remedy) for key, given in other.items() if given]
+        raise_any(findings)
+        return self
+
+    @property
+    def is_lake(self) -> bool:
+        """Return whether applications publish into it, and no broker stands behind it."""
+        return self.kind == "lake"
+
+    def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic of a lake cluster has by these settings."""
+        own = self.topics[topic].partitions if topic in self.topics else None
+        return own or self.partitions
+
+    @field_validator("client")
+    @classmethod
+    def _known_options(cls, client: dict[str, str]) -> dict[str, str]:
+        raise_any(check_client(client))
+        return client
+
+    @property
+    def alias(self) -> str:
+        """Return the name this cluster has in the settings; empty outside of any."""
+        return self.place.removeprefix("clusters.")
+
+    def retention_of(self, topic: str) -> RetentionConfig | None:
+        """Find the retention of a topic in its relay: the first pattern that matches counts; None keeps it for ever."""
+        return retention_of(self.retention, topic)
+
+    def servers(self) -> str:
+        """Return `host:port,…` with references resolved.
+
+        Raises:
+            ConfigError: a reference cannot be resolved, or resolves to something else than addresses.
+        """
+        found = ",".join(self.resolved(address, "bootstrap_servers") for address in self.bootstrap_servers)
+        if not values.are_addresses(found):
+            problem = "the reference resolves to something that is not a list of host:port"
+            raise ConfigError([Fault(self.file, f"{self.place}.bootstrap_servers", problem, 'set it to "host:9092"')])
+        return found
+
+    def __repr_args__(self) -> Any:
+        yield from masked(super().__repr_args__(), "client")
