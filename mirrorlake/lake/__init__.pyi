@@ -36,6 +36,8 @@ from mirrorlake.lake.metadata import carried_topics as carried_topics
 from mirrorlake.lake.metadata import newest_topics as newest_topics
 from mirrorlake.lake.metadata import next_life as next_life
 from mirrorlake.lake.metadata import read_seen as read_seen
+from mirrorlake.lake.migrating import lake_changes as lake_changes
+from mirrorlake.lake.migrating import migrate as migrate
 from mirrorlake.lake.observed import Observations as Observations
 from mirrorlake.lake.offset_map import translated as translated
 from mirrorlake.lake.offset_map import translated_back as translated_back

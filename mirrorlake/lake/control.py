@@ -30,7 +30,11 @@ class Control:
         """Read the state that holds now.
 
         A look at an unchanged table asks for the next version: 2 ms in a folder, 20 ms through Spark, and no job.
+
+        Raises:
+            SafetyError: a later release upgraded the lake meanwhile.
         """
+        self._lake.look_again()
         self._exists = self._exists or self._lake.exists(self._location)
         if not self._exists:
             return ControlState()

@@ -190,7 +190,7 @@ class FolderTables:
 
 
 def options_of(path: str) -> dict[str, str] | None:
-    """Return what delta-rs needs to reach a table; None for a folder."""
+    """Return the storage options with which delta-rs reaches a table; None for a folder."""
     store = store_of(path)
     return None if store is None else dict(store.for_delta)
 

@@ -1,53 +1,27 @@
-"""The lake: where each table is, how it is created, read and appended to."""
+"""The lake: how its tables are created and written; where they are and how they are read is below it."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.arrow_types import arrow_table, arrow_types
-from mirrorlake.lake.ask import answer_from_files, rows_of
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.question import NamedTable, Question, Relays
-from mirrorlake.lake.relay_log import RelayLog
-from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.reads import LakeReads
 from mirrorlake.lake.relay_writer import RelayWriter
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
-from mirrorlake.lake.spark_tables import SparkTables
-from mirrorlake.lake.texts import texts_by_spark, texts_of
+from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.lake.upkeep import TableUpkeep
-from mirrorlake.runtime import Store, attach_stores, folder_of
+from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamReader
-
-# Of narrow rows: some 10 MB.
-_MOST_BROADCAST = 100_000
-_PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
-
-    version: int
-    signature: Mapping[str, Any]
-
-
-class Lake:
+class Lake(LakeReads):
     """Address and reach the tables of one lake.
 
     Args:
@@ -65,67 +39,17 @@ class Lake:
         *,
         sees_all: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._sees_all = sees_all
-        self._store = _attached(config)
-        self._root = config.location() if self._store is None else self._store.root
-        self._namespace = config.namespace()
-        self._checkpoints = config.checkpoint_location() if self._store is None else f"{self._root}/checkpoints"
-        self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
-        self._folder = FolderTables()
-        self._through_spark = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
+        super().__init__(spark, config, sees_all=sees_all)
         self._writer = RelayWriter()
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self._through_spark.session
-
-    def relay_location(self, alias: str) -> str:
-        """Address the relay of a source cluster: its path or its name in the catalog."""
-        return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
-
-    def meta_location(self, table: TableSchema) -> str:
-        """Address a side table."""
-        return self._place(f"meta/{table.name}", table.name)
-
-    def checkpoint_root(self) -> str:
-        """The folder that holds the checkpoint locations of all streams."""
-        return self._checkpoints.rstrip("/")
-
-    def sql_name(self, location: str) -> str:
-        """Write a location as SQL takes it."""
-        return self._through_spark.sql_name(location)
-
-    @property
-    def is_catalog(self) -> bool:
-        """Whether the tables have names in a catalog, not paths."""
-        return self._namespace is not None
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether only Spark reaches the tables: they are neither in a folder of this machine nor on a store with settings."""
-        return not self._without_spark
-
-    @property
-    def store(self) -> Store | None:
-        """The object store with the tables that is reached without Spark; None for any other lake."""
-        return self._store
-
-    def view_name(self, name: str) -> str:
-        """Name a view in the schema of a catalog's tables."""
-        return self._place(name, name)
-
-    def exists(self, location: str) -> bool:
-        """Tell whether a table exists."""
-        if self._is_seen(location):
-            return True
-        if self._has_relays() or (self._has_folder and self._sees_all()):
-            # A lake that is seen in a folder has no table elsewhere.
-            return False
-        return self._through_spark.has(location)
-
     def create_all(self, aliases: Iterable[str]) -> list[str]:
-        """Create what is missing: a relay per source alias, and the side tables; return their locations."""
+        """Create what is missing: a relay per source alias, and the side tables; return their locations.
+
+        Raises:
+            SafetyError: an older lake needs a step before this release may write to it.
+        """
+        if MIGRATIONS and self.exists(gaps := self.meta_location(GAPS)):
+            refuse_unmigrated(self.properties(gaps), self.place)
         missing = self.missing(aliases)
         with ThreadPoolExecutor(max_workers=4) as pool:
             # Relays first: where Spark puts them into a folder of this machine, the rest needs no Spark.
@@ -147,113 +71,9 @@ class Lake:
             there = list(pool.map(self.exists, wanted))
         return {location: table for (location, table), found in zip(wanted.items(), there, strict=True) if not found}
 
-    def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
-        """Read the relay of a source cluster as it is now, or as it was at a version."""
-        return self._through_spark.read(self.relay_location(alias), version)
-
-    def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
-        """Read the relay of a source cluster as a stream."""
-        return self._through_spark.load(reader, self.relay_location(alias))
-
-    def relay_log(self, alias: str) -> RelayLog | None:
-        """Open the log of a source's relay; None where the relay is not seen without Spark."""
-        location = self.relay_location(alias)
-        return RelayLog(self._folder, location) if self._is_seen(location) else None
-
     def upkeep(self, location: str) -> TableUpkeep | None:
         """Open a table for its upkeep; None where it is not seen without Spark."""
         return TableUpkeep(location) if self._is_seen(location) else None
-
-    def meta(self, table: TableSchema) -> DataFrame:
-        """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
-        from pyspark.sql import functions as F
-
-        frame = self._through_spark.read(self.meta_location(table))
-        lacking = {
-            name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
-        }
-        return frame.withColumns(lacking) if lacking else frame
-
-    def ask(
-        self,
-        text: str,
-        *,
-        relay: str = "",
-        part: RelayPart | None = None,
-        relays: Relays = MappingProxyType({}),
-        tables: Mapping[str, pa.Table] = MappingProxyType({}),
-        missing_ok: bool = False,
-        **values: Any,
-    ) -> list[Any]:
-        """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
-
-        Args:
-            text: a query in Spark's SQL; `{offset_map}` stands for that side table, `{relay}` for a relay, `:name` for a value.
-                Times of the relay are compared by `unix_micros` only: file statistics cut them to milliseconds.
-            relay: the alias of the source whose relay is meant.
-            part: the part of it that matters; files without a record of it are not read.
-            relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
-            tables: what else the question names in braces.
-            missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
-            values: the values.
-
-        Example:
-            >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
-            [namespace(epoch=1795338937)]
-        """
-        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values)
-        found = self.answer(asked, missing_ok=missing_ok)
-        return [] if found is None else rows_of(found)
-
-    def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
-        """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
-        places = {name: self._place_of(one) for name, one in question.lake_tables.items()}
-        if missing_ok and not all(map(self.exists, places.values())):
-            return None
-        if not all(map(self._is_seen, places.values())):
-            return self.frame(question).toArrow()
-        datasets = {
-            name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
-            for name, one in question.lake_tables.items()
-        }
-        return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
-
-    def frame(self, question: Question) -> DataFrame:
-        """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""
-        from pyspark.sql import functions as F
-
-        named = {}
-        for name, given in question.given.items():
-            frame = self.spark.createDataFrame(given)
-            named[name] = F.broadcast(frame) if len(given) <= _MOST_BROADCAST else frame
-        for name, one in question.lake_tables.items():
-            if one.table is not RELAY:
-                named[name] = self.meta(one.table)
-            else:
-                rows = self.relay(one.alias)
-                named[name] = rows if one.part is None else one.part.rows(rows)
-        return self.spark.sql(question.text, args=dict(question.values), **named)
-
-    def _place_of(self, one: NamedTable) -> str:
-        return self.relay_location(one.alias) if one.table is RELAY else self.meta_location(one.table)
-
-    def texts(self, folder: str) -> dict[str, str]:
-        """Read the files of a folder as texts by their names; a missing folder has none."""
-        if self._store is not None or (self._has_relays() and ":/" not in folder):
-            return texts_of(folder_of(folder))
-        return texts_by_spark(self.spark, folder)
-
-    def _is_seen(self, location: str) -> bool:
-        # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
-        return self._without_spark and self._folder.has(location)
-
-    @property
-    def _without_spark(self) -> bool:
-        return self._has_folder or self._store is not None
-
-    def _engine(self, location: str) -> FolderTables | SparkTables:
-        """Choose who reaches a table: delta-rs needs no Spark."""
-        return self._folder if self._is_seen(location) else self._through_spark
 
     def append(
         self,
@@ -358,69 +178,14 @@ class Lake:
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
         self.append(frame, location, app_id=app_id, version=version, adds_columns=True)
 
-    def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
-        """List the newest commits of a table, newest first; without a limit all that its history still holds."""
-        newest = self._engine(location).history(location, limit)
-        return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
-
-    def version(self, location: str) -> int:
-        """Read the number of a table's newest version."""
-        return self._engine(location).version(location)
-
-    def has_version(self, location: str, version: int) -> bool:
-        """Tell whether a table has a version; cheap, because no job runs."""
-        return self._engine(location).has_version(location, version)
-
-    def properties(self, location: str) -> dict[str, str]:
-        """Read the table properties."""
-        return self._engine(location).properties(location)
-
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties, all of them in one commit."""
         self._engine(location).set_properties(location, values)
 
-    def size(self, location: str) -> tuple[int, int]:
-        """Count the files and bytes of a table's newest version."""
-        return self._engine(location).size(location)
-
     def _create(self, location: str, table: TableSchema) -> None:
+        if table is GAPS:
+            table = replace(table, properties={**table.properties, **stamp()})
         if self._store is not None or (table is not RELAY and self._has_relays()):
             self._folder.create(location, table)
         else:
             self._through_spark.create(location, table)
-
-    def _has_relays(self) -> bool:
-        if self._store is not None:
-            # Its settings say that it is meant; of a path Spark may think otherwise.
-            return True
-        return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
-
-    def _place(self, folder: str, table: str) -> str:
-        if self._namespace is None:
-            return f"{self._root}/{folder}"
-        catalog, schema = self._namespace
-        return f"`{catalog}`.`{schema}`.`{table}`"
-
-
-def _attached(config: LakeConfig) -> Store | None:
-    """Attach the object store that the settings tell how to reach."""
-    told = config.store()
-    if told is None:
-        return None
-    root, values = told
-    # Hadoop's spelling, which delta-rs and Arrow take as well.
-    store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
-    attach_stores(store)
-    return store
-
-
-def _identifier(alias: str) -> str:
-    return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)
-
-
-def _signature(text: str | None) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -22,7 +22,7 @@ from mirrorlake.lake.times import micros
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.model.history import Seen
+from mirrorlake.model.history import Observed
 
 Role = Literal["source", "target"]
 _EVER = 2**62
@@ -105,7 +105,7 @@ def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
     return {Acl(**row.acl) for row in lake.ask(_NEWEST_ACLS, cluster=cluster)}
 
 
-def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
+def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Observed]:
     """Return every observation, oldest first; only of `clusters` and up to `until`, where given."""
     chosen: list[str] = []
     values: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
         values["until"] = micros(until)
     where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
     return [
-        Seen(
+        Observed(
             at=row.observed_at,
             cluster=row.cluster,
             role=row.role,

@@ -32,7 +32,7 @@ def texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
     try:
         rows = (
             spark.read.text(folder, wholetext=True)
-            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
+            .select(F.col("_metadata.file_name").alias("name"), "value")
             .collect()
         )
     except AnalysisException:

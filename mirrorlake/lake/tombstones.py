@@ -10,7 +10,7 @@ from typing import Any
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import TOMBSTONES
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.withheld import ranges_of
+from mirrorlake.model.withheld import lies_in, ranges_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Tombstones:
 
     def holds(self, offset: int) -> bool:
         """Tell whether a downstream offset is one of theirs."""
-        return any(first <= offset < first + length for first, length in self.ranges)
+        return lies_in(offset, self.ranges)
 
 
 def write_tombstones(

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.withheld import lies_in
 
 EXPIRED = "expired"
 ERASED = "erased"
@@ -60,7 +61,7 @@ class Removed:
         """Tell whether the record at an upstream offset is one of them."""
         if not self.ranges:
             return self.first_offset <= offset <= self.last_offset
-        return any(first <= offset < first + length for first, length in self.ranges)
+        return lies_in(offset, self.ranges)
 
 
 def why_left(removed: Iterable[Removed], offset: int) -> str | None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.groups.own_commits import _histories
 from mirrorlake.groups.records import GroupRecords, newest_positions
 from mirrorlake.lag.moment import FlowPosition, time_lags

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake.lake import Commit, Lake
+from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.lake.reads import Commit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -1,0 +1,74 @@
+"""Where the tables of a lake are: in a folder, on an object store, or in a catalog."""
+
+from __future__ import annotations
+
+import re
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.lake.schema import TableSchema
+from mirrorlake.runtime import Store, attach_stores
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
+
+
+class LakeAddresses:
+    """Address the tables of one lake."""
+
+    def __init__(self, config: LakeConfig) -> None:
+        self._store = _attached(config)
+        self._root = config.location() if self._store is None else self._store.root
+        self._namespace = config.namespace()
+        self._checkpoints = config.checkpoint_location() if self._store is None else f"{self._root}/checkpoints"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a person."""
+        return self._root or ".".join(self._namespace or ())
+
+    def relay_location(self, alias: str) -> str:
+        """Address the relay of a source cluster: its path or its name in the catalog."""
+        return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
+
+    def meta_location(self, table: TableSchema) -> str:
+        """Address a side table."""
+        return self._place(f"meta/{table.name}", table.name)
+
+    def view_name(self, name: str) -> str:
+        """Name a view in the schema of a catalog's tables."""
+        return self._place(name, name)
+
+    def checkpoint_root(self) -> str:
+        """The folder that holds the checkpoint locations of all streams."""
+        return self._checkpoints.rstrip("/")
+
+    @property
+    def is_catalog(self) -> bool:
+        """Whether the tables have names in a catalog, not paths."""
+        return self._namespace is not None
+
+    @property
+    def store(self) -> Store | None:
+        """The object store with the tables that is reached without Spark; None for any other lake."""
+        return self._store
+
+    def _place(self, folder: str, table: str) -> str:
+        if self._namespace is None:
+            return f"{self._root}/{folder}"
+        catalog, schema = self._namespace
+        return f"`{catalog}`.`{schema}`.`{table}`"
+
+
+def _attached(config: LakeConfig) -> Store | None:
+    """Attach the object store that the settings tell how to reach."""
+    told = config.store()
+    if told is None:
+        return None
+    root, values = told
+    # Hadoop's spelling, which delta-rs and Arrow take as well.
+    store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
+    attach_stores(store)
+    return store
+
+
+def _identifier(alias: str) -> str:
+    return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)

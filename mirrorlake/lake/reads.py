@@ -1,0 +1,283 @@
+"""How the tables of a lake are read: by delta-rs and DuckDB where this machine reaches their files, else by the session."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.lake.addresses import LakeAddresses
+from mirrorlake.lake.arrow_types import arrow_table, arrow_types
+from mirrorlake.lake.ask import answer_from_files, rows_of
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.question import NamedTable, Question, Relays
+from mirrorlake.lake.relay_log import RelayLog
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.schema import GAPS, RELAY, TableSchema
+from mirrorlake.lake.spark_tables import SparkTables
+from mirrorlake.lake.texts import texts_by_spark, texts_of
+from mirrorlake.lake.version import refuse_newer
+from mirrorlake.runtime import folder_of, require_fit_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+# Of narrow rows: some 10 MB.
+_MOST_BROADCAST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
+
+    version: int
+    signature: Mapping[str, Any]
+
+
+class LakeReads(LakeAddresses):
+    """Read the tables of one lake; the arguments are those of `Lake`."""
+
+    def __init__(
+        self, spark: SparkSession | Callable[[], SparkSession], config: LakeConfig, *, sees_all: Callable[[], bool]
+    ) -> None:
+        super().__init__(config)
+        self._sees_all = sees_all
+        self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
+        self._tables = FolderTables()
+        self._session_tables = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
+        self._is_known = False
+        self._present: set[str] = set()
+        self._looking = threading.Lock()
+        self._is_looked_at = False
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; on a cluster its workers were looked at once they had to see the tables."""
+        session = self._session_tables.session
+        with self._looking:
+            if not self._is_looked_at:
+                places = self._places()
+                require_fit_workers(session, places)
+                self._is_looked_at = bool(places) or not self._has_folder
+        return session
+
+    @property
+    def _folder(self) -> FolderTables:
+        self._require_known(self._tables)
+        return self._tables
+
+    @property
+    def _through_spark(self) -> SparkTables:
+        self._require_known(self._session_tables)
+        return self._session_tables
+
+    def _require_known(self, tables: FolderTables | SparkTables) -> None:
+        """Look at the lake's version before anything else is read or written, once."""
+        if self._is_known:
+            return
+        location, looked = self.meta_location(GAPS), tables
+        if self._without_spark and (self._store is not None or self._tables.has(location)):
+            looked = self._tables
+        is_near = looked is self._session_tables or self._without_spark
+        if is_near and looked.has(location):
+            refuse_newer(looked.properties(location), self.place)
+            self._is_known = True
+
+    def look_again(self) -> None:
+        """Look at the version with the next call once more: a later release may have upgraded the lake meanwhile."""
+        self._is_known = False
+
+    def sql_name(self, location: str) -> str:
+        """Write a location as SQL takes it."""
+        return self._session_tables.sql_name(location)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether only Spark reaches the tables: they are neither in a folder of this machine nor on a store with settings."""
+        return not self._without_spark
+
+    def exists(self, location: str) -> bool:
+        """Tell whether a table exists."""
+        if self._is_seen(location):
+            return True
+        if self._has_relays() or (self._has_folder and self._sees_all()):
+            # A lake that is seen in a folder has no table elsewhere.
+            return False
+        return self._through_spark.has(location)
+
+    def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
+        """Read the relay of a source cluster as it is now, or as it was at a version."""
+        return self._through_spark.read(self.relay_location(alias), version)
+
+    def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
+        """Read the relay of a source cluster as a stream."""
+        return self._through_spark.load(reader, self.relay_location(alias))
+
+    def relay_log(self, alias: str) -> RelayLog | None:
+        """Open the log of a source's relay; None where the relay is not seen without Spark."""
+        location = self.relay_location(alias)
+        return RelayLog(self._folder, location) if self._is_seen(location) else None
+
+    def meta(self, table: TableSchema) -> DataFrame:
+        """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
+        from pyspark.sql import functions as F
+
+        frame = self._through_spark.read(self.meta_location(table))
+        lacking = {
+            name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
+        }
+        return frame.withColumns(lacking) if lacking else frame
+
+    def ask(
+        self,
+        text: str,
+        *,
+        relay: str = "",
+        part: RelayPart | None = None,
+        relays: Relays = MappingProxyType({}),
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        missing_ok: bool = False,
+        **values: Any,
+    ) -> list[Any]:
+        """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
+
+        Args:
+            text: a query in Spark's SQL; `{offset_map}` stands for that side table, `{relay}` for a relay, `:name` for a value.
+                Times of the relay are compared by `unix_micros` only: file statistics cut them to milliseconds.
+            relay: the alias of the source whose relay is meant.
+            part: the part of it that matters; files without a record of it are not read.
+            relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
+            tables: what else the question names in braces.
+            missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
+            values: the values.
+
+        Example:
+            >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
+            [namespace(epoch=1795338937)]
+        """
+        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values)
+        found = self.answer(asked, missing_ok=missing_ok)
+        return [] if found is None else rows_of(found)
+
+    def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
+        """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
+        places = {name: self._place_of(one) for name, one in question.lake_tables.items()}
+        if missing_ok and not all(map(self.exists, places.values())):
+            return None
+        if lacking := self._lacking(question):
+            return self.answer(replace(question, tables={**question.tables, **lacking}))
+        if not all(map(self._is_seen, places.values())):
+            return self.frame(question).toArrow()
+        datasets = {
+            name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
+            for name, one in question.lake_tables.items()
+        }
+        return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+
+    def _lacking(self, question: Question) -> dict[str, pa.Table]:
+        """Give the side tables that came after the release which made this lake: they hold nothing yet."""
+        found: dict[str, pa.Table] = {}
+        for name, one in question.lake_tables.items():
+            place = self._place_of(one)
+            if one.table is not RELAY and place not in self._present and not self._is_seen(place):
+                if self.exists(place):
+                    self._present.add(place)
+                elif self.exists(self.meta_location(GAPS)):
+                    found[name] = arrow_table(one.table, [])
+        return found
+
+    def frame(self, question: Question) -> DataFrame:
+        """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""
+        from pyspark.sql import functions as F
+
+        named = {}
+        for name, given in question.given.items():
+            frame = self.frame_of(given)
+            named[name] = F.broadcast(frame) if len(given) <= _MOST_BROADCAST else frame
+        for name, one in question.lake_tables.items():
+            if one.table is not RELAY:
+                named[name] = self.meta(one.table)
+            else:
+                rows = self.relay(one.alias)
+                named[name] = rows if one.part is None else one.part.rows(rows)
+        return self.spark.sql(question.text, args=dict(question.values), **named)
+
+    def frame_of(self, table: pa.Table) -> DataFrame:
+        """Make a frame of the session of rows in hand."""
+        if len(table):
+            return self.spark.createDataFrame(table)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        # A client of Spark Connect does not take the types of a table without a row.
+        return self.spark.createDataFrame([], schema=from_arrow_schema(table.schema))
+
+    def _place_of(self, one: NamedTable) -> str:
+        return self.relay_location(one.alias) if one.table is RELAY else self.meta_location(one.table)
+
+    def texts(self, folder: str) -> dict[str, str]:
+        """Read the files of a folder as texts by their names; a missing folder has none."""
+        if self._store is not None or (self._has_relays() and ":/" not in folder):
+            return texts_of(folder_of(folder))
+        return texts_by_spark(self.spark, folder)
+
+    def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
+        """List the newest commits of a table, newest first; without a limit all that its history still holds."""
+        newest = self._engine(location).history(location, limit)
+        return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
+
+    def version(self, location: str) -> int:
+        """Read the number of a table's newest version."""
+        return self._engine(location).version(location)
+
+    def has_version(self, location: str, version: int) -> bool:
+        """Tell whether a table has a version; cheap, because no job runs."""
+        return self._engine(location).has_version(location, version)
+
+    def properties(self, location: str) -> dict[str, str]:
+        """Read the table properties."""
+        return self._engine(location).properties(location)
+
+    def size(self, location: str) -> tuple[int, int]:
+        """Count the files and bytes of a table's newest version."""
+        return self._engine(location).size(location)
+
+    def _is_seen(self, location: str) -> bool:
+        # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
+        return self._without_spark and self._folder.has(location)
+
+    @property
+    def _without_spark(self) -> bool:
+        return self._has_folder or self._store is not None
+
+    def _engine(self, location: str) -> FolderTables | SparkTables:
+        """Choose who reaches a table: delta-rs needs no Spark."""
+        return self._folder if self._is_seen(location) else self._through_spark
+
+    def _has_relays(self) -> bool:
+        if self._store is not None:
+            # Its settings say that it is meant; of a path Spark may think otherwise.
+            return True
+        return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
+
+    def _places(self) -> tuple[str, ...]:
+        """Address what this process and Spark's workers must both see; nothing where only Spark reaches the tables."""
+        if not self._has_relays():
+            return ()
+        return tuple(dict.fromkeys((str(self._root), self.checkpoint_root())))
+
+
+def _signature(text: str | None) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
