@@ -72,14 +72,15 @@ class Accounts:
     def settle(self, until: datetime) -> None:
         """Write the gaps between the offsets that were landed since the last time, and how far landing came.
 
-        `until` is the time of the newest batch in the relay.
+        `until` is the time of the newest batch in the relay. Law E: an account that could not be written is settled from where
+        the last one ended, or its gaps would be stepped over.
         """
         if self._settled_until == until:
             return
-        spans = self._spans(until)
+        spans, self._settled_until = self._spans(until), None
         # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
         self.begin(dict.fromkeys(spans, 0))
-        gaps, reached = [], {}
+        gaps, reached, records = [], {}, 0
         for source, span in spans.items():
             expected = self._expected[source]
             missing = span.last + 1 - expected - span.records
@@ -94,11 +95,12 @@ class Accounts:
                         kind="compacted" if compacts else "transactional",
                     )
                 )
-            self._expected[source] = span.last + 1
             reached[source] = (span.last + 1, span.newest)
-            self.records += span.records
+            records += span.records
         self.record(gaps)
         self.sample(reached)
+        self._expected |= {source: position for source, (position, _) in reached.items()}
+        self.records += records
         self._settled_until = until
 
     def _spans(self, until: datetime) -> dict[SourcePartition, _Span]:

@@ -50,6 +50,13 @@ class CheckpointLocation:
         """Whether a query would go on after a batch: a second one is planned when the first is finished."""
         return self.last_committed >= 0 or self.last_planned > 0
 
+    @property
+    def ending(self) -> str:
+        """How its plans end, as the predicate of a sentence."""
+        if self.has_progress:
+            return f"ends at batch {self.last_planned}"
+        return "holds no offsets/ and commits/ any more"
+
 
 def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
     """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress."""

@@ -1,7 +1,7 @@
 """Commit a live lander's batches by writing the next file of the relay's log: 0.5 ms of CPU, however large the table is.
 
 A Delta commit that only adds files needs the number of the newest version, and what has come since the last look. delta-rs
-keeps every file of the table in memory and builds that anew at each commit: 12 ms of CPU at 10 files, 99 ms at 25 000, which is
+keeps every file of the table in memory and rebuilds that at each commit: 12 ms of CPU at 10 files, 99 ms at 25 000, which is
 an hour of four partitions. It still reads the table at the start, and writes the log checkpoints.
 
 Law F (repeatable): a file of the log is made whole or not at all, and only where there is none of that number (a hard link, as

@@ -12,16 +12,18 @@ from mirrorlake.lake.metadata import KnownTopic, acl_row, newest_acls, newest_to
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.lake.times import TICK
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.history import Seen
+from mirrorlake.model.history import Observed
 
 
-def unseen_lives(lost: Mapping[str, str], seen: Iterable[Seen], *, now: datetime) -> list[tuple[KnownTopic, datetime]]:
+def unseen_lives(
+    lost: Mapping[str, str], seen: Iterable[Observed], *, now: datetime
+) -> list[tuple[KnownTopic, datetime]]:
     """Return lost lives of remote topics that nobody had looked at, dated before everything that was seen of the topic.
 
     A topic that is created again between two looks shows its new life first; runs into the old one must not pass for it.
     `lost` are the ids of the lost lives by topic.
     """
-    by_topic: dict[str, list[Seen]] = {}
+    by_topic: dict[str, list[Observed]] = {}
     for one in seen:
         by_topic.setdefault(one.topic or "", []).append(one)
     found = []

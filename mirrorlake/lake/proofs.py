@@ -118,15 +118,21 @@ _RANGES = f"""
         max_by(begins_at, proven_at) AS begins_at, max(proven_at) AS proven_at
     FROM numbered GROUP BY {", ".join(_KEYS)}, number
 """  # noqa: S608
-# What was found to differ since it was proven, and was not proven again after that.
+# What was found to differ since it was proven, and was not proven again after that. Records that differ on the target do so
+# however they were compared: what was found by the relay takes back what the source itself had proven, and the other way round.
 _DIFFERENT = f"""
-    WITH known AS ({_KNOWN})
+    WITH known AS ({_KNOWN}),
+    differing AS (
+        SELECT k.kind, d.topic, d.generation, d.partition, d.first_upstream, d.last_upstream, d.proven_at
+        FROM known AS d JOIN (SELECT DISTINCT kind FROM known) AS k
+            ON k.kind = d.kind OR (k.kind != '{SOURCE_RELAY}' AND d.kind != '{SOURCE_RELAY}')
+        WHERE d.how = 'different'
+    )
     SELECT d.kind, d.topic, d.generation, d.partition, d.first_upstream AS first, d.last_upstream + 1 AS end_at
-    FROM known AS d LEFT ANTI JOIN known AS p
+    FROM differing AS d LEFT ANTI JOIN known AS p
         ON p.how != 'different' AND p.proven_at > d.proven_at AND p.kind = d.kind AND p.topic = d.topic
         AND p.generation = d.generation AND p.partition = d.partition
         AND p.first_upstream <= d.first_upstream AND p.last_upstream >= d.last_upstream
-    WHERE d.how = 'different'
 """  # noqa: S608
 
 

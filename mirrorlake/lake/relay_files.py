@@ -6,7 +6,7 @@ Runs where Spark's Python workers run; needs pyarrow, no Spark session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import reduce
 from heapq import heapify, heappop, heappush
@@ -30,7 +30,10 @@ _ROWS = 10_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class RelayFile:
-    """A file with records of one source partition; `shared` when it holds other source partitions, too."""
+    """A file with records of one source partition; `shared` when it holds other source partitions, too.
+
+    `newest` is the newest timestamp among them where the relay's log tells it.
+    """
 
     source: SourcePartition
     first_offset: int
@@ -38,6 +41,7 @@ class RelayFile:
     records: int
     uri: str
     shared: bool = False
+    newest: datetime | None = field(default=None, compare=False)
 
 
 def read_in_order(
@@ -164,7 +168,10 @@ def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
 
 
 def newest_timestamp(file: RelayFile) -> datetime:
-    """Read the newest timestamp of a file's records from its footer; of one without statistics, from the column."""
+    """Return the newest timestamp of a file's records, by the log, its footer, or the column: whichever tells it first."""
+    if file.newest is not None:
+        # Delta's statistics are cut to milliseconds, and Kafka's times have no more. To open a file costs 1 ms of CPU.
+        return file.newest
     filesystem, path = open_place(file.uri)
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")

@@ -6,10 +6,12 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrorlake.lake.delta_rs import FolderTables
@@ -21,6 +23,7 @@ from mirrorlake.runtime import folder_of, open_place
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
 _COMMIT = re.compile(r"\d{20}\.json")
+_ENDS = (*SOURCE_KEY, "offset", "timestamp")
 
 
 class RelayLog:
@@ -39,16 +42,16 @@ class RelayLog:
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
         self.version, actions = self._tables.files(self.path, RelayPart(positions))
+        return self._listed(actions)
+
+    def holding(self, source: SourcePartition, offset: int) -> list[RelayFile]:
+        """List the files between whose first and last offset an offset lies."""
+        part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
+        _, actions = self._tables.files(self.path, part)
         return [
             file
-            for row in actions.to_pylist()
-            for file in self._held(
-                _Added(
-                    row["path"],
-                    row["num_records"],
-                    *({key: row.get(f"{end}.{key}") for key in (*SOURCE_KEY, "offset")} for end in ("min", "max")),
-                )
-            )
+            for file in self._listed(actions)
+            if file.source == source and file.first_offset <= offset <= file.last_offset
         ]
 
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
@@ -78,6 +81,19 @@ class RelayLog:
         except FileNotFoundError:
             return None
 
+    def _listed(self, actions: pa.Table) -> list[RelayFile]:
+        return [
+            file
+            for row in actions.to_pylist()
+            for file in self._held(
+                _Added(
+                    row["path"],
+                    row["num_records"],
+                    *({key: row.get(f"{end}.{key}") for key in _ENDS} for end in ("min", "max")),
+                )
+            )
+        ]
+
     def _held(self, added: _Added) -> Iterator[RelayFile]:
         is_stored = ":/" in self.path
         uri = f"{self.path}/{added.path}" if is_stored else Path(self.path, unquote(added.path)).as_uri()
@@ -90,7 +106,8 @@ class RelayLog:
             yield from _opened(uri)
             return
         source = SourcePartition(*(least[key] for key in SOURCE_KEY))
-        yield RelayFile(source, int(least["offset"]), int(most["offset"]), int(added.records), uri)
+        first, last = int(least["offset"]), int(most["offset"])
+        yield RelayFile(source, first, last, int(added.records), uri, newest=_time(most.get("timestamp")))
 
 
 class _Added(NamedTuple):
@@ -113,6 +130,14 @@ def _added(commit: str) -> list[_Added]:
         _Added(add["path"], of.get("numRecords", 0), of.get("minValues", {}), of.get("maxValues", {}))
         for add, of in zip(added, stats, strict=True)
     ]
+
+
+def _time(value: str | datetime | None) -> datetime | None:
+    """Read a time of a file's statistics: a text in the log, delta-rs makes a time of it."""
+    if isinstance(value, str):
+        # Python 3.10 reads no Z.
+        value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    return value.replace(tzinfo=timezone.utc) if value is not None and value.tzinfo is None else value
 
 
 def _opened(uri: str) -> list[RelayFile]:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from mirrorlake.errors import SafetyError
 from mirrorlake.model.flow import SOURCE_KEY
-from mirrorlake.runtime import attach_stores, attached_stores, open_place
+from mirrorlake.runtime import attach_stores, attached_stores, is_cluster, open_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,6 +38,8 @@ _GROUP_BYTES = 32 << 20
 # Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
 # a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
 _ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
+# Of a batch on a cluster: ten thousand partitions would cost it 500 s of CPU before a record is written.
+_MOST_TASKS = 256
 _MEASURED = (*SOURCE_KEY, "offset", "timestamp", "landed_at")
 
 Batches = Iterator[pa.RecordBatch]
@@ -65,16 +68,33 @@ class RelayWriter:
         """Write rows of the relay's columns below a folder; `landed_at` stamps those that have no such column."""
         # A stream's batch has settings of its own.
         settings = rows.sparkSession.conf
-        if settings.get("spark.master", "").startswith("local"):
-            # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
-            rows = rows.coalesce(os.cpu_count() or 1)
+        # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
+        is_local = settings.get("spark.master", "").startswith("local")
+        rows = rows.coalesce((os.cpu_count() or 1) if is_local else _MOST_TASKS)
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
         write = writer(folder, relay_schema(), landed_at)
         files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
         if files:
+            if is_cluster(rows.sparkSession) and ":/" not in folder:
+                _require_seen(folder, files)
             widest = max(file.raw_bytes // file.records for file in files)
             self._arrow_rows = min(_ARROW_ROWS, max(1, _ARROW_BYTES // max(1, widest)))
         return files
+
+
+def _require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
+    """Check that the files of a cluster's workers are in the folder that this process sees.
+
+    Raises:
+        SafetyError: one is not; a commit would name what nobody can read (law F).
+    """
+    for file in files:
+        if not os.path.exists(f"{folder}/{file.path}"):  # noqa: PTH110  a `Path` costs more than the look
+            raise SafetyError(
+                f"a worker has written {file.path} into a folder {folder} that is not this process's",
+                consequence="the batch was not landed; the next start lands it",
+                remedy="put the lake on a folder that all machines share, or on an object store (docs/clusters.md)",
+            )
 
 
 def relay_schema() -> pa.Schema:

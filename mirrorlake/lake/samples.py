@@ -6,14 +6,22 @@ their moment, of a sampler that was killed between the two, count as not written
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
+from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
 
 KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
@@ -151,13 +159,10 @@ def sample_row(look: Look, at: datetime) -> Row:
 
 
 def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
-    """Delete what is older, but of every position the newest such row, and merge small files.
+    """Delete what is older, but of every position the newest such row.
 
     At most once a day; return whether it was done.
     """
-    if lake.store is not None:
-        # Spark's MERGE would be a second kind of writer of these tables.
-        return False
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
     if last is None or now - datetime.fromisoformat(last) >= TIDY_EVERY:
@@ -165,12 +170,69 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
     # A new lake holds nothing old, and its first look is long enough.
     if last is None or now - datetime.fromisoformat(last) < TIDY_EVERY:
         return False
-    if lake.properties(positions).get("delta.appendOnly") == "true":
-        # A lake of an older release.
-        lake.set_properties(positions, {"delta.appendOnly": "false"})
-    spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    names = [lake.sql_name(location) for location in (positions, samples)]
     # The newest position of a group or of landing is what a failover or the next start needs, however old it is.
+    columns, tables = ", ".join(Key._fields), (lake.upkeep(positions), lake.upkeep(samples))
+    if tables[0] is not None and tables[1] is not None:
+        rows = lake.ask(
+            f"SELECT {columns}, max(observed_at) AS newest FROM {{positions}} "  # noqa: S608  names of columns
+            f"WHERE observed_at < :before GROUP BY {columns}",
+            before=before,
+        )
+        newest = {Key(*(getattr(row, name) for name in Key._fields)): row.newest for row in rows}
+
+        def is_newest(row: Row) -> bool:
+            at = row["observed_at"]
+            return bool(newest.get(Key(*(row[name] for name in Key._fields)), at) == at)
+
+        _take_out(tables[0], before, is_newest)
+        _take_out(tables[1], before, lambda _: False)
+    else:
+        _tidy_by_spark(lake, (positions, samples), before)
+    return True
+
+
+def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]) -> None:
+    """Take the rows that are older out of a table, but for those that are to be kept, in one commit."""
+    removed, written = [], []
+    live = table.live()
+    named = [name for name in ("min.observed_at",) if name in live.column_names]
+    for file in live.select(["path", "size_bytes", *named]).to_pylist():
+        # Statistics cut times to milliseconds, so that none is later than what the file holds.
+        if (oldest := file.get("min.observed_at")) is not None and oldest >= before:
+            continue
+        files, path = table.place(file["path"])
+        # Spark's times may have 96 bits, and an older file fewer columns.
+        rows = ds.dataset([path], schema=table.schema, format="parquet", filesystem=files).to_table()
+        stays = pa.array([row["observed_at"] >= before or keeps(row) for row in rows.to_pylist()], pa.bool_())
+        if (left := rows.filter(stays)).num_rows == rows.num_rows:
+            continue
+        removed.append(LiveFile(file["path"], file["size_bytes"]))
+        if left.num_rows:
+            written.append(_put(table, left))
+    if not removed:
+        return
+    # The tables of older releases are append-only.
+    table.settle({"delta.appendOnly": "false"})
+    if not table.replace(removed, written, data_change=True, why="tidy"):
+        # Upkeep has rewritten one of them meanwhile: tomorrow.
+        for one in written:
+            table.delete(one.path)
+
+
+def _put(table: TableUpkeep, rows: pa.Table) -> WrittenFile:
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    files, path = table.place(name)
+    pq.write_table(rows, path, filesystem=files, compression="zstd")
+    stats = json.dumps({"numRecords": rows.num_rows})
+    return WrittenFile(name, int(files.get_file_info(path).size), rows.num_rows, rows.nbytes, stats)
+
+
+def _tidy_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:
+    spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if lake.properties(locations[0]).get("delta.appendOnly") == "true":
+        # A lake of an older release.
+        lake.set_properties(locations[0], {"delta.appendOnly": "false"})
+    names = [lake.sql_name(location) for location in locations]
     same = " AND ".join(f"kept.{column} <=> old.{column}" for column in Key._fields)
     spark.sql(
         f"MERGE INTO {names[0]} AS old USING ("  # noqa: S608  names of tables and columns, and a time
@@ -181,7 +243,6 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
     spark.sql(f"DELETE FROM {names[1]} WHERE observed_at < timestamp'{limit}'")  # noqa: S608
     for name in names:
         spark.sql(f"OPTIMIZE {name}")
-    return True
 
 
 _TIDIED = "mirrorlake.tidied_at"

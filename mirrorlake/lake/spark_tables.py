@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 
     from mirrorlake.lake.schema import TableSchema
     from mirrorlake.runtime import Store
+
+
+log = logging.getLogger(__name__)
+
+# What Delta says of a path without a table: nothing there, other files, a log without a commit.
+_NO_TABLE = (
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_SCHEMA_NOT_SET",
+    "PATH_NOT_FOUND",
+)
 
 
 class SparkTables:
@@ -52,11 +66,24 @@ class SparkTables:
 
     def has(self, location: str) -> bool:
         """Tell whether a table exists."""
-        from delta.tables import DeltaTable
+        from pyspark.errors import AnalysisException
+
+        from mirrorlake.runtime import is_connect
 
         if self._is_catalog:
             return bool(self.session.catalog.tableExists(location))
-        return bool(DeltaTable.isDeltaTable(self.session, location))
+        if not is_connect(self.session):
+            from delta.tables import DeltaTable
+
+            return bool(DeltaTable.isDeltaTable(self.session, location))
+        try:
+            # The other call wants a plugin on the server.
+            _ = self.session.read.format("delta").load(location).schema
+        except AnalysisException as error:
+            if any(sign in str(error) for sign in _NO_TABLE):
+                return False
+            raise
+        return True
 
     def read(self, location: str, version: int | None = None) -> DataFrame:
         """Read the newest version, or an older one."""
@@ -114,6 +141,19 @@ class SparkTables:
                     spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return
                 spark.sql(statement)
+        if self._is_catalog and "DATABRICKS_RUNTIME_VERSION" in os.environ:
+            self._keep_as_written(location)
+
+    def _keep_as_written(self, location: str) -> None:
+        """Ask Unity Catalog to leave a table's files as they are; that others rewrite them is survived, and costs."""
+        from pyspark.errors import PySparkException
+
+        statement = f"ALTER TABLE {location} DISABLE PREDICTIVE OPTIMIZATION"
+        try:
+            self.session.sql(statement)
+        except PySparkException as error:
+            why = str(error).partition("\n")[0][:200]
+            log.warning("lake.optimized_by_others table=%s why=%s next=%s", location, why, statement)
 
     def history(self, location: str, limit: int | None) -> list[dict[str, Any]]:
         """List version and user metadata of the newest commits, newest first."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.lake import accounts
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lake import accounts, relay_files
 from mirrorlake.lake.accounts import Accounts
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -21,6 +21,12 @@ from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
+
+
+def of_kafka(row: dict[str, Any]) -> datetime:
+    """Cut a time to milliseconds: Kafka's records have no more."""
+    stamp: datetime = row["timestamp"]
+    return stamp.replace(microsecond=stamp.microsecond // 1000 * 1000)
 
 
 def no_session() -> Any:
@@ -55,7 +61,7 @@ class World:
     def land(self, *several: list[dict[str, Any]]) -> datetime:
         self.batches += 1
         at = AT + timedelta(seconds=self.batches)
-        landed = batch(*([row | {"landed_at": at} for row in some] for some in several))
+        landed = batch(*([row | {"landed_at": at, "timestamp": of_kafka(row)} for row in some] for some in several))
         files = list(write_files(self.relay, SCHEMA, iter([landed])))
         self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="")
         return at
@@ -88,6 +94,7 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
     by_rows, by_files = World(tmp_path / "rows", reads=True), World(tmp_path / "files", reads=False)
     assert lived(by_rows) == 18
     reads: list[Any] = []
+    monkeypatch.setattr(relay_files, "open_place", lambda uri: pytest.fail(f"{uri} was opened"))
 
     def counted(*asked: Any) -> list[Any]:
         reads.append(asked)
@@ -99,7 +106,8 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
     gaps, positions = by_files.told()
     assert ("orders", 0, "transactional", 3, 9, 3) in gaps
     assert ("prices", 0, "compacted", 0, 9, 8) in gaps
-    assert ("orders", 1, 9, NOON - timedelta(seconds=8)) in positions, "timestamps to the microsecond"
+    newest = of_kafka({"timestamp": NOON - timedelta(seconds=8)})
+    assert ("orders", 1, 9, newest) in positions, "timestamps to the millisecond"
     assert len(reads) == 1, "rows are read where a file was rewritten, and nowhere else"
 
 
@@ -113,3 +121,23 @@ def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: P
     again.settle(world.land(rows("orders", 0, 6)))
     assert again.records == 3, "law E: records that were accounted for count again, and hide the hole"
     assert world.told()[0] == [("orders", 0, "transactional", 3, 6, 1)]
+
+
+@pytest.mark.law("E", "F")
+@pytest.mark.parametrize("reads", [True, False])
+def test_law_e_an_account_that_could_not_be_written_is_settled_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    world = World(tmp_path, reads=reads)
+    account = world.account()
+    account.settle(world.land(rows("orders", 0, 0, 1, 2)))
+    at = world.land(rows("orders", 0, 4, 5))
+    with monkeypatch.context() as store:
+        store.setattr(world.lake, "append_rows", lambda _, rows: rows and pytest.fail("the store is away"))
+        with pytest.raises(pytest.fail.Exception):
+            account.settle(at)
+    account.settle(world.land(rows("orders", 0, 6)))
+    gaps, positions = world.told()
+    assert [gap[2:] for gap in gaps] == [("transactional", 3, 6, 1)], "law E: the hole before the failure is explained"
+    assert max(position for _, _, position, _ in positions) == 7
+    assert account.records == 6

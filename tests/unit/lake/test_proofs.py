@@ -52,7 +52,7 @@ def sent(first: int, last: int, **changes: object) -> RangeProof:
     return landed(first, last, **{"kind": "relay-target", **topic, **changes})
 
 
-def prove(lake: Lake, *proofs: RangeProof, minutes: int = 0) -> None:
+def prove(lake: Lake, *proofs: RangeProof, minutes: float = 0) -> None:
     write_proofs(lake, proofs, verification=str(minutes), at=AT + timedelta(minutes=minutes))
 
 
@@ -72,11 +72,22 @@ def test_law_e_proven_is_what_both_hops_prove_without_a_gap(lake: Lake) -> None:
     prove(lake, landed(100, 149, how="gone"), minutes=5)
     assert proven_until(lake, FLOW) == {ORDERS: 150}
     prove(lake, sent(70, 70, how="different"), minutes=6)
+    assert proven_until(lake, FLOW) == {ORDERS: 70}, "law E: what the source had proven before stands against it"
+    prove(lake, sent(70, 70, kind="source-target"), minutes=6.5)
     assert proven_until(lake, FLOW) == {ORDERS: 150}, "another kind proves it"
     prove(lake, sent(45, 45, how="different"), sent(120, 120, how="different"), minutes=7)
     assert proven_until(lake, FLOW) == {ORDERS: 45}, "law E: what is known to differ counts as proven"
     prove(lake, sent(40, 50), minutes=8)
     assert proven_until(lake, FLOW) == {ORDERS: 120}
+
+
+@pytest.mark.law("E")
+def test_law_e_what_differs_from_the_source_is_not_proven_by_the_relay_either(lake: Lake) -> None:
+    prove(lake, landed(0, 99), sent(0, 99))
+    prove(lake, sent(40, 42, kind="source-target", how="different"), minutes=1)
+    assert proven_until(lake, FLOW) == {ORDERS: 40}, "law E: the next verification would call it equal unseen"
+    prove(lake, sent(0, 99, kind="source-target"), minutes=2)
+    assert proven_until(lake, FLOW) == {ORDERS: 100}
 
 
 def test_a_flow_and_landing_begin_where_they_begin(lake: Lake) -> None:

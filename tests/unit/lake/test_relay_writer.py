@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from mirrorlake.errors import SafetyError
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import write_files, writer
+from mirrorlake.lake.relay_writer import _require_seen, write_files, writer
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
 
@@ -107,3 +108,13 @@ def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Pat
     assert file["records"] == 2
     assert pq.read_table(tmp_path / file["path"], schema=SCHEMA).to_pylist() == rows("orders", 0, 1, 2)
     assert list(writer(str(tmp_path), SCHEMA, NOON)(iter([]))) == []
+
+
+@pytest.mark.law("F")
+def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: Path) -> None:
+    """A cluster whose workers have another folder under the same path."""
+    files = list(write_files(str(tmp_path), SCHEMA, iter([batch(rows("orders", 0, 1))])))
+    _require_seen(str(tmp_path), files)
+    with pytest.raises(SafetyError, match="not this process's") as refused:
+        _require_seen(str(tmp_path / "elsewhere"), files)
+    assert "was not landed" in refused.value.consequence
