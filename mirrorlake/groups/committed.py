@@ -17,6 +17,7 @@ def committed_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, rec
 
     Raises:
         ClusterError: the flow's own source does not answer.
+        NotAuthorized: it hides its groups.
     """
     config, lost = clusters.config, {flow.source} if recorded else set[str]()
     mine = _positions(lake, flow, flow, clusters, lost)
@@ -46,7 +47,10 @@ def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Cluster
         return {}
     if each.source not in lost:
         try:
-            return source_positions(lake, each, clusters, selection=selection)
+            found = source_positions(lake, each, clusters, selection=selection)
+            if not found:
+                clusters.groups(each.source).require(flow.groups)
+            return found
         except ClusterError:
             if each.name == flow.name:
                 raise

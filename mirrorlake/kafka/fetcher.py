@@ -11,16 +11,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import compress, pairwise
+from itertools import chain, compress, pairwise
 from operator import ne
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
     KafkaException,
@@ -28,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from mirrorlake.errors import StoreError
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log
 from mirrorlake.model import flow
 
@@ -51,6 +49,13 @@ _GROUPS = {
 }
 # One call takes at most so many; where there are as many, there may be more.
 _AT_ONCE = 10_000
+# A turn that begins with as many goes on for so long, unless nothing comes for a step.
+_GATHER_S, _STEP_S = 0.5, 0.1
+# Arrow's offsets have four bytes.
+_MOST_BYTES = 2**31 - 1
+# The end of the year 9999, in ms: Python and Delta's statistics know no later time. A producer that gives microseconds is past it,
+# and nanoseconds, as microseconds, are past eight bytes, where they would come out as another time (law C).
+_MOST_MS = 253_402_300_799_999
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _SCHEMA = pa.schema(
     [
@@ -62,8 +67,8 @@ _SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-# Spark's TimestampType ids are Java's; librdkafka counts from NOT_AVAILABLE = 0.
-_JAVA_TYPE = {TIMESTAMP_NOT_AVAILABLE: -1, TIMESTAMP_LOG_APPEND_TIME: 1}
+# Spark's TimestampType ids are Java's: none, create time, append time. librdkafka counts them from 0.
+_JAVA_TYPES = np.array([-1, 0, 1], np.int32)
 
 
 class PositionGone(Exception):
@@ -96,7 +101,7 @@ class Fetcher:
         self._positions = dict(positions)
         self._consumer = Consumer(
             {
-                **options,
+                **self._errors.hearing(),
                 "isolation.level": "read_committed",
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
@@ -124,7 +129,7 @@ class Fetcher:
         self._consumer.close()
 
     def fetch(self, wait_s: float, *, at_most_s: float, most_bytes: int, most_records: int) -> Fetched:
-        """Return the records that come within `wait_s`; of a backlog about as much as the bounds allow.
+        """Return the records that come within `wait_s`; of a backlog, which comes faster, about as much as the bounds allow.
 
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.
@@ -145,10 +150,14 @@ class Fetcher:
                     held += rows.nbytes
                 # Freed before the next call takes as much memory.
                 del messages
-            count, timeout = count + brought, 0.0
-            is_full = held >= most_bytes or count + at_once > most_records
-            if brought < at_once or is_full or time.monotonic() - began >= at_most_s:
+            count, passed_s = count + brought, time.monotonic() - began
+            if not brought or held >= most_bytes or count + at_once > most_records or passed_s >= at_most_s:
                 break
+            # Where many come, some more may be on their way: each turn has its price.
+            gathers = count >= at_once and passed_s < _GATHER_S
+            if brought < at_once and not gathers:
+                break
+            timeout = _STEP_S if gathers else 0.0
         moved = {tp: at for tp, at in read_to.items() if at > self._positions.get(tp, 0)}
         self._positions = read_to
         return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved, epochs)
@@ -169,8 +178,9 @@ class Fetcher:
                 if not (is_new := offsets > reached).all():
                     several, offsets = list(compress(several, is_new)), offsets[is_new]
                 if several:
+                    rows = _columns(several, offsets, self._alias)
                     read_to[tp], epochs[tp] = int(offsets[-1]) + 1, _epoch(several[-1])
-                    yield tp, _columns(several, offsets)
+                    yield tp, rows
             elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 read_to[tp] = max(several[0].offset(), read_to.get(tp, 0))
             else:
@@ -207,9 +217,13 @@ def _by_partition(messages: Sequence[Message]) -> Iterator[tuple[flow.TopicParti
     # Methods are called by `map`: a loop in Python costs more than the fetch.
     topics = list(map(Message.topic, messages))
     partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
-    # A dictionary keeps their order, and knows them at once: of a thousand partitions a thousand ends come.
-    errors = dict.fromkeys(at for at, error in enumerate(map(Message.error, messages)) if error is not None)
-    differs = (partitions[1:] != partitions[:-1]) | np.fromiter(map(ne, topics, topics[1:]), bool, len(messages) - 1)
+    errors: dict[int, None] = {}
+    if any(map(Message.error, messages)):
+        # A dictionary keeps their order, and knows them at once: of a thousand partitions a thousand ends come.
+        errors = dict.fromkeys(at for at, error in enumerate(map(Message.error, messages)) if error is not None)
+    differs = partitions[1:] != partitions[:-1]
+    if len(set(topics)) > 1:
+        differs |= np.fromiter(map(ne, topics, topics[1:]), bool, len(messages) - 1)
     cuts = {*(np.flatnonzero(differs) + 1).tolist(), *errors, *(at + 1 for at in errors), 0, len(messages)}
     records: dict[flow.TopicPartition, list[Message]] = {}
     for start, end in pairwise(sorted(cuts)):
@@ -226,8 +240,11 @@ def _epoch(message: Message) -> int:
     return -1 if epoch is None else epoch
 
 
-def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
-    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True)
+def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]], alias: str) -> pa.RecordBatch:
+    times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
+    kinds, stamps = times.reshape(-1, 2).T
+    if stamps.max() > _MOST_MS:
+        raise _too_late(messages[int(np.argmax(stamps > _MOST_MS))], alias)
     try:
         headers = list(map(Message.headers, messages))
     except UnicodeDecodeError as error:
@@ -236,14 +253,38 @@ def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.i
         [
             pa.array(offsets, pa.int64()),
             # Spark reads a time that a record lacks as -1 ms.
-            pc.multiply(pa.array(stamps, pa.int64()), 1000).cast(_SCHEMA.field("timestamp").type),
-            pa.array([_JAVA_TYPE.get(kind, 0) for kind in kinds], pa.int32()),
+            pa.array(stamps * 1000, pa.int64()).view(_SCHEMA.field("timestamp").type),
+            pa.array(_JAVA_TYPES[kinds]),
             pa.array(list(map(Message.key, messages)), pa.binary()),
-            pa.array(list(map(Message.value, messages)), pa.binary()),
+            _binary_column(list(map(Message.value, messages))),
             _header_column(headers),
         ],
         schema=_SCHEMA,
     )
+
+
+def _too_late(message: Message, alias: str) -> StoreError:
+    topic, stamp = message.topic() or "", message.timestamp()[1]
+    return StoreError(
+        f"{topic}-{message.partition()} of {alias}: the record at offset {message.offset()} has the timestamp {stamp} ms, past the "
+        "year 9999; its producer may have meant micro- or nanoseconds",
+        consequence="the relay cannot hold it, so nothing that came with it was landed",
+        remedy=f"mend the producer; then add {topic} to exclude_topics, or delete the record with kafka-delete-records.sh",
+        alias=alias,
+        topic=topic,
+    )
+
+
+def _binary_column(values: Sequence[bytes | None]) -> pa.Array:
+    """Make a column of values; joined at once, they are copied once, where Arrow's own builder grows again and again."""
+    if None in values:
+        return pa.array(values, pa.binary())
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=ends[1:])  # type: ignore[arg-type]
+    if ends[-1] > _MOST_BYTES:
+        return pa.array(values, pa.binary())
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]  # type: ignore[arg-type]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _header_column(headers: Sequence[Any]) -> pa.Array:

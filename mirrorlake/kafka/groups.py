@@ -1,34 +1,42 @@
 """Consumer groups of one cluster: which there are, what they committed, and committing for one that is not running.
 
-Positions are read with `Consumer.committed`: `AdminClient.list_consumer_group_offsets` of librdkafka 2.16.1 ended the
-process when it was repeated while a coordinator was still loading (DESIGN 9).
+Positions are read and set by a `Consumer` that never joins: `list_consumer_group_offsets` and `alter_consumer_group_offsets` of
+librdkafka 2.16.1 end the process (assertion `eonce->refcnt > 0`) where a coordinator is lost, or still loading, under them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
-from mirrorlake.kafka.admin import TIMEOUT_S
+from mirrorlake.kafka.admin import GROUPS_TOPIC, TIMEOUT_S
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import GroupMember
+from mirrorlake.model.needed_acls import AclNames, acl_names_of
+from mirrorlake.model.patterns import TopicPattern
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 # What a coordinator says while it moves or loads; it is right again within seconds.
-_PASSING = {
+_LOADING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
+}
+_PASSING = {
+    *_LOADING,
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._WAIT_COORD,  # noqa: SLF001
 }
 _ACTIVE = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -52,19 +60,46 @@ class Groups:
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
-        self._options = dict(options)
+        self.options = dict(options)
         self._errors = ClientErrors.of(alias, options, probes=probes)
-        self._client = AdminClient(self._options, logger=client_log)
+        self._client = AdminClient(self._errors.hearing(), logger=client_log)
+        self._errors.listen = partial(self._client.poll, 0)
+        self._seen: set[AclNames] = set()
 
     def states(self) -> dict[str, str]:
         """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words."""
         with self._errors.during("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
-            found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
-            if found.errors:
-                raise found.errors[0]
+            for attempt in patiently(_LOADING):
+                with attempt:
+                    found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+                    if found.errors:
+                        # A KafkaError is not an `Exception`, though it can be raised: nothing catches it, and the thread ends.
+                        raise KafkaException(found.errors[0])
         return {group.group_id: group.state.name.lower() for group in found.valid}
+
+    def require(self, selection: TopicPattern) -> None:
+        """Raise `NotAuthorized` where groups of a selection may not be seen: Kafka leaves them out, as if there were none.
+
+        A cluster that nobody consumed from is not asked: the question would make its topic of groups (law H).
+        """
+        places = [place for place in acl_names_of(selection) if place not in self._seen]
+        doing = "see its consumer groups"
+        with self._errors.during(doing):
+            if not places or GROUPS_TOPIC not in self._client.list_topics(timeout=TIMEOUT_S).topics:
+                return
+        for place in places:
+            name = "mirrorlake" if place.name == "*" else place.name
+            name += "mirrorlake" if place.pattern == "PREFIXED" else ""
+            need = Need("DESCRIBE", "GROUP", place.name, place.pattern)
+            [future] = self._client.describe_consumer_groups([name], request_timeout=TIMEOUT_S).values()
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    raise self._errors.own(error.args[0], doing, need) from error
+            self._seen.add(place)
 
     def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
         """Return state and members of those of the groups that the cluster has, whatever their protocol.
@@ -120,15 +155,13 @@ class Groups:
         wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
         if not wanted:
             return {}
-        # Never subscribed, so it never joins; closing it leaves nothing behind.
-        consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
-        try:
-            with self._errors.during(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)):
-                for attempt in patiently(_PASSING):
-                    with attempt:
-                        found = consumer.committed(wanted, timeout=TIMEOUT_S)
-        finally:
-            consumer.close()
+        with (
+            self._consumer(group) as consumer,
+            self._errors.during(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)),
+        ):
+            for attempt in patiently(_PASSING):
+                with attempt:
+                    found = _committed_by(consumer, wanted)
         return {
             TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
             for tp in found
@@ -147,19 +180,32 @@ class Groups:
         ]
         if not entries:
             return
-        with self._errors.during(f"set the positions of group {group}", Need("READ", "GROUP", group)):
+        with (
+            self._consumer(group) as consumer,
+            self._errors.during(f"set the positions of group {group}", Need("READ", "GROUP", group)),
+        ):
             for attempt in patiently(_PASSING):
                 with attempt:
-                    self._alter(group, entries)
+                    self._set(consumer, group, entries)
 
-    def _alter(self, group: str, entries: Sequence[ClientPartition]) -> None:
-        doing = f"set the positions of group {group}"
-        request = [ConsumerGroupTopicPartitions(group, list(entries))]
+    @contextmanager
+    def _consumer(self, group: str) -> Iterator[Consumer]:
+        """Open a consumer that speaks for a group: never subscribed, so it never joins; closing it leaves nothing behind."""
+        options = {"group.id": group, "enable.auto.commit": "false", "session.timeout.ms": str(int(TIMEOUT_S * 1000))}
+        # A commit waits for its coordinator for as long as a session lasts.
+        consumer = Consumer({**self.options, **options}, logger=client_log)
         try:
-            [future] = self._client.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S).values()
-            problems = [tp.error for tp in future.result().topic_partitions if tp.error is not None]
+            yield consumer
+        finally:
+            consumer.close()
+
+    def _set(self, consumer: Consumer, group: str, entries: Sequence[ClientPartition]) -> None:
+        doing = f"set the positions of group {group}"
+        try:
+            done = consumer.commit(offsets=list(entries), asynchronous=False)
+            problems = [tp.error for tp in done if tp.error is not None]
         except KafkaException as error:
-            problems = [error.args[0]]
+            problems = [_said(consumer) or error.args[0]]
         for problem in problems:
             if problem.code() in _PASSING:
                 raise KafkaException(problem)
@@ -174,3 +220,19 @@ class Groups:
             topics = sorted({tp.topic for tp in entries})
             needs = [Need("READ", "TOPIC", topic) for topic in topics]
             raise self._errors.own(problem, doing, Need("READ", "GROUP", group), *needs)
+
+
+def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:
+    try:
+        found: list[ClientPartition] = consumer.committed(wanted, timeout=TIMEOUT_S)
+    except KafkaException as error:
+        if (problem := _said(consumer)) is not None:
+            raise KafkaException(problem) from error
+        raise
+    return found
+
+
+def _said(consumer: Consumer) -> KafkaError | None:
+    """Return the reason where a group's coordinator may not be asked for: it is asked for again, and the reason is a message."""
+    message = consumer.poll(0.1)
+    return None if message is None else message.error()

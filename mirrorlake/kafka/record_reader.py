@@ -7,13 +7,14 @@ ask; a long-lived landing task, `browse`, `passport` and `takeover` do, and `sta
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
@@ -21,6 +22,8 @@ from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 _POLL_S = 30.0
 # How soon a reader that follows hears that it is to stop.
 _FOLLOW_S = 0.2
+# How often a reader that follows a topic looks for new partitions.
+_GROWTH_S = 5.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
 FEW = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
@@ -56,7 +59,7 @@ class RecordReader:
         self._errors = ClientErrors.of(alias, options, probes=probes)
         self._consumer = Consumer(
             {
-                **options,
+                **self._errors.hearing(),
                 # The group is never joined nor committed to; librdkafka only requires the name.
                 "group.id": f"mirrorlake.reader.{uuid.uuid4()}",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -120,12 +123,23 @@ class RecordReader:
             with suppress(RuntimeError):
                 self._consumer.unassign()
 
-    def follow(self, topic: str, positions: Mapping[int, int], *, stopped: Callable[[], bool]) -> Iterator[RawRecord]:
-        """Yield the records of several partitions from these offsets on, as they come, until `stopped` says so."""
-        doing = f"read {topic}"
+    def follow(
+        self, topic: str, positions: Mapping[int, int], *, stopped: Callable[[], bool], grows: bool = False
+    ) -> Iterator[RawRecord]:
+        """Yield the records of several partitions from these offsets on, as they come, until `stopped` says so.
+
+        Where it `grows`, partitions that the topic gets meanwhile are read from their beginning on.
+        """
+        doing, known = f"read {topic}", set(positions)
+        look_at = time.monotonic() + _GROWTH_S
         with self._errors.during(doing, Need("READ", "TOPIC", topic)):
             self._consumer.assign([TopicPartition(topic, one, start) for one, start in positions.items()])
             while not stopped():
+                if grows and time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _GROWTH_S
+                    new = self._partitions(topic) - known
+                    known |= new
+                    self._consumer.incremental_assign([TopicPartition(topic, one, 0) for one in sorted(new)])
                 message = self._consumer.poll(_FOLLOW_S)
                 if message is None:
                     continue
@@ -134,6 +148,12 @@ class RecordReader:
                     yield _raw(message)
                 elif problem.code() != KafkaError._PARTITION_EOF and not problem.retriable():  # noqa: SLF001
                     raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+
+    def _partitions(self, topic: str) -> set[int]:
+        # What a look does not see, the next one does.
+        with suppress(KafkaException):
+            return set(self._consumer.list_topics(topic, timeout=_GROWTH_S).topics[topic].partitions)
+        return set()
 
 
 def _raw(message: Any) -> RawRecord:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
@@ -86,7 +87,15 @@ class TopicLooks:
             first, end = pool.map(partial(self._offsets, wanted), (OffsetSpec.earliest(), OffsetSpec.latest()))
         return {tp: (first[tp], end[tp]) for tp in wanted if tp in first and tp in end}
 
+    def newest_times(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are left out."""
+        found = self._asked(list(partitions), OffsetSpec.max_timestamp())
+        return {tp: int(one.timestamp) for tp, one in found.items() if one.timestamp is not None and one.timestamp >= 0}
+
     def _offsets(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
+        return {tp: int(one.offset) for tp, one in self._asked(partitions, spec).items()}
+
+    def _asked(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, Any]:
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
@@ -97,7 +106,7 @@ class TopicLooks:
         found = {}
         for tp, future in futures.items():
             try:
-                found[flow.TopicPartition(tp.topic, tp.partition)] = int(future.result().offset)
+                found[flow.TopicPartition(tp.topic, tp.partition)] = future.result()
             except KafkaException:
                 continue
         return found

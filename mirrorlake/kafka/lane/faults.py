@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from confluent_kafka import KafkaError
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.errors import ClientErrors, Need
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic, transactional_id
@@ -37,6 +40,20 @@ class Restart(Exception):
 
 class AskEach(Restart):
     """Start again, and ask each record of the topics for its own answer: the ends of the chunk do not tell enough."""
+
+
+@contextmanager
+def starting_again(doing: str) -> Iterator[None]:
+    """Start again where the target is away.
+
+    Not where it refuses the login: a task keeps the secret that it was given, and the next one resolves it again.
+    """
+    try:
+        yield
+    except LoginRefused:
+        raise
+    except ClusterUnreachable as error:
+        raise Restart(None, doing) from error
 
 
 def is_too_large(problem: KafkaError | None) -> bool:

@@ -20,16 +20,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterUnreachable, RemoteTopicLost
+from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.batch import Batch, Chunks
-from mirrorlake.kafka.lane.faults import AskEach, Faults, Restart, is_permanent, is_replaced, is_too_large
+from mirrorlake.kafka.lane.faults import (
+    AskEach,
+    Faults,
+    Restart,
+    is_permanent,
+    is_replaced,
+    is_too_large,
+    starting_again,
+)
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.outgoing import Outgoing, outgoing
 from mirrorlake.kafka.lane.refused import (
@@ -185,10 +194,11 @@ class LaneSender:
         # Without transactions, records of a replaced owner may stand after the newest owner's.
         epoch = 0 if task.exactly_once else 2**63 if self._is_fencing else claim.epoch
         try:
-            with LedgerReader(task.target, topic, task.reader_options) as reader:
+            with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
                 last, unread = reader.last(claim.lane, epoch=epoch), reader.unread
-        except ClusterUnreachable as error:
-            raise Restart(None, "read the ledger") from error
+        except LoginRefused:
+            self.close()
+            raise
         if unread:
             self.close()
             raise Restart(None, f"end the transaction that is open on {topic}-{claim.lane}")
@@ -281,6 +291,12 @@ class LaneSender:
             raise
         return record
 
+    def _require_writable(self, topics: Iterable[str]) -> None:
+        """Raise `NotAuthorized` where a topic may not be written to: librdkafka purges what was sent, and says why in its log alone."""
+        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
+        with suppress(ClusterUnreachable):
+            self._admin.require(topics, "WRITE")
+
     def _transaction(self) -> Transaction:
         assert self._producer is not None  # noqa: S101  open() ran
         return Transaction(self._producer, self.task, dense=self._dense, is_named=self._is_named)
@@ -311,11 +327,9 @@ class LaneSender:
         remotes = {known[batch.source.topic] for batch in chunk if batch.source.topic in known}
         self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
         try:
-            require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.claim.flow)
-        except ClusterUnreachable as error:
-            self.close()
-            raise Restart(None, "describe topics") from error
-        except RemoteTopicLost:
+            with starting_again("describe topics"):
+                require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.claim.flow)
+        except (Restart, LoginRefused, RemoteTopicLost):
             self.close()
             raise
 
@@ -339,6 +353,8 @@ class LaneSender:
         for seen in (failed, problem):
             if seen is not None and is_permanent(seen):
                 raise self._faults.of(seen, doing, *topics[:1]) from error
+        if failed is not None and failed.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
+            self._require_writable(topics)
         claim = self.task.claim
         log.info("lane.restart flow=%s lane=%s doing=%s why=%s", claim.flow, claim.lane, doing, problem)
         raise Restart(problem, doing) from error

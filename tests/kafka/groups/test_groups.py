@@ -1,13 +1,18 @@
-"""Consumer groups of a cluster that is not there."""
+"""Consumer groups of a cluster: of one that is not there, and positions that are set for a group."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import Consumer
 
-from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.groups import Groups
+from mirrorlake.errors import ClusterUnreachable, GroupActive
+from mirrorlake.kafka.groups import Committed, Groups
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import new_topic, wait_until
 
 
 def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +24,42 @@ def test_a_cluster_that_never_answered_is_not_waited_for_without_an_end(monkeypa
             pool.submit(groups.states).result(timeout=120)
     finally:
         pool.shutdown(wait=False)
+
+
+def test_positions_are_set_for_a_group_without_members_only(east: KafkaCluster) -> None:
+    topic = new_topic(east, 10)
+    group, options = f"readers-{topic}", {"bootstrap.servers": east.bootstrap_servers}
+    groups = Groups("east", options)
+    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups.commit(group, {zero: Committed(3, "a text"), one: Committed(1)})
+    groups.commit(group, {one: Committed(0)})
+    assert groups.committed([group], [zero, one]) == {group: {zero: Committed(3, "a text"), one: Committed(0)}}
+    assert groups.states()[group] == "empty", "nobody has joined"
+
+    member = Consumer({**options, "group.id": group})
+    member.subscribe([topic])
+    wait_until(lambda: member.poll(0.1) is None and member.assignment(), "the member has joined")
+    with pytest.raises(GroupActive, match="has members on east"):
+        groups.commit(group, {zero: Committed(5)})
+    assert groups.committed([group], [zero])[group][zero].offset == 3
+    member.close()
+
+
+def test_a_coordinator_that_hangs_under_a_commit_ends_no_process(
+    make_cluster: Callable[..., KafkaCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`AdminClient.alter_consumer_group_offsets` ends it with an assertion (librdkafka 2.16.1)."""
+    monkeypatch.setattr("mirrorlake.kafka.groups.TIMEOUT_S", 2.0)
+    monkeypatch.setattr("mirrorlake.kafka.errors._PATIENCE_S", 2.0)
+    own = make_cluster("own").start()
+    topic = new_topic(own, 4)
+    groups = Groups("own", {"bootstrap.servers": own.bootstrap_servers, "socket.timeout.ms": "2000"})
+    zero = TopicPartition(topic, 0)
+    groups.commit("readers", {zero: Committed(1)})
+    own.pause()
+    with pytest.raises(ClusterUnreachable):
+        groups.commit("readers", {zero: Committed(2)})
+    own.kill()
+    own.start()
+    groups.commit("readers", {zero: Committed(2)})
+    assert groups.committed(["readers"], [zero])["readers"][zero].offset == 2

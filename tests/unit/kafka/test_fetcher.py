@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    Message,
+)
 
+from mirrorlake.errors import StoreError
 from mirrorlake.kafka import Fetcher, PositionGone
 from mirrorlake.model.flow import TopicPartition
 
@@ -68,3 +77,65 @@ def test_law_f_a_client_that_steps_back_brings_no_record_twice(fetcher: Fetcher)
 def test_a_position_that_is_gone_ends_the_fetch(fetcher: Fetcher) -> None:
     with pytest.raises(PositionGone, match="orders-1"):
         read(fetcher, [record(A, 1), said(B, 3, KafkaError.OFFSET_OUT_OF_RANGE)], {})
+
+
+class Consumed:
+    """A consumer whose calls bring so many records each, then none."""
+
+    def __init__(self, *brought: int) -> None:
+        self.calls: list[float] = []
+        self._brought = iter(brought)
+        self._next = 0
+
+    def consume(self, _: int, timeout: float) -> list[Message]:
+        self.calls.append(timeout)
+        first, self._next = self._next, self._next + next(self._brought, 0)
+        return [record(A, offset) for offset in range(first, self._next)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("brought", "calls", "records"),
+    [((300, 200), 1, 300), ((10_000, 400, 300), 4, 10_700), ((10_000, 10_000, 10_000), 3, 30_000)],
+    ids=["a trickle", "a burst", "a backlog"],
+)
+def test_a_turn_gathers_while_many_come(
+    fetcher: Fetcher, brought: tuple[int, ...], calls: int, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrorlake.kafka.fetcher.time", SimpleNamespace(monotonic=lambda: 0.0))
+    fetcher._consumer.close()
+    fetcher._consumer = consumed = Consumed(*brought)  # type: ignore[assignment]
+    found = fetcher.fetch(0.25, at_most_s=60, most_bytes=1 << 30, most_records=39_000)
+    assert (sum(map(len, found.rows.values())), len(consumed.calls)) == (records, calls)
+    assert consumed.calls[0] == 0.25, "only the first call waits for a trickle"
+
+
+@pytest.mark.law("C")
+@pytest.mark.parametrize("values", [[b"v", b"", b"long" * 99], [b"v", None, b""], [b"", b"", b""]])
+def test_law_c_columns_hold_what_came(fetcher: Fetcher, values: list[bytes | None]) -> None:
+    kinds = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE)
+    times, keys = (1_700_000_000_123, 0, -1), (b"k", None, b"")
+    headers = [[("h", b"1"), ("h", None)], None, [("e", b"")]]
+    messages = [
+        Message(topic="orders", partition=0, offset=n, key=key, value=value, headers=each, timestamp=(kind, time))
+        for n, (key, value, each, kind, time) in enumerate(zip(keys, values, headers, kinds, times, strict=True))
+    ]
+    [(_, rows)] = fetcher._read(messages, {}, {})
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    assert rows.column("key").to_pylist() == list(keys)
+    assert rows.column("value").to_pylist() == values
+    assert rows.column("timestamp").to_pylist() == [epoch + timedelta(milliseconds=time) for time in times]
+    assert rows.column("timestamp_type").to_pylist() == [0, 1, -1], "Java's numbers"
+    assert [each and [tuple(one.values()) for one in each] for each in rows.column("headers").to_pylist()] == headers
+
+
+@pytest.mark.law("C")
+@pytest.mark.parametrize("stamp", [1_764_000_000_000_000, 1_764_000_000_000_000_000])
+def test_law_c_a_time_that_the_relay_cannot_hold_is_named_and_not_changed(fetcher: Fetcher, stamp: int) -> None:
+    late = Message(topic="orders", partition=1, offset=7, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, stamp))
+    read_to = {B: 6}
+    with pytest.raises(StoreError, match=f"orders-1 of east: the record at offset 7 has the timestamp {stamp} ms"):
+        read(fetcher, [record(B, 6), late, record(B, 8)], read_to)
+    assert read_to == {B: 6}
