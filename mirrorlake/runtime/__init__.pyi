@@ -2,19 +2,25 @@
 
 from mirrorlake.runtime.background import Duties as Duties
 from mirrorlake.runtime.background import Duty as Duty
+from mirrorlake.runtime.cache import cache_directory as cache_directory
 from mirrorlake.runtime.cache import locked as locked
 from mirrorlake.runtime.cache import write_atomically as write_atomically
 from mirrorlake.runtime.class_archive import class_data as class_data
+from mirrorlake.runtime.cluster import is_cluster as is_cluster
 from mirrorlake.runtime.folders import Folder as Folder
 from mirrorlake.runtime.folders import folder_of as folder_of
 from mirrorlake.runtime.jar_files import classpath as classpath
 from mirrorlake.runtime.jar_files import jars as jars
+from mirrorlake.runtime.jar_files import look_at_jars as look_at_jars
 from mirrorlake.runtime.java import Java as Java
 from mirrorlake.runtime.java import find_java as find_java
 from mirrorlake.runtime.log_files import keep_log_small as keep_log_small
 from mirrorlake.runtime.log_files import log_file as log_file
 from mirrorlake.runtime.log_files import log_into_file as log_into_file
+from mirrorlake.runtime.session import is_connect as is_connect
+from mirrorlake.runtime.session import is_gone as is_gone
 from mirrorlake.runtime.session import local_session as local_session
+from mirrorlake.runtime.session import own_session as own_session
 from mirrorlake.runtime.session import prepare as prepare
 from mirrorlake.runtime.session import reads_store as reads_store
 from mirrorlake.runtime.session import set_up_hadoop as set_up_hadoop
@@ -35,3 +41,4 @@ from mirrorlake.runtime.tasks import TaskAnswer as TaskAnswer
 from mirrorlake.runtime.tasks import failure_of as failure_of
 from mirrorlake.runtime.tasks import rows as rows
 from mirrorlake.runtime.tasks import run_tasks as run_tasks
+from mirrorlake.runtime.workers import require_fit_workers as require_fit_workers

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.progress import about
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,10 @@ class Duties:
             raise failures[0]
 
     def _work(self) -> None:
+        with about(duties=self._flow):
+            self._work_until_ended()
+
+    def _work_until_ended(self) -> None:
         due = {duty.name: time.monotonic() + duty.first_s for duty in self._duties}
         while not self._ended.is_set():
             for duty in self._duties:

@@ -108,20 +108,37 @@ def jars(set_name: str) -> list[Path]:
     if set_name not in JAR_SETS:
         raise UsageError(f"no jar set is called {set_name!r}", remedy=f"use one of {', '.join(JAR_SETS)}")
     expected = expected_sums(set_name)
-    root = cache_directory() / "jars"
-    # The sums are part of the name: a release with other jars never finds the old ones in its place.
-    directory = root / set_name / _digest(sum_lines(expected).encode())[:12]
+    directory = _directory(set_name, expected)
     found = [directory / name for name in sorted(expected)]
     if not _all_files(found):
-        with locked(root / f"{set_name}.lock"):
+        with locked(directory.parents[1] / f"{set_name}.lock"):
             if not _all_files(found):
                 _install(set_name, expected, directory)
     return found
 
 
+def look_at_jars(set_name: str) -> tuple[Path, list[str]]:
+    """Return where the jars of a set are, or would be, and what is wrong with them; nothing where there are none yet."""
+    expected = expected_sums(set_name)
+    directory = _directory(set_name, expected)
+    if not directory.is_dir():
+        return directory, []
+    actual = actual_sums(directory)
+    return directory, [
+        f"{name} {'is missing' if name not in actual else 'is not the one that was tested'}"
+        for name in sorted(expected)
+        if actual.get(name) != expected[name]
+    ]
+
+
 def classpath(set_name: str) -> str:
     """Return the jars of a set as one class path."""
     return os.pathsep.join(map(str, jars(set_name)))
+
+
+def _directory(set_name: str, expected: Mapping[str, str]) -> Path:
+    # The sums are part of the name: a release with other jars never finds the old ones in its place.
+    return cache_directory() / "jars" / set_name / _digest(sum_lines(expected).encode())[:12]
 
 
 def expected_sums(set_name: str) -> dict[str, str]:

@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
+from mirrorlake.progress import asked_of_log, line_format
 from mirrorlake.runtime.cache import cache_directory
 
 MOST_FILES = 20
 MOST_BYTES = 32 << 20
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # What these say is of use to whoever looks into a failure; what fails reaches people as an error.
 _LIBRARIES = ("py4j", "pyspark", "mirrorlake.kafka.client")
 
@@ -89,11 +89,12 @@ class _ToLogFile(logging.FileHandler):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="a", encoding="utf-8", delay=True)
-        self.setFormatter(logging.Formatter(_FORMAT))
+        _, is_json = asked_of_log(os.environ.get("MIRRORLAKE_LOG"))
+        self.setFormatter(line_format(as_json=is_json, named=True))
 
 
 def keep_log_small() -> None:
-    """Begin the log file again once it is large; everyone who writes it appends, so nobody has to open it anew."""
+    """Begin the log file again once it is large; everyone who writes it appends, so nobody has to reopen it."""
     path = log_file()
     with suppress(OSError):
         if path.stat().st_size > MOST_BYTES:

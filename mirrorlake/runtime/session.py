@@ -61,8 +61,19 @@ _JAVA_OPTIONS = (
     "-XX:+UseParallelGC",
     # Spark's parser of its own messages recurses deeply where a job is interrupted.
     "-Xss4m",
-    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    f"-Dlog4j2.configurationFile={Path(__file__).absolute().with_name('log4j2.properties').as_uri()}",
 )
+
+# What a session lacks that this process makes on a host's Spark, under spark-submit; what the host says holds.
+_HOSTED = (
+    "spark.sql.extensions",
+    "spark.sql.catalog.spark_catalog",
+    "spark.speculation",
+    "spark.redaction.regex",
+    "spark.sql.redaction.options.regex",
+)
+# Set by spark-submit and by a client of Spark Connect: a JVM, or a server, is there.
+_HOSTS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
 
 # Runtime settings of the mirror's own queries; each is safe for other queries of the same session.
 RUNTIME = {
@@ -83,7 +94,7 @@ _STANDING_SLOTS = 24
 
 
 def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> SparkSession:
-    """Return the active session, or start a local one with the pinned connector and Delta jars.
+    """Return the active session, make one on the host's Spark, or start a local one with the pinned connector and Delta jars.
 
     Args:
         cores: by how many a local session parallelises ordinary work; None takes this machine's. It gets more task slots
@@ -91,6 +102,8 @@ def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> Spar
         also: sets of jars that a local session loads besides (see `JAR_SETS`).
     """
     active = SparkSession.getActiveSession()
+    if active is None and any(map(os.environ.get, _HOSTS)):
+        active = _hosted_session()
     if active is None:
         # A client of Spark Connect has none of it, and needs none.
         from pyspark import SparkConf
@@ -114,6 +127,21 @@ def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> Spar
         _launch(conf)
         active = SparkSession.builder.config(conf=conf).getOrCreate()
     return prepare(active)
+
+
+def _hosted_session() -> SparkSession:
+    """Make a session where spark-submit has started the JVM: its master, jars and memory are those of the command line."""
+    builder = SparkSession.builder
+    if "PYSPARK_GATEWAY_PORT" in os.environ and "SPARK_REMOTE" not in os.environ:
+        from pyspark import SparkConf, SparkContext
+
+        # Without a JVM a conf knows nothing of what was submitted.
+        SparkContext._ensure_initialized()  # noqa: SLF001  PySpark has no other way to it
+        said = SparkConf()
+        for key in _HOSTED:
+            if not said.contains(key):
+                builder = builder.config(key, _LOCAL[key])
+    return builder.getOrCreate()
 
 
 def _launch(conf: SparkConf) -> None:
@@ -140,6 +168,15 @@ def _launch(conf: SparkConf) -> None:
                 consequence="nothing was landed or sent",
                 remedy=f"read the end of {path}, then `mirrorlake doctor`",
             ) from error
+
+
+def is_gone(session: SparkSession) -> bool:
+    """Tell whether what runs a session's work does not answer: its JVM was killed, or the server it speaks to is away."""
+    try:
+        _ = session.version
+    except Exception:
+        return True
+    return False
 
 
 def _of_driver(java: Java, also: Sequence[str]) -> dict[str, str]:
@@ -185,6 +222,16 @@ def reads_store(spark: SparkSession, store: Store) -> bool:
         except Exception:
             return False
     return True
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether a session is a client of Spark Connect, whose Python functions run in processes of the server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Return a session that nothing else uses; over Connect there is none, and `OwnJobs` tells jobs by their tag."""
+    return spark if is_connect(spark) else prepare(spark.newSession())
 
 
 def prepare(spark: SparkSession) -> SparkSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,27 +12,58 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class OwnJobs:
+    """The jobs that one thread starts in a `with` block, for another thread to interrupt.
+
+    The session is the caller's alone (`own_session`): Spark's tags would name single jobs, but can only be used by the thread
+    that started them. Over Connect it is the other way round: a session is shared, and any thread may use a tag.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        # Loads pyspark, which a command that only asks does without.
+        from mirrorlake.runtime.session import is_connect
+
+        self._spark = spark
+        self._tag = f"mirrorlake-{uuid.uuid4().hex}" if is_connect(spark) else ""
+
+    def __enter__(self) -> OwnJobs:
+        if self._tag:
+            self._spark.addTag(self._tag)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tag:
+            self._spark.removeTag(self._tag)
+
+    def interrupt(self) -> None:
+        """Interrupt those that run now."""
+        if self._tag:
+            self._spark.interruptTag(self._tag)
+        else:
+            self._spark.interruptAll()
+
+
 @contextmanager
 def jobs_end(spark: SparkSession, stop: threading.Event, *, name: str, grace_s: float) -> Iterator[None]:
-    """Interrupt all jobs of a session, when `stop` was set and the grace has passed before the block ends.
+    """Interrupt all jobs of this thread (`OwnJobs`), when `stop` was set and the grace has passed before the block ends.
 
-    Their thread then gets Spark's own error. The session is the caller's alone (`SparkSession.newSession`): Spark's tags would
-    name single jobs, but can only be used by the thread that started them. A second thread watches the time, and has the name.
+    Their thread then gets Spark's own error. A second thread watches the time, and has the name.
     """
     left = threading.Event()
+    with OwnJobs(spark) as jobs:
 
-    def watch() -> None:
-        while not left.wait(0.2):
-            if stop.is_set():
-                # Again and again: a job may begin between two of them.
-                while not left.wait(grace_s):
-                    spark.interruptAll()
-                return
+        def watch() -> None:
+            while not left.wait(0.2):
+                if stop.is_set():
+                    # Again and again: a job may begin between two of them.
+                    while not left.wait(grace_s):
+                        jobs.interrupt()
+                    return
 
-    watcher = threading.Thread(target=watch, name=name, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        left.set()
-        watcher.join()
+        watcher = threading.Thread(target=watch, name=name, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            left.set()
+            watcher.join()

@@ -1,4 +1,4 @@
-"""What an object store's errors mean: delta-rs, Arrow and the stores themselves have words of their own for the same trouble."""
+"""What an error of the lake's store means: delta-rs, Arrow and the stores themselves have words of their own for the same trouble."""
 
 from __future__ import annotations
 
@@ -46,6 +46,20 @@ _SIGNS = (
     ),
 )
 
+# The same of a folder; any other error there is a defect and keeps its traceback.
+_SIGNS_OF_FOLDER = (
+    (
+        ("no space left on device", "disk quota exceeded"),
+        "is on a disk that is full",
+        "free space there, or move the lake to a larger disk",
+    ),
+    (
+        ("permission denied", "read-only file system"),
+        "may not be written",
+        "let the user that runs mirrorlake read and write there",
+    ),
+)
+
 
 def named_fault(store: Store, error: Exception) -> tuple[str, str]:
     """Say in a sentence what a store's error means, and what mends it."""
@@ -60,7 +74,7 @@ def named_fault(store: Store, error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def naming_faults(address: str, *passed: type[Exception]) -> Iterator[None]:
-    """Raise what goes wrong in a block as `StoreError` where the address lies in a store; `passed` and missing files as they are.
+    """Raise as `StoreError` what an object store refuses in a block, or a folder's disk; `passed` and missing files as they are.
 
     Raises:
         StoreError: the store failed.
@@ -68,11 +82,25 @@ def naming_faults(address: str, *passed: type[Exception]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        store, known = store_of(address), (FileNotFoundError, IsADirectoryError, StoreError, *passed)
-        if store is None or isinstance(error, known) or not _is_of_store(error):
+        known = (FileNotFoundError, IsADirectoryError, StoreError, *passed)
+        store = store_of(address)
+        named = _fault_of_folder(address, error) if store is None else named_fault(store, error)
+        if named is None or isinstance(error, known) or not _is_of_store(error):
             raise
-        cause, remedy = named_fault(store, error)
+        cause, remedy = named
         raise StoreError(cause, consequence="what was under way there may not have been done", remedy=remedy) from error
+
+
+def _fault_of_folder(address: str, error: Exception) -> tuple[str, str] | None:
+    lower = str(error).lower()
+    return next(
+        (
+            (f"{address} {problem}", fix)
+            for signs, problem, fix in _SIGNS_OF_FOLDER
+            if any(sign in lower for sign in signs)
+        ),
+        None,
+    )
 
 
 def _is_of_store(error: Exception) -> bool:

@@ -142,7 +142,7 @@ def _named(names: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str
 
 
 def _parts(address: str) -> str:
-    """Return what names a place in a store, whatever the scheme's spelling: `s3/bucket/path`."""
+    """Name a place in a store, whatever the scheme's spelling: `s3/bucket/path`."""
     parsed = urlparse(address)
     scheme = "s3" if parsed.scheme in _S3 else "abfs" if parsed.scheme in _AZURE else parsed.scheme
     return f"{scheme}/{parsed.netloc}{parsed.path}".rstrip("/")

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
+from contextlib import nullcontext, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -21,7 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from mirrorlake import errors
+from mirrorlake.errors import StoreError
+from mirrorlake.runtime.beats import Beats, SilenceWatch, beating
+from mirrorlake.runtime.cluster import PAGE, SLOT_WITHIN_S, is_cluster, no_slots
 from mirrorlake.runtime.folders import Folder, folder_of
+from mirrorlake.runtime.stopping import OwnJobs
 from mirrorlake.runtime.stores import attach_stores, attached_stores
 
 if TYPE_CHECKING:
@@ -32,6 +38,8 @@ log = logging.getLogger(__name__)
 OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
 _ERROR = "error"
+# What a live task says that failed by something unforeseen, and one that sees nothing of its folder.
+_FAILED, _BLIND = "failed", "blind"
 
 # A turn of a live task with so many records is one of a backlog.
 _BACKLOG_RECORDS = 20_000
@@ -127,6 +135,11 @@ class GoesOn:
         """Tell whether to go on."""
         return self._folder.has(self._name)
 
+    @property
+    def beats(self) -> Beats:
+        """The signs of life of these tasks."""
+        return Beats(f"{self._address}.beats", self._name)
+
     def begin(self) -> None:
         """Let these tasks go on, and none of an owner before."""
         for other in self._folder.names():
@@ -173,13 +186,25 @@ class LiveTasks:
         grace_s: float,
     ) -> None:
         self._spark = spark
+        self._jobs = OwnJobs(spark)
         self._goes_on = goes_on
         self._grace_s = grace_s
         self._answers: list[TaskAnswer] = []
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work, _together(each, goes_on)), name=name, daemon=True)
+        self._lack: StoreError | None = None
+        # A local session has the slots that it was given, and tries nothing a second time.
+        on_cluster = is_cluster(spark)
+        self._beats = goes_on.beats if on_cluster else None
+        self._heard = SilenceWatch(goes_on.beats.heard, len(work), within_s=SLOT_WITHIN_S)
+        self._tasks = len(work)
+        self._asked_to_end = False
+        tasks = tuple(enumerate(work))
+        run = _together(each, goes_on, self._beats)
+        self._thread = threading.Thread(target=self._run, args=(tasks, run), name=name, daemon=True)
 
     def __enter__(self) -> LiveTasks:
+        if self._beats is not None:
+            self._beats.begin()
         self._goes_on.begin()
         self._thread.start()
         return self
@@ -187,6 +212,7 @@ class LiveTasks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._asked_to_end = self._thread.is_alive()
         self._goes_on.end()
         deadline = time.monotonic() + self._grace_s
         while self._thread.is_alive():
@@ -194,37 +220,71 @@ class LiveTasks:
             if time.monotonic() >= deadline:
                 log.warning("tasks.interrupted name=%s", self._thread.name)
                 # Again and again: a job may begin between two of them.
-                self._spark.interruptAll()
+                self._jobs.interrupt()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait a while for the end of all tasks; tell whether they have ended."""
+        """Wait a while for the end of all tasks; tell whether they have ended, or are to end for want of slots."""
         self._thread.join(timeout_s)
+        if self._thread.is_alive() and self._beats is not None and (silent := self._heard.silent()):
+            what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_WITHIN_S:.0f} s"
+            self._lack = no_slots(what)
+            # One that waits for a slot would wait on.
+            self._jobs.interrupt()
+            return True
         return not self._thread.is_alive()
 
     def answers(self) -> list[TaskAnswer]:
         """Return all that the tasks said, after they have ended.
 
         Raises:
-            MirrorlakeError: a task's own error.
-            Exception: Spark's, such as after the death of a worker.
+            MirrorlakeError: a task's own error, or there were too few slots.
+            Exception: Spark's, such as after the death of a worker; a task's unforeseen one.
         """
+        if self._lack is not None:
+            raise self._lack
         if self._failure is not None:
             raise self._failure
         if (failure := failure_of(self._answers)) is not None:
             raise failure
+        for answer in self._answers:
+            if answer.kind == _FAILED:
+                raise TaskFailed(answer.body.decode())
+            if answer.kind == _BLIND and not self._asked_to_end:
+                raise StoreError(
+                    f"the worker on {answer.body.decode()} does not see the lake's checkpoints",
+                    consequence="it landed and sent nothing",
+                    remedy=f"put the lake on a folder that all machines share, or on an object store ({PAGE})",
+                )
         return self._answers
 
-    def _run(self, work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]) -> None:
+    def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskAnswer]]) -> None:
         try:
-            self._answers = run_tasks(self._spark, work, each)
+            with self._jobs:
+                self._answers = run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits
             self._failure = error
 
 
-def _together(each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn) -> Callable[[Item], Iterator[TaskAnswer]]:
-    def run(item: Item) -> Iterator[TaskAnswer]:
+class TaskFailed(Exception):
+    """A long-lived task met something unforeseen; the text is its traceback."""
+
+
+def _together(
+    each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn, beats: Beats | None
+) -> Callable[[tuple[int, Item]], Iterator[TaskAnswer]]:
+    def run(numbered: tuple[int, Item]) -> Iterator[TaskAnswer]:
+        number, item = numbered
         try:
-            yield from each(item)
+            if beats is not None and not beats.are_seen():
+                yield TaskAnswer(_BLIND, platform.node().encode())
+                return
+            with beating(partial(beats.say, number)) if beats is not None else nullcontext():
+                yield from each(item)
+        except errors.MirrorlakeError:
+            raise
+        except Exception:
+            # Raised, a cluster would try it again, meet the end of all tasks, and answer that nothing was wrong.
+            yield TaskAnswer(_FAILED, traceback.format_exc().encode())
         finally:
             goes_on.end()
 
@@ -240,7 +300,13 @@ class _Slots:
 
     def take(self, spark: SparkSession, count: int) -> bool:
         with self._lock:
-            if self._held + count > _live_slots(spark):
+            if self._held + count > (most := _live_slots(spark)):
+                if is_cluster(spark):
+                    # Nothing fails, and everything is slower: said once a stream.
+                    log.warning(
+                        "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
+                        *(count, self._held, most, self._held + count, PAGE),
+                    )
                 return False
             self._held += count
             return True

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from mirrorlake.runtime.session import local_session
+    from mirrorlake.runtime import session as own
 
     # Every event of every test's queries is kept: what must not be told can be looked for (`event_log`).
     folder = tmp_path_factory.mktemp("event_log")
@@ -19,7 +19,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     given = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
-        session = local_session(cores=2)
+        # Sessions of other processes make the same schemas.
+        patch.setitem(own._LOCAL, "spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        session = own.local_session(cores=2)
     yield session
     session.stop()
 

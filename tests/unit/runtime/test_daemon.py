@@ -1,4 +1,19 @@
+import subprocess
+import sys
+
 from mirrorlake.runtime.daemon import prefer_package
+
+_FAULTS = """
+import resource
+from mirrorlake.runtime.daemon import keep_freed_memory
+keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    several = [b"x" * (1 << 20) for _ in range(100)]
+    del several
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults)
+"""
 
 
 def test_the_zip_of_an_installed_pyspark_is_left_out() -> None:
@@ -10,3 +25,9 @@ def test_the_zip_of_an_installed_pyspark_is_left_out() -> None:
 def test_the_zip_of_another_spark_stays() -> None:
     path = ["/opt/spark/python/lib/pyspark.zip", "/venv/site-packages"]
     assert prefer_package(path) == path
+
+
+def test_memory_that_was_freed_is_used_again() -> None:
+    """Each fault has the kernel clear a page of 4 KB; 100 MB are 25 600."""
+    said = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True)
+    assert int(said.stdout) < 2_000

@@ -1,0 +1,29 @@
+"""Whether tasks run on a cluster, and what is said where it has no slots for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrorlake.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTERS = ("spark://", "k8s://", "yarn", "local-cluster")
+# A new machine or pod may take a minute to come.
+SLOT_WITHIN_S = 120.0
+PAGE = "docs/clusters.md"
+
+
+def is_cluster(spark: SparkSession) -> bool:
+    """Tell whether tasks run in executors of their own; not in a local session, nor where a platform answers for its workers."""
+    return (spark.conf.get("spark.master", "") or "").startswith(_MASTERS)
+
+
+def no_slots(what: str) -> StoreError:
+    """Say that a cluster has no slots for tasks."""
+    return StoreError(
+        f"Spark's cluster has too few free slots: {what}",
+        consequence="what was landed and sent until now stands",
+        remedy=f"more cores, fewer lanes, or a smaller spark.mirrorlake.liveSlots ({PAGE})",
+    )

@@ -1,0 +1,134 @@
+"""Look at the workers of a cluster before anything begins there: what they lack would show later as a task's odd end.
+
+In a local session tasks share this machine, its folders and this very package; on a cluster nothing says that they do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from time import sleep
+from typing import TYPE_CHECKING
+
+import mirrorlake
+from mirrorlake.errors import MirrorlakeError, SafetyError, StoreError
+from mirrorlake.model.causes import root_cause
+from mirrorlake.runtime.cluster import PAGE, SLOT_WITHIN_S, is_cluster, no_slots
+from mirrorlake.runtime.folders import folder_of
+from mirrorlake.runtime.stopping import OwnJobs
+from mirrorlake.runtime.tasks import TaskAnswer, failure_of, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# A task sleeps a little, so that the next one goes to another executor.
+_TASKS, _SPREAD_S = 8, 0.2
+
+
+def require_fit_workers(spark: SparkSession, places: Sequence[str]) -> None:
+    """Check on a cluster that its workers run this package, and see the folders of the lake that this process sees.
+
+    Law F: two attempts of one lane at once would fence each other, so speculation is refused.
+
+    Args:
+        spark: the session; a local one is not looked at.
+        places: folders, or addresses in stores, that workers must see.
+
+    Raises:
+        SafetyError: speculation is on, or a worker does not see the lake.
+        StoreError: no worker began, or one cannot run this package.
+    """
+    if not is_cluster(spark):
+        return
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise SafetyError(
+            "Spark runs slow tasks a second time (spark.speculation=true)",
+            consequence="two attempts of one lane would fence each other, so nothing was started",
+            remedy="--conf spark.speculation=false",
+        )
+    sign, folders = f"look-{uuid.uuid4().hex}", [folder_of(place) for place in places]
+    for folder in folders:
+        folder.write(sign, "")
+    try:
+        answers = _within(spark, lambda own: run_tasks(own, range(_TASKS), _look(tuple(places), sign)))
+    finally:
+        for folder in folders:
+            folder.remove(sign)
+    if (failure := failure_of(answers)) is not None:
+        raise failure
+    for answer in sorted(set(answers)):
+        seen = json.loads(answer.body)
+        log.info("worker.seen host=%s python=%s package=%s", answer.kind, seen["python"], seen["package"])
+        _judge(answer.kind, seen["version"], seen["unseen"])
+
+
+def _look(places: tuple[str, ...], sign: str) -> Callable[[int], Iterator[TaskAnswer]]:
+    def look(_: int) -> Iterator[TaskAnswer]:
+        unseen = [place for place in places if not folder_of(place).has(sign)]
+        seen = {
+            "version": mirrorlake.__version__,
+            "python": platform.python_version(),
+            "package": mirrorlake.__file__,
+            "unseen": unseen,
+        }
+        sleep(_SPREAD_S)
+        yield TaskAnswer(platform.node(), json.dumps(seen).encode())
+
+    return look
+
+
+def _judge(host: str, version: str, unseen: Sequence[str]) -> None:
+    if version != mirrorlake.__version__:
+        raise StoreError(
+            f"the worker on {host} has mirrorlake {version}, and this process {mirrorlake.__version__}",
+            consequence="nothing was started",
+            remedy=f"give both the same package ({PAGE})",
+        )
+    if unseen:
+        raise SafetyError(
+            f"the worker on {host} does not see what this process sees in {unseen[0]}",
+            consequence="it would write records where nobody looks for them, so nothing was started",
+            remedy=f"put the lake on a folder that all machines share, or on an object store ({PAGE})",
+        )
+
+
+def _within(spark: SparkSession, run: Callable[[SparkSession], list[TaskAnswer]]) -> list[TaskAnswer]:
+    """Run a job by itself; one that gets no slot in time is given up."""
+    # Loads pyspark, which a command that only asks does without.
+    from mirrorlake.runtime.session import own_session
+
+    answers: list[TaskAnswer] = []
+    failures: list[Exception] = []
+    own = own_session(spark)
+    jobs = OwnJobs(own)
+
+    def work() -> None:
+        try:
+            with jobs:
+                answers.extend(run(own))
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="look at the workers", daemon=True)
+    thread.start()
+    thread.join(SLOT_WITHIN_S)
+    if thread.is_alive():
+        jobs.interrupt()
+        raise no_slots(f"no task began within {SLOT_WITHIN_S:.0f} s")
+    for failure in failures:
+        if isinstance(failure, MirrorlakeError):
+            raise failure
+        cause = root_cause(str(failure))
+        lacks = "No module named" in cause
+        raise StoreError(
+            f"the workers cannot run mirrorlake's tasks: {cause}",
+            consequence="nothing was started",
+            remedy=f"give them the package and what it needs ({PAGE})" if lacks else "read an executor's stderr",
+        ) from failure
+    return answers

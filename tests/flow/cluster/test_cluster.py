@@ -1,0 +1,94 @@
+"""A mirror on a standalone Spark cluster: a job is submitted with the package as a file, and machines die under it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mirrorlake.config.loading import load
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from tests.commands import write_conf
+from tests.flow.kit import (
+    assert_equal_topics,
+    commit,
+    consume,
+    count,
+    create_topic,
+    produce,
+    topic_name,
+    topics_of,
+    wait_until,
+)
+from tests.flow.map_check import assert_map_is_exact
+from tests.servers.spark_cluster import WORKERS, SparkCluster
+
+PARTITIONS = 4
+RECORDS = 2_000
+
+
+@pytest.mark.law("C", "D", "F")
+def test_records_arrive_once_whatever_dies_of_a_cluster(
+    east: KafkaCluster, central: KafkaCluster, spark_cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """Always on: a lane's Python worker, an executor, a worker with all it runs, then the driver; a drain does the rest."""
+    seed = random.randrange(2**32)
+    sys.stderr.write(f"seed {seed}\n")
+    rng = random.Random(seed)
+    topic = topic_name("cluster")
+    remote = f"east.{topic}"
+    create_topic(east, topic, PARTITIONS)
+    produce(east, topic, RECORDS, partitions=PARTITIONS)
+    # Somebody has read there with a group, so that a task may land a drain, too (law H).
+    commit(east, "readers", topic, {0: 1})
+    flow = f"cluster-{topic[-4:]}"
+    addresses = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
+    conf = write_conf(tmp_path, addresses, [{"name": flow, "source": "east", "target": "central", "topics": topic}])
+    port = int(central.bootstrap_servers.rpartition(":")[2])
+    log, sent = tmp_path / "driver.log", 1
+    driver = spark_cluster.submit(log, "run", "--conf", str(conf), spark_mirrorlake_liveSlots="3")
+
+    def more() -> None:
+        nonlocal sent
+        sent += 1
+        produce(east, topic, RECORDS, partitions=PARTITIONS, seed=sent)
+
+    def arrives(after: str) -> None:
+        def all_is_there() -> bool:
+            assert driver.poll() is None, log.read_text()[-3000:]
+            return remote in topics_of(central) and count(central, remote) >= sent * RECORDS
+
+        wait_until(all_is_there, f"everything arrives {after} (seed {seed})", timeout=400)
+
+    try:
+        arrives("at first")
+        lanes = [spark_cluster.senders(worker, port) for worker in range(WORKERS)]
+        assert all(lanes), "the lanes are spread over the workers"
+        finders = {"Python worker": partial(spark_cluster.senders, port=port), "executor": spark_cluster.executors}
+        for what in rng.sample(sorted(finders), len(finders)):
+            more()
+            rng.choice([one for worker in range(WORKERS) for one in finders[what](worker)]).kill()
+            more()
+            arrives(f"although one {what} died")
+        more()
+        spark_cluster.kill_worker(rng.randrange(WORKERS))
+        more()
+        arrives("although a worker died")
+        more()
+    finally:
+        # The JVM of spark-submit, and its Python process, which would outlive it.
+        for process in [*psutil.Process(driver.pid).children(recursive=True), driver]:
+            process.kill()
+        driver.wait()
+    more()
+    drain = spark_cluster.submit(log, "run", "--conf", str(conf), "--once")
+    assert drain.wait(400) == 0, log.read_text()[-3000:]
+    found, arrived = consume(east, topic), consume(central, remote)
+    assert_equal_topics(found, arrived)
+    assert_map_is_exact(tmp_path / "lake", flow, topic, found, arrived)
+    assert Mirror(load(conf), spark=None).verify().equal
