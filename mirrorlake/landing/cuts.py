@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,11 +27,14 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # Each round looks at so many records; 2^20 landed records are searched in five rounds.
 _PROBES = 16
 # So many partitions are looked up in one query; each is a condition of it.
 _AT_ONCE = 200
+# So far before the end the last row of a partition is looked for; what ends in more aborted records is searched.
+_TAIL = 100_000
 # Header keys that are not UTF-8 come differently from different clients.
 _COMPARED = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
 
@@ -80,13 +83,17 @@ def find_cuts(
     if not extents:
         return cuts
     relay = lake.relay(alias)
-    newest = _newest(relay, known, extents)
+    newest = _rows_at(relay, known, {tp: extent.landed - 1 for tp, extent in extents.items()})
+    # A partition that ends in the marker of a transaction has no row there; two jobs find the last rows of all such partitions,
+    # where a search would cost each of them two. A restart of a broker makes all its partitions suspects.
+    lacking = {tp: extent for tp, extent in extents.items() if tp not in newest}
+    newest |= _rows_at(relay, known, _last_offsets(relay, known, lacking))
     with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
         for tp, extent in sorted(extents.items()):
             topic = known[tp.topic]
             search = _Search(relay, reader, topic, tp.partition, extent)
             offset = None if search.ends_as(newest.get(tp)) else search.cut()
-            log.info("land.log_compared source=%s partition=%s cut=%s", alias, tp, offset)
+            log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
             if offset is not None:
                 generation = topic.generation_of(tp.partition) + 1
                 cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
@@ -94,23 +101,46 @@ def find_cuts(
     return cuts
 
 
-def _newest(
-    relay: DataFrame, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
+def _rows_at(
+    relay: DataFrame, known: Mapping[str, KnownTopic], offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Any]:
-    """Return the rows right before where landing stands, of all partitions at once; markers have none."""
+    """Return the rows at one offset each of some partitions; markers have none."""
     found: dict[TopicPartition, Any] = {}
-    wanted = list(extents.items())
-    for part in (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE)):
+    for part in _parts(offsets):
         places = [
             (F.col("topic") == tp.topic)
-            & (F.col("generation") == known[tp.topic].generation_at(tp.partition, extent.landed - 1))
+            & (F.col("generation") == known[tp.topic].generation_at(tp.partition, offset))
             & (F.col("partition") == tp.partition)
-            & (F.col("offset") == extent.landed - 1)
-            for tp, extent in part
+            & (F.col("offset") == offset)
+            for tp, offset in part
         ]
         rows = relay.where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED)
         found |= {TopicPartition(row.topic, row.partition): row for row in rows.collect()}
     return found
+
+
+def _last_offsets(
+    relay: DataFrame, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
+) -> dict[TopicPartition, int]:
+    """Return the offset of the last row before where landing stands; of partitions without one within the tail nothing."""
+    found: dict[TopicPartition, int] = {}
+    for part in _parts(extents):
+        tails = [
+            (F.col("topic") == tp.topic)
+            & (F.col("partition") == tp.partition)
+            & _living(known[tp.topic], tp.partition)
+            & (F.col("offset") >= max(extent.earliest, extent.landed - _TAIL))
+            & (F.col("offset") < extent.landed)
+            for tp, extent in part
+        ]
+        last = relay.where(reduce(or_, tails)).groupBy("topic", "partition").agg(F.max("offset").alias("last"))
+        found |= {TopicPartition(row.topic, row.partition): row.last for row in last.collect()}
+    return found
+
+
+def _parts(of: Mapping[TopicPartition, _T]) -> Iterable[Sequence[tuple[TopicPartition, _T]]]:
+    wanted = list(of.items())
+    return (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE))
 
 
 class _Search:
@@ -129,9 +159,10 @@ class _Search:
         self._compacts = "compact" in topic.configs.get("cleanup.policy", "")
 
     def ends_as(self, row: Any) -> bool:
-        """Tell whether the source still holds the last landed record, and everything before it with it."""
+        """Tell whether the source still holds the last landed record, everything before it with it, and the markers past it."""
         extent = self._extent
-        return row is not None and extent.earliest <= row.offset < extent.end and self._is_same(row) is True
+        is_held = row is not None and extent.earliest <= row.offset and extent.landed <= extent.end
+        return is_held and self._is_same(row) is True
 
     def cut(self) -> int | None:
         """Return the first offset of the source's new history; None where the log did not go back."""

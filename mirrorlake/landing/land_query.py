@@ -1,19 +1,56 @@
-"""The landing query itself: Spark's Kafka source, and where it starts."""
+"""The landing query itself: Spark's Kafka source, and where it starts; and batches that are planned here.
+
+Over Spark Connect a query's `foreachBatch` runs in a process of the server, with neither the clients nor the state of a lander.
+There each batch is a read of its own between offsets that are planned here, as a long-lived task plans them.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.lake import KnownTopic
+from mirrorlake.lake import KnownTopic, LiveProgress
 from mirrorlake.model.flow import TopicPartition
 
+_COMMITTED = {
+    # Loss is found by Spark before a batch is written, and judged before the next start.
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "groupIdPrefix": "mirrorlake-land",
+    "kafka.isolation.level": "read_committed",
+}
+# Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
+_LOOK_EVERY_S = 1.0
 
-def generation_column(topics: Iterable[KnownTopic]) -> Column:
+
+def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: str) -> DataFrame:
+    """Give a batch of Spark's Kafka source the relay's columns, but for the time of the batch.
+
+    `topics` say which life a record belongs to; those that `never_leave` matches, a regular expression, are left out.
+    """
+    if never_leave:
+        frame = frame.where(~F.col("topic").rlike(f"^(?:{never_leave})$"))
+    return frame.select(
+        "topic",
+        _generation_column(topics).alias("generation"),
+        "partition",
+        "offset",
+        "timestamp",
+        F.col("timestampType").alias("timestamp_type"),
+        "key",
+        "value",
+        "headers",
+    )
+
+
+def _generation_column(topics: Iterable[KnownTopic]) -> Column:
     """Return the life that a record of the source belongs to."""
     column = F.lit(1)
     for topic in topics:
@@ -41,30 +78,104 @@ def start_landing(
     `start` is the first offset of each partition, None to resume where the checkpoint location ends; `trigger` the time
     between two batches, None to end where the source ends now.
     """
-    starting = "earliest"
-    if start:
-        document: dict[str, dict[str, int]] = {}
-        for tp, offset in sorted(start.items()):
-            document.setdefault(tp.topic, {})[str(tp.partition)] = offset
-        starting = json.dumps(document)
-    frame = (
-        spark.readStream.format("kafka")
-        .options(
-            **{
-                **options,
-                "startingOffsets": starting,
-                # Loss is found by Spark before a batch is written, and judged before the next start.
-                "failOnDataLoss": "true",
-                "includeHeaders": "true",
-                "groupIdPrefix": "mirrorlake-land",
-                "kafka.isolation.level": "read_committed",
-            }
-        )
-        .load()
-    )
+    starting = _document(start) if start else "earliest"
+    frame = spark.readStream.format("kafka").options(**{**options, **_COMMITTED, "startingOffsets": starting}).load()
     writer = (
         frame.writeStream.queryName(name).option("checkpointLocation", checkpoint_location).foreachBatch(each_batch)
     )
     if trigger is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=trigger).start()
+
+
+def land_planned(
+    spark: SparkSession,
+    *,
+    options: Mapping[str, str],
+    progress: LiveProgress,
+    start: Mapping[TopicPartition, int],
+    ends: Callable[[], Mapping[TopicPartition, int]],
+    each_batch: Callable[[DataFrame, int], None],
+    tick: Callable[[], None],
+    stop: threading.Event,
+    once: bool,
+    pace_s: float,
+    most_records: int,
+) -> None:
+    """Land batches that are planned here, until `stop` is set or, with `once`, up to where the source ends now.
+
+    Law F: a batch is planned, appended under its number, then done; whoever comes after a kill claims another number and goes
+    on at what the relay holds, or at what was done, whichever is further.
+
+    Args:
+        spark: the session.
+        options: those of Spark's Kafka source that say how to reach it.
+        progress: the checkpoint location.
+        start: the first offset of each partition.
+        ends: looks where the source's partitions end, committed; raises where it has other topics.
+        each_batch: appends a batch.
+        tick: called after each look.
+        stop: set it to return between two batches.
+        once: land the records so far, then return.
+        pace_s: the time between the starts of two batches, at least a second where nothing comes.
+        most_records: how many offsets a batch may span.
+    """
+    positions, batch = dict(start), 0
+    progress.plan(batch, {})
+    progress.done(batch)
+    goal = ends() if once else None
+    while not stop.is_set():
+        began = time.monotonic()
+        planned = next_batch(positions, ends() if goal is None else goal, most_records)
+        if planned:
+            batch += 1
+            progress.plan(batch, planned)
+            first = {tp: positions[tp] for tp in planned}
+            each_batch(_between(spark, options, first, planned), batch)
+            progress.done(batch)
+            positions |= planned
+        elif goal is not None:
+            return
+        tick()
+        if goal is None:
+            stop.wait(began + (pace_s if planned else max(pace_s, _LOOK_EVERY_S)) - time.monotonic())
+
+
+def next_batch(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most_records: int
+) -> dict[TopicPartition, int]:
+    """Plan where a batch ends, by partition: each gets the same share of what a batch may hold.
+
+    Example:
+        >>> orders = [TopicPartition("orders", number) for number in range(3)]
+        >>> planned = next_batch(dict.fromkeys(orders, 5), dict(zip(orders, (5, 6, 90))), 20)
+        >>> {str(tp): end for tp, end in planned.items()}
+        {'orders-1': 6, 'orders-2': 15}
+    """
+    due = {tp: end for tp, end in ends.items() if end > positions.get(tp, end)}
+    share = max(1, most_records // max(1, len(due)))
+    return {tp: min(end, positions[tp] + share) for tp, end in due.items()}
+
+
+def _between(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    first: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> DataFrame:
+    partitions: dict[str, list[int]] = {}
+    for tp in sorted(first):
+        partitions.setdefault(tp.topic, []).append(tp.partition)
+    named: dict[str, Any] = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": _document(first),
+        "endingOffsets": _document(ends),
+    }
+    return spark.read.format("kafka").options(**{**options, **_COMMITTED, **named}).load()
+
+
+def _document(offsets: Mapping[TopicPartition, int]) -> str:
+    document: dict[str, dict[str, int]] = {}
+    for tp, offset in sorted(offsets.items()):
+        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return json.dumps(document)

@@ -19,7 +19,6 @@ from datetime import datetime
 from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
@@ -30,6 +29,7 @@ from mirrorlake.lake import (
     Lake,
     LandedPositions,
     LandingLog,
+    LiveProgress,
     OneWriter,
     SourceTopics,
     drop_old_locations,
@@ -39,17 +39,16 @@ from mirrorlake.lake import (
     read_checkpoint_location,
     relay_schema,
 )
-from mirrorlake.landing.land_query import generation_column, start_landing
+from mirrorlake.landing.land_query import land_planned, relay_rows, start_landing
 from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNREADABLE, LandTask, batch_time, run_task
-from mirrorlake.landing.query import await_query, reported_ends
-from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
+from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
+from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.source_look import SourceLook, current_partitions, look_at_source
+from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, look_at_source
 from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Gap
-from mirrorlake.progress import Tell, silent
-from mirrorlake.runtime import GoesOn, HeldSlots, prepare
+from mirrorlake.progress import Tell, about, silent
+from mirrorlake.runtime import GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +115,8 @@ class Lander:
                 is_live = slots.enough and self._may_live and (not once or self._admin.was_consumed())
                 try:
                     start = self._prepare(once=once, rebuild=rebuild, is_live=is_live)
-                except ClusterUnreachable:
-                    # A source that was there before may come back; one that never was is a mistake to report at once.
-                    if once or not attempts or attempts > MOST_ATTEMPTS:
+                except ClusterUnreachable as error:
+                    if not may_come_back(error, attempts, once=once):
                         raise
                     attempts += 1
                     stop.wait(pause_s(attempts))
@@ -132,6 +130,8 @@ class Lander:
                     if is_live and not self._is_backlog:
                         if not self._land_live(start or {}, stop, once=once):
                             continue
+                    elif self._plans_batches:
+                        self._land_planned(start or {}, stop, once=once or is_live)
                     else:
                         query = self._start(start, once=once or is_live)
                         await_query(query, stop, tick=partial(self._account_now_and_then, query))
@@ -139,7 +139,7 @@ class Lander:
                     self._failure = error
                     raise
                 except Exception as error:
-                    if stop.is_set() and is_live:
+                    if stop.is_set() and (is_live or self._plans_batches):
                         # The turn under way took longer than its grace.
                         return
                     attempts = 1 if self._batches > batches else attempts + 1
@@ -206,7 +206,7 @@ class Lander:
         )
         self._landed_until = writer.newest_landed_at()
         # A query goes on from a query's location only; where nothing is left to land, a task's says so just as well.
-        if not (is_stale or is_live or known.is_live) or (once and self._is_drained):
+        if (once and self._is_drained) or not (is_stale or is_live or known.is_live or self._plans_batches):
             writer.hold()
             writer.belong_to(cluster_id)
             self._topics.settle({}, look.epochs, self._now())
@@ -238,27 +238,18 @@ class Lander:
         start |= {tp: max(position, look.earliest[tp]) for tp, position in look.positions.items()}
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
-        self._is_backlog = left > _MOST_BY_TASK and (os.cpu_count() or 1) > _FEW_CORES
+        self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
         return start
 
     def _record(self, look: SourceLook, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
-        ended: dict[TopicPartition, SourcePartition] = {}
-        for source in landed:
-            known = self._topics.known.get(source.topic)
-            if source.topic in recreated and known is not None and source.generation < known.generation:
-                tp = TopicPartition(source.topic, source.partition)
-                ended[tp] = max(source, ended.get(tp, source))
-        over = [
-            Gap(source=source, first_offset=landed[source], last_offset=-1, missing=0, kind="recreated")
-            for source in ended.values()
-        ]
         for gap in (*look.lost, *look.gone):
             log.warning(
                 "land.gap source=%s kind=%s range=%s %s..%s",
                 *(self._settings.alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
+                extra={"facts": {"topic_partition": str(TopicPartition(gap.source.topic, gap.source.partition))}},
             )
-        self._accounts.record([*look.lost, *look.gone, *over])
+        self._accounts.record([*look.lost, *look.gone, *ended_lives(landed, self._topics.known, recreated)])
         self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
         self._topics.settle(look.cuts, look.epochs, self._now())
 
@@ -319,7 +310,41 @@ class Lander:
     @cached_property
     def _session(self) -> SparkSession:
         """A session that nothing else uses: all its jobs may be interrupted."""
-        return prepare(self._lake.spark.newSession())
+        return own_session(self._lake.spark)
+
+    @cached_property
+    def _plans_batches(self) -> bool:
+        """Whether a query of Spark's would run its batches in another process than this one."""
+        return is_connect(self._lake.spark)
+
+    def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
+        """Land by batches that are planned here (see `land_planned`)."""
+        settings, spark = self._settings, self._lake.spark
+        drop_old_locations(self._lake, settings.alias, self._writer.number)
+        # What a task landed before is followed from its own seat, which this lander's new number has replaced.
+        self._relay = None
+
+        def ends() -> Mapping[TopicPartition, int]:
+            states = self._admin.describe(settings.names(self._admin))
+            found = {TopicPartition(name, part) for name, state in states.items() for part in range(state.partitions)}
+            if found != start.keys() or self._topics.recreated(states):
+                raise SourceChanged
+            return self._admin.latest(start)
+
+        with jobs_end(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
+            land_planned(
+                spark,
+                options=settings.kafka_options,
+                progress=LiveProgress(self._checkpoint_path(), start),
+                start=start,
+                ends=ends,
+                each_batch=self._land_batch,
+                tick=partial(self._account_now_and_then, None),
+                stop=stop,
+                once=once,
+                pace_s=settings.trigger.total_seconds(),
+                most_records=settings.max_records_per_batch,
+            )
 
     def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
         settings = self._settings
@@ -335,7 +360,9 @@ class Lander:
 
     def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            self._write(frame, batch_id)
+            # Spark calls from a thread of its own.
+            with about(source=self._settings.alias, batch=batch_id):
+                self._write(frame, batch_id)
         except BaseException as error:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error
@@ -354,19 +381,7 @@ class Lander:
         ):
             raise SourceChanged
         landed_at = batch_time(self._now(), self._landed_until)
-        if self._settings.never_leave:
-            frame = frame.where(~F.col("topic").rlike(f"^(?:{self._settings.never_leave})$"))
-        rows = frame.select(
-            "topic",
-            generation_column(self._topics.known.values()).alias("generation"),
-            "partition",
-            "offset",
-            "timestamp",
-            F.col("timestampType").alias("timestamp_type"),
-            "key",
-            "value",
-            "headers",
-        )
+        rows = relay_rows(frame, self._topics.known.values(), never_leave=self._settings.never_leave)
         self._writer.append(rows, batch_id, landed_at)
         self._batches += 1
         self._landed_until = landed_at

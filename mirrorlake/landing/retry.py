@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
-from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
+from mirrorlake.errors import ClusterUnreachable, LanderReplaced, LoginRefused, MirrorlakeError, StoreError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.landing.query import met_another
 from mirrorlake.model.causes import root_cause
@@ -24,6 +25,16 @@ _FOUND_BY_START = (
     "must specify all TopicPartitions",
 )
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
+
+
+# What Java's client says of a connection, by the layer that fails.
+_LAYERS: Mapping[str, str] = {
+    "SaslAuthenticationException": "SASL",
+    "UnsupportedSaslMechanismException": "SASL",
+    "LoginException": "SASL",
+    "SslAuthenticationException": "TLS",
+    "SSLHandshakeException": "TLS",
+}
 
 
 class SourceChanged(Exception):
@@ -60,10 +71,14 @@ def await_retry(
             remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
             alias=alias,
         ) from error
+    failure = failure or java_trouble(alias, text)
     if isinstance(failure, SourceChanged) or any(sign in text for sign in _FOUND_BY_START):
         if attempts <= _MOST_STARTS_OVER:
             log.warning("land.restart source=%s why=%s", alias, next(iter(text.splitlines()), "it has changed")[:200])
             return
+    elif isinstance(failure, LoginRefused):
+        # Tried again by the next lander, which resolves its secret again.
+        raise failure from error
     elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
         raise failure from error
     elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
@@ -82,6 +97,37 @@ def await_retry(
         remedy=f"mirrorlake doctor, then mirrorlake land --source {alias} again",
         alias=alias,
     ) from error
+
+
+def may_come_back(error: ClusterUnreachable, attempts: int, *, once: bool) -> bool:
+    """Tell whether a lander may wait for a source that does not answer when it is to start, after so many failures in a row.
+
+    A source that was there before may come back; one that never was is a mistake to report at once. A lander keeps the secret
+    that it was given: after a refused login the next one resolves it again.
+    """
+    return not once and 0 < attempts <= MOST_ATTEMPTS and not isinstance(error, LoginRefused)
+
+
+def java_trouble(alias: str, text: str) -> ClusterUnreachable | None:
+    r"""Name the layer at which Java's client, inside Spark, fails to reach a source; None where its text tells of none.
+
+    Example:
+        >>> error = java_trouble("east", "x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: no")
+        >>> error.layer, str(error)[:65]
+        ('SASL', "cluster east: SASL fails while Java's client, inside Spark, reads")
+    """
+    layer = next((layer for sign, layer in _LAYERS.items() if sign in text), None)
+    if layer is None:
+        return None
+    kind = LoginRefused if layer == "SASL" else ClusterUnreachable
+    return kind(
+        f"cluster {alias}: {layer} fails while Java's client, inside Spark, reads it: {root_cause(text)}",
+        consequence="the batch under way was not landed; the next start goes on from what the relay holds",
+        remedy=f"check the {'sasl' if layer == 'SASL' else 'ssl'}.* settings under clusters.{alias}.client; `mirrorlake doctor` "
+        "tries them with librdkafka",
+        alias=alias,
+        layer=layer,
+    )
 
 
 def pause_s(attempts: int, *, most_s: float = 10.0) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mirrorlake.kafka import ClusterAdmin
@@ -88,3 +88,19 @@ def look_at_source(
         gone=gone,
         epochs=epochs,
     )
+
+
+def ended_lives(
+    landed: Mapping[SourcePartition, int], known: Mapping[str, KnownTopic], recreated: Collection[str]
+) -> list[Gap]:
+    """Return where the last life of each partition of topics that were created again ends: past what was landed of it."""
+    ended: dict[TopicPartition, SourcePartition] = {}
+    for source in landed:
+        topic = known.get(source.topic)
+        if source.topic in recreated and topic is not None and source.generation < topic.generation:
+            tp = TopicPartition(source.topic, source.partition)
+            ended[tp] = max(source, ended.get(tp, source))
+    return [
+        Gap(source=source, first_offset=landed[source], last_offset=-1, missing=0, kind="recreated")
+        for source in ended.values()
+    ]

@@ -68,11 +68,8 @@ def refuse_if_lost(
     )
     if signed.batch <= known.last_planned and not is_ahead:
         return
-    what = (
-        f"plans end at batch {known.last_planned}" if known.has_progress else "holds no offsets/ and commits/ any more"
-    )
     raise CheckpointLost(
-        f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed.batch} of it",
+        f"the checkpoint location {known.path} {known.ending}, but the relay of {alias} holds batch {signed.batch} of it",
         consequence="Spark would start again under numbers that Delta has already seen and drop records "
         "silently; nothing was landed",
         remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "

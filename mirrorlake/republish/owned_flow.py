@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import LaneFenced
+from mirrorlake.errors import LaneFenced, NotAuthorized, SafetyError
 from mirrorlake.kafka.lane import LaneTask, LedgerReader
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
@@ -24,6 +24,9 @@ from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.topics import RemoteTopics, target_of
+
+# Each is asked for its settings: two calls of 2 ms.
+_MOST_AT_ONCE = 200
 
 
 class RelayProgress:
@@ -83,6 +86,7 @@ class OwnedFlow:
     progress: RelayProgress
     own_session: Callable[[], SparkSession] | None = None
     ready: set[SourcePartition] = field(default_factory=set)
+    passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
 
     @property
@@ -96,7 +100,9 @@ class OwnedFlow:
         if isinstance(relay, RelayLog):
             return self.due(relay.files(positions))
         rows = RelayPart(positions).rows(relay)
-        return self.due(files_of(rows.withColumn("file", F.input_file_name()), shared=bool(positions)))
+        # Shared compute refuses `input_file_name`; the other name is not an address that a worker could open.
+        file = F.col("_metadata.file_path") if self.flow.feeder == "spark" else F.input_file_name()
+        return self.due(files_of(rows.withColumn("file", file), shared=bool(positions)))
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
@@ -186,6 +192,26 @@ class OwnedFlow:
                 for partition in range(known[topic].partitions)
             }
         )
+
+    def make_empty_ready(self) -> bool:
+        """Make topics ready that nothing was sent of, where the target needs no change for it; tell whether there were any.
+
+        Their first records then need not end the tasks that send others'. What stands in a topic's way waits for its first
+        record.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        known, ready, before = self.topics.load(), {source.topic for source in self.ready}, len(self.ready)
+        waiting = known.keys() - ready - self.passed_over
+        empty = [known[name] for name in sorted(waiting) if known[name].present and self.sends(name)]
+        for topic in self.remotes.whole(empty)[:_MOST_AT_ONCE] if empty else ():
+            partitions = range(topic.partitions)
+            try:
+                self.make_ready({SourcePartition(topic.name, topic.generation_of(n), n) for n in partitions})
+            except (SafetyError, NotAuthorized):
+                self.passed_over.add(topic.name)
+        return len(self.ready) > before
 
     def make_ready(self, sources: Collection[SourcePartition]) -> None:
         """Create or grow the remote topics of source partitions.

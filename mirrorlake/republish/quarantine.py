@@ -1,4 +1,4 @@
-"""Quarantine: look at the records that no rule could judge, and send them again once the cause is mended.
+"""Quarantine: look at the records that were put aside, and send them again once the cause is mended.
 
 A re-drive is a flow of its own, `<flow>.redrive`, with one lane and a ledger: it sends each record exactly once, beside
 the flow itself, which may be running (law F). The records arrive late, after those that followed them on the source:

@@ -16,15 +16,15 @@ import logging
 import os
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import ClusterUnreachable, LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
+from mirrorlake.errors import ClusterUnreachable, LaneFenced, LoginRefused, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
@@ -32,31 +32,46 @@ from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import Tell, about, silent
 from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.live import LOOK_EVERY_S as LIVE_LOOK_S
 from mirrorlake.republish.live import UNREADY, LiveWork, follow_live
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
+from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import TakeOver
-from mirrorlake.runtime import Duties, GoesOn, HeldSlots, LiveTasks, jobs_end, prepare
+from mirrorlake.runtime import Duties, GoesOn, HeldSlots, LiveTasks, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
 
 # A backfill goes in rounds, so that the map is written and a stop is heard every few seconds.
 BACKFILL_RECORDS = 2_000_000
-# One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
-MAX_BYTES_PER_TRIGGER = "512m"
 # How often the next commit of a relay is looked for.
 LOOK_EVERY_S = 0.1
 # How often the ledger of long-lived tasks is read, and how often it is copied to the lake: an append costs 40 ms of CPU, and
 # questions read what the tables lack from the ledger.
 KEEP_EVERY_S = 1.0
 COPY_EVERY_S = 5.0
+# How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
+READY_EVERY_S = 30.0
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
+
+
+@contextmanager
+def ledger_may_be_away(flow: str) -> Iterator[None]:
+    """Go on where the ledger cannot be read for a while: its tasks have a patience of their own, and what they commit waits there.
+
+    Not where the login is refused: tasks send over connections that are open, and only a new start resolves the secret again.
+    """
+    try:
+        yield
+    except LoginRefused:
+        raise
+    except ClusterUnreachable as error:
+        log.warning("republish.ledger_away flow=%s why=%s", flow, error.cause)
 
 
 class Republisher:
@@ -172,16 +187,14 @@ class Republisher:
 
     def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> StreamLocation:
         self._owned, location = self._opened().to_follow(
-            streams=self._log is None and self._settings.extract is None, rebuild=rebuild, restore_ledger=restore_ledger
+            streams=self._settings.extract is None and self._streams, rebuild=rebuild, restore_ledger=restore_ledger
         )
         if self._log is not None:
             self._owned.own_session = lambda: self._session
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
-        version = None
-        if not location.resumes:
-            version = self._backfill()
+        version = None if location.resumes else self._backfill()
         if self._stop.is_set():
             return
         if self._settings.extract is not None:
@@ -191,10 +204,12 @@ class Republisher:
         if not once:
             duties.start()
         try:
-            if self._log is None:
+            if self._streams:
                 self._follow(location, version, once=once)
-            elif not once:
+            elif not once and self._log is not None:
                 self._follow_log(self._log)
+            elif not once:
+                self._follow_versions(version)
         finally:
             duties.stop()
         if once:
@@ -224,10 +239,15 @@ class Republisher:
     @cached_property
     def _session(self) -> SparkSession:
         """A session that no other work of the mirror, or of a notebook, shares: all its jobs may be interrupted."""
-        return prepare(self._lake.spark.newSession())
+        return own_session(self._lake.spark)
+
+    @cached_property
+    def _streams(self) -> bool:
+        """Whether a stream over the relay finds what is new; over Connect its batches would run in another process than this."""
+        return self._log is None and not is_connect(self._lake.spark)
 
     def _stoppable(self, doing: str) -> AbstractContextManager[None]:
-        if self._log is None:
+        if self._streams:
             return nullcontext()
         return jobs_end(self._session, self._stop, name=f"{doing} {self._flow.name}", grace_s=GRACE_S)
 
@@ -249,6 +269,7 @@ class Republisher:
         """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
         owned, heard, claim = self._owned, self._settings.listener, self._owned.claims.claim
         owned.make_all_ready()
+        self._finds_ready(owned)
         folder = f"{self._lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
         goes_on = GoesOn(folder, claim.epoch)
         by_lane: dict[int, set[SourcePartition]] = {lane: set() for lane in range(claim.lanes)}
@@ -268,19 +289,20 @@ class Republisher:
         name, options = f"republish {self._flow.name}@{claim.owner[:8]}", self._settings.reader_options
         with LedgerReader(self._flow.target, self._flow.ledger_topic, options) as ledger:
             read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
-            next_copy = 0.0
+            next_copy, next_look = 0.0, time.monotonic() + READY_EVERY_S
             with LiveTasks(self._session, work, follow_live, goes_on=goes_on, name=name, grace_s=GRACE_S) as live:
                 while not live.wait(KEEP_EVERY_S) and not self._stop.is_set():
                     is_due = time.monotonic() >= next_copy
                     if is_due:
                         next_copy = time.monotonic() + COPY_EVERY_S
-                    try:
+                    with ledger_may_be_away(self._flow.name):
                         owned.keep_since(ledger, read_to, copies=is_due)
-                    except ClusterUnreachable as error:
-                        # The tasks have a patience of their own; what they have committed waits in the ledger.
-                        log.warning("republish.ledger_away flow=%s why=%s", self._flow.name, error.cause)
                     heard.looked(None)
                     self._progress.report()
+                    if time.monotonic() >= next_look:
+                        next_look = time.monotonic() + READY_EVERY_S
+                        if self._finds_ready(owned):
+                            break
             owned.keep_since(ledger, read_to)
         return {
             SourcePartition(*key)
@@ -288,6 +310,13 @@ class Republisher:
             if answer.kind == UNREADY
             for key in json.loads(answer.body)
         }
+
+    def _finds_ready(self, owned: OwnedFlow) -> bool:
+        try:
+            return owned.make_empty_ready()
+        except MirrorlakeError as error:
+            log.info("republish.not_looked flow=%s why=%s", self._flow.name, error.cause)
+            return False
 
     def _follow_by_batches(self, relay: RelayLog) -> None:
         owned, heard = self._owned, self._settings.listener
@@ -300,8 +329,25 @@ class Republisher:
                 heard.looked(time.monotonic() - began if files else None)
                 self._progress.report()
 
+    def _follow_versions(self, version: int | None) -> None:
+        """Send what each new version of the relay holds and the ledger does not, until `stop` is set."""
+        relay, pause = (
+            self._lake.relay_location(self._flow.source),
+            max(KEEP_EVERY_S, self._flow.trigger.total_seconds()),
+        )
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            is_new = self._lake.version(relay) != version
+            if is_new:
+                version = self._backfill()
+            self._settings.listener.looked(time.monotonic() - began if is_new else None)
+            self._progress.report()
+
     def _follow(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
-        query = self._start(location, version, once=once)
+        self._failure = None
+        query = start_republishing(
+            self._lake, self._flow, location.path, each_batch=self._republish_batch, version=version, once=once
+        )
         try:
             await_query(query, self._stop, tick=self._progress.report)
         except StreamingQueryException as error:
@@ -323,33 +369,6 @@ class Republisher:
             remedy=f"mirrorlake doctor, then mirrorlake republish --flow '{self._flow.name}' again",
             flow=self._flow.name,
         )
-
-    def _start(self, location: StreamLocation, version: int | None, *, once: bool) -> StreamingQuery:
-        self._failure = None
-        reader = (
-            self._lake.spark.readStream.format("delta")
-            .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
-            # Upkeep and repair rewrite records that were landed, and sent, long before.
-            .option("skipChangeCommits", "true")
-            .option("failOnDataLoss", "true")
-        )
-        if version is not None:
-            reader = reader.option("startingVersion", version)
-        relay = self._lake.relay_stream(reader, self._flow.source)
-        columns = ["topic", "generation", "partition", "offset"]
-        if self._flow.feeder == "spark":
-            columns += ["timestamp", "key", "value", "headers"]
-        # Only what planning needs: Spark then reads a few small columns, and the workers the records themselves.
-        frame = relay.select(*columns, F.input_file_name().alias("file"))
-        writer = (
-            frame.writeStream.queryName(f"republish {self._flow.name}")
-            .option("checkpointLocation", location.path)
-            .foreachBatch(self._republish_batch)
-        )
-        if once:
-            return writer.trigger(availableNow=True).start()
-        trigger = f"{int(self._flow.trigger.total_seconds() * 1000)} milliseconds"
-        return writer.trigger(processingTime=trigger).start()
 
     def _republish_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
@@ -376,7 +395,9 @@ class Republisher:
             self._progress.expect(files)
         while files:
             before = dict(owned.claims.seqs)
-            owned.send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if is_limited else None)
+            # Spark calls from a thread of its own.
+            with about(flow=self._flow.name, batch=batch):
+                owned.send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if is_limited else None)
             # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its files.
             if not is_limited or before == owned.claims.seqs:
                 return True

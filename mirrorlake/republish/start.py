@@ -144,9 +144,8 @@ def _ledger_whole(flow: FlowConfig) -> SafetyError:
 
 
 def _checkpoint_lost(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> CheckpointLost:
-    what = f"plans end at batch {seen.last_planned}" if seen.has_progress else "holds no offsets/ and commits/ any more"
     return CheckpointLost(
-        f"the checkpoint location {seen.path} {what}, but the ledger of {flow.name} holds batch {batch} of it",
+        f"the checkpoint location {seen.path} {seen.ending}, but the ledger of {flow.name} holds batch {batch} of it",
         consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
         remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (goes on at the ledger's positions)",
         location=seen.path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake import publish, runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mirrorlake.metrics import Metrics
     from mirrorlake.publish import Publisher
 
+
+log = logging.getLogger(__name__)
 
 # What could give a session another file system than this machine's.
 _SPARKS_OWN = (
@@ -66,6 +69,7 @@ class Connections:
         self._display = display
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
+        self._admin_options: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._starting = threading.Lock()
@@ -186,17 +190,31 @@ class Connections:
         Raises:
             UsageError: it is a lake cluster.
         """
-        if alias not in self._admins:
-            if self.config.cluster(alias).is_lake:
-                raise UsageError(
-                    f"{alias} is a lake cluster: applications publish into its relay, and it has no brokers",
-                    consequence="there is nothing to land, and nothing to take over",
-                    remedy=f"mirrorlake publish --cluster {alias} --topic T FILE; its flows carry on what is published",
-                )
-            self._admins[alias] = ClusterAdmin(
-                alias, librdkafka_options(self.config.cluster(alias), role="admin"), probes=True
+        if self.config.cluster(alias).is_lake:
+            raise UsageError(
+                f"{alias} is a lake cluster: applications publish into its relay, and it has no brokers",
+                consequence="there is nothing to land, and nothing to take over",
+                remedy=f"mirrorlake publish --cluster {alias} --topic T FILE; its flows carry on what is published",
             )
+        before = self._admin_options.get(alias)
+        options = self._resolved(alias, "admin", before)
+        if alias not in self._admins or options != before:
+            # A secret that was rotated is in force with the next client.
+            self._admins[alias] = ClusterAdmin(alias, options, probes=True)
+            self._admin_options[alias] = options
         return self._admins[alias]
+
+    def _resolved(
+        self, alias: str, role: Literal["admin", "consumer"], before: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Resolve the options of a client that is kept; while that fails it keeps those from `before`."""
+        try:
+            return librdkafka_options(self.config.cluster(alias), role=role)
+        except ConfigError as error:
+            if before is None:
+                raise
+            log.warning("settings.not_resolved cluster=%s why=%s", alias, error.cause)
+            return before
 
     def admins(self) -> Mapping[str, ClusterAdmin]:
         """Return the admin of every Kafka cluster that a flow touches."""
@@ -214,17 +232,19 @@ class Connections:
 
     def groups(self, alias: str) -> Groups:
         """Return a reader and writer of a cluster's consumer groups."""
-        if alias not in self._groups:
-            self._groups[alias] = Groups(alias, self.reader_options(alias), probes=True)
+        before = self._groups[alias].options if alias in self._groups else None
+        options = {} if self.config.cluster(alias).is_lake else self._resolved(alias, "consumer", before)
+        if options != before:
+            self._groups[alias] = Groups(alias, options, probes=True)
         return self._groups[alias]
 
     def ledger(self, flow: FlowConfig) -> LedgerReader:
         """Return a reader of the flow's ledger; the caller closes it."""
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
 
-    def reader(self, alias: str) -> RecordReader:
+    def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         """Open a reader of a cluster's records."""
-        return RecordReader(alias, self.reader_options(alias), probes=True)
+        return RecordReader(alias, self.reader_options(alias), committed=committed, probes=True)
 
     def servers(self, alias: str) -> str:
         """Return the addresses of a cluster's brokers, as its settings write them; empty for a lake cluster."""

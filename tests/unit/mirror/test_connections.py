@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from mirrorlake import runtime
-from mirrorlake.errors import SandboxError
+from mirrorlake.config.loading import loads
+from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.lake import Lake
 from mirrorlake.mirror.services.connections import Connections
 from tests.builders import NOON, mirror_config
@@ -69,3 +71,31 @@ def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, m
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
         lake().missing(["east"])
+
+
+def test_a_rotated_secret_is_in_force_with_the_next_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kafka").mkdir()
+    secret = tmp_path / "kafka" / "password"
+    secret.write_text("old")
+    monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "mirror"}
+    clusters = {
+        "east": {"bootstrap_servers": "127.0.0.1:1", "client": {**client, "sasl.password": "${secret:kafka/password}"}},
+        "central": {"bootstrap_servers": "127.0.0.1:1"},
+    }
+    flow = {"source": "east", "target": "central", "topics": "orders"}
+    config = loads(json.dumps({"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": [flow]}))
+    connections = Connections(config, spark=None, now=lambda: NOON, display=lambda: None)
+    admin, groups = connections.admin("east"), connections.groups("east")
+    assert (connections.admin("east"), connections.groups("east")) == (admin, groups), "a client is kept"
+    secret.write_text("new")
+    assert connections.admin("east") is not admin
+    assert connections.groups("east") is not groups
+    assert connections.groups("east").options["sasl.password"] == "new"
+    admin, groups = connections.admin("east"), connections.groups("east")
+    secret.unlink()
+    assert (connections.admin("east"), connections.groups("east")) == (admin, groups), (
+        "the store does not answer just now"
+    )
+    with pytest.raises(ConfigError):
+        Connections(config, spark=None, now=lambda: NOON, display=lambda: None).admin("east")

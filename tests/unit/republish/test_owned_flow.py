@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from mirrorlake.errors import LaneFenced
+from mirrorlake.errors import LaneFenced, TopicConflict
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import Cut
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.owned_flow import OwnedFlow
 from tests.builders import ledger_record
@@ -67,3 +71,51 @@ def test_law_f_a_newer_owner_ends_it(owned: OwnedFlow, copied: list[list[int]]) 
     with pytest.raises(LaneFenced):
         owned.keep_since(cast("Any", ledger), {}, copies=False)
     assert copied == [], "its heir has read the ledger, and copies what the tables lack"
+
+
+class Remotes:
+    """Remote topics of which some are whole, and some are another's."""
+
+    def __init__(self, *, whole: set[str], refused: set[str]) -> None:
+        self.made: list[set[str]] = []
+        self._whole = whole
+        self._refused = refused
+
+    def whole(self, topics: list[KnownTopic]) -> list[KnownTopic]:
+        return [topic for topic in topics if topic.name in self._whole]
+
+    def ensure(self, sources: set[SourcePartition], *_: Any, **__: Any) -> None:
+        self.made.append({source.topic for source in sources})
+        if self.made[-1] & self._refused:
+            raise TopicConflict("another flow writes it", consequence="", remedy="")
+
+
+@pytest.mark.law("G")
+def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target_stays_as_it_is(
+    owned: OwnedFlow,
+) -> None:
+    names = ("sent", "empty", "grown", "missing", "another's", "gone", "paused")
+    known = {name: KnownTopic(name=name, partitions=2, present=name != "gone") for name in names}
+    known["grown"] = replace(known["grown"], cuts=(Cut(partition=1, generation=3, first_offset=5),))
+    remotes = Remotes(whole={*names} - {"missing"}, refused={"another's"})
+    claim = SimpleNamespace(scope=SimpleNamespace(without={"paused"}))
+    flow = SimpleNamespace(carries=lambda _: True, denies=lambda _: False, remote_topic=lambda name: name)
+    owned = replace(
+        owned,
+        settings=cast("Any", SimpleNamespace(flow=flow)),
+        topics=cast("Any", SimpleNamespace(known=known, load=lambda: known)),
+        remotes=cast("Any", remotes),
+        claims=cast("Any", SimpleNamespace(claim=claim, positions={})),
+        settled=cast("Any", SimpleNamespace(remotes={})),
+        ready={SourcePartition("sent", 0, 0)},
+    )
+    assert owned.make_empty_ready()
+    assert owned.ready == {
+        SourcePartition("sent", 0, 0),
+        *(SourcePartition("empty", 0, n) for n in (0, 1)),
+        SourcePartition("grown", 0, 0),
+        SourcePartition("grown", 3, 1),
+    }
+    remotes.made.clear()
+    assert not owned.make_empty_ready()
+    assert remotes.made == [], "what stands in a topic's way is not looked at again and again"

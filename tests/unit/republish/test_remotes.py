@@ -12,7 +12,7 @@ from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.lake.observed import unseen_lives
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.history import Seen
+from mirrorlake.model.history import Observed
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
@@ -110,9 +110,9 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
 
 @pytest.mark.law("A")
 def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
-    def seen(topic: str, topic_id: str, hour: int) -> Seen:
+    def seen(topic: str, topic_id: str, hour: int) -> Observed:
         at = NOON.replace(hour=hour)
-        return Seen(at=at, cluster="west", role="target", topic=topic, generation=1, topic_id=topic_id)
+        return Observed(at=at, cluster="west", role="target", topic=topic, generation=1, topic_id=topic_id)
 
     looked = [seen("east.a", "2", 3), seen("east.b", "1", 2), seen("east.b", "2", 3)]
     lost = {"east.a": "1", "east.b": "1", "east.c": "1"}

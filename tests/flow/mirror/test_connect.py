@@ -1,0 +1,137 @@
+"""The jobs as clients of Spark Connect, with neither a JVM nor a classic session: tables of a catalog, and a folder."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import pytest
+
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.ports import free_ports
+from tests.flow.kit import (
+    ABORTED,
+    assert_equal_topics,
+    consume,
+    count,
+    new_topic,
+    produce,
+    send_transactions,
+    topics_of,
+    wait_until,
+)
+from tests.servers.connect import HOUSE, ConnectServer, Said
+
+Clusters = Mapping[str, KafkaCluster]
+
+
+@pytest.fixture
+def clusters(east: KafkaCluster, central: KafkaCluster) -> Clusters:
+    return {"east": east, "central": central}
+
+
+def job(name: str, *arguments: str) -> list[str]:
+    return [str(HOUSE / "jobs" / f"{name}.py"), *arguments]
+
+
+def write_settings(folder: Path, clusters: Clusters, lake: Mapping[str, str], **flow: Any) -> str:
+    settings = {
+        "lake": lake,
+        "clusters": {alias: {"bootstrap_servers": one.bootstrap_servers} for alias, one in clusters.items()},
+        "flows": [{"source": "east", "target": "central", "sync": {"groups": False}, **flow}],
+        "tracking": {"enabled": False},
+    }
+    path = folder / "mirror.yml"
+    path.write_text(json.dumps(settings))
+    return str(path)
+
+
+def is_live(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+            return {"land east", "republish east->central"} == set(json.load(answer)["streams"])
+    except HTTPError as refused:
+        return json.load(refused)["live"]
+    except URLError:
+        return False
+
+
+def check_answers(answers: Mapping[str, Said], *, records: int) -> None:
+    assert sum(one["records"] for one in answers["run"].document["landed"]) == records
+    assert sum(one["records"] for one in answers["run"].document["republished"]) == records
+    [verified] = answers["verify"].document["flows"]
+    assert verified["equal"], verified
+    [flow] = answers["status"].document["flows"]
+    assert {row["verdict"] for row in flow["partitions"]} == {"OK"}, flow
+    assert {row["offset_lag"] for row in flow["partitions"]} == {0}, flow
+    assert answers["offsets"].document["status"] == "exact", answers["offsets"].document
+
+
+@pytest.mark.law("C", "D", "F")
+def test_tables_of_a_catalog_are_landed_republished_and_verified_over_connect(
+    connect_server: ConnectServer, clusters: Clusters, tmp_path: Path
+) -> None:
+    east, central = clusters["east"], clusters["central"]
+    topic = new_topic(east, 300, partitions=3)
+    aborted = [({"value": ABORTED + b"x", "partition": 0},)] * 2
+    kept = [{"value": b"kept", "partition": number, "headers": [("h", b"1"), ("h", None)]} for number in range(3)]
+    send_transactions(east, topic, [(kept, True), ([one for (one,) in aborted], False)])
+    lake = {"catalog": "spark_catalog", "schema": "mirror", "checkpoints": str(tmp_path / "checkpoints")}
+    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark"), "--json"]
+    place = ["--flow", "east->central", "--topic", topic, "--partition", "1", "--offset", "7"]
+    names = ("schema", "apply", "run", "verify", "status", "offsets")
+    steps = (
+        ["sql", "CREATE SCHEMA IF NOT EXISTS spark_catalog.mirror"],
+        job("apply", *conf),
+        job("run", "--once", *conf),
+        job("verify", *conf),
+        job("status", *conf),
+        ["offsets", *place, *conf],
+    )
+    # As on Databricks, whose own statement is refused here: the tables are made all the same, and the log says what to do.
+    answers = connect_server.run(*steps, DATABRICKS_RUNTIME_VERSION="17.3")
+    check_answers(dict(zip(names, answers, strict=True)), records=303)
+    refused = "next=ALTER TABLE `spark_catalog`.`mirror`.`relay_east` DISABLE PREDICTIVE OPTIMIZATION"
+    assert refused in answers[0].log
+    assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
+
+    # A stranger's rewrite of the relay, as predictive optimisation does it, between landing and republishing.
+    produce(east, topic, 60, partitions=3, seed=2)
+    landed, *_, again, verified = connect_server.run(
+        job("land", "--source", "east", "--once", *conf),
+        ["sql", "OPTIMIZE spark_catalog.mirror.relay_east"],
+        job("republish", "--flow", "east->central", "--once", *conf),
+        job("verify", *conf),
+    )
+    assert landed.document["records"] == 60
+    assert again.document["records"] == 60, "law F: a rewritten relay was sent again, or not at all"
+    assert verified.document["flows"][0]["equal"]
+    assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
+
+
+@pytest.mark.law("C", "D", "F")
+def test_a_folder_is_mirrored_over_connect_once_and_always_on(
+    connect_server: ConnectServer, clusters: Clusters, tmp_path: Path
+) -> None:
+    east, central = clusters["east"], clusters["central"]
+    topic = new_topic(east, 100)
+    conf = ["--conf", write_settings(tmp_path, clusters, {"root": str(tmp_path / "lake")}, topics=topic), "--json"]
+    place = ["--flow", "east->central", "--topic", topic, "--partition", "1", "--offset", "7"]
+    names = ("apply", "run", "verify", "status", "offsets")
+    steps = (job("apply", *conf), job("run", "--once", *conf), job("verify", *conf), job("status", *conf))
+    check_answers(dict(zip(names, connect_server.run(*steps, ["offsets", *place, *conf]), strict=True)), records=100)
+    (port,) = free_ports(1)
+    process = connect_server.client(*job("run", "--metrics-port", str(port), *conf[:2]))
+    produce(east, topic, 100, seed=2)
+    wait_until(lambda: process.poll() is not None or count(central, f"east.{topic}") == 200, "all are on the target")
+    wait_until(lambda: process.poll() is not None or is_live(port), "a probe hears that turns are made")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
+    assert topic in topics_of(east)

@@ -1,0 +1,143 @@
+"""A Spark Connect server from the pyspark distribution, and our jobs as its clients in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.find_spark_home import _find_spark_home
+
+from mirrorlake.runtime import find_java, jars
+from mirrorlake.sandbox.ports import LOOPBACK, free_ports
+
+HOUSE = Path(__file__).parents[2]
+# What runs in the process of a client: SQL texts, then steps as jobs have them, each with its exit code and its answer.
+_CLIENT = """
+import contextlib, io, json, runpy, sys
+for step in json.load(sys.stdin):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        if step[0] == "sql":
+            from pyspark.sql import SparkSession
+            code = [[str(value) for value in row] for row in SparkSession.builder.getOrCreate().sql(step[1]).collect()]
+        else:
+            sys.argv = step
+            try:
+                if step[0].endswith(".py"):
+                    runpy.run_path(step[0], run_name="__main__")
+                else:
+                    from mirrorlake.cli import run_step
+                    run_step(step[0])
+            except SystemExit as ended:
+                code = ended.code or 0
+    print(json.dumps({"step": step, "code": code, "said": out.getvalue()}), flush=True)
+"""
+
+
+class Said(NamedTuple):
+    """What a step gave: its exit code, or the rows of a query; what it printed, and what its process said besides."""
+
+    code: Any
+    text: str
+    log: str
+
+    @property
+    def document(self) -> Any:
+        """Its JSON document."""
+        return json.loads(self.text)
+
+
+class ConnectServer:
+    """A running server; `address` is what `SPARK_REMOTE` takes."""
+
+    def __init__(self, folder: Path) -> None:
+        (self._port,) = free_ports(1)
+        self.address = f"sc://{LOOPBACK}:{self._port}"
+        self._folder = folder
+        self._log = folder / "connect.log"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        settings = {
+            "spark.master": "local[8]",
+            "spark.default.parallelism": "2",
+            "spark.driver.memory": "1g",
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars("spark"))),
+            "spark.connect.grpc.binding.address": LOOPBACK,
+            "spark.connect.grpc.binding.port": str(self._port),
+            "spark.mirrorlake.liveSlots": "4",
+            "spark.speculation": "false",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            "spark.ui.enabled": "false",
+        }
+        main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+        given = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
+        command = [f"{_find_spark_home()}/bin/spark-submit", *given, "--class", main, "spark-internal"]
+        paths = os.pathsep.join([str(HOUSE), os.environ.get("PYTHONPATH", "")])
+        own = {"JAVA_HOME": str(find_java().spark_java_home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": paths}
+        with self._log.open("ab") as out:
+            return subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder, env={**os.environ, **own})
+
+    @property
+    def is_up(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((LOOPBACK, self._port)) == 0
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def client(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a Python process that is a client of this server, and has no other Spark."""
+        paths = os.pathsep.join([str(HOUSE), os.environ.get("PYTHONPATH", "")])
+        own = {"SPARK_REMOTE": self.address, "PYTHONPATH": paths, "JAVA_HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}
+        environment = (
+            {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")} | own | environ
+        )
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=self._folder,
+        )
+
+    def run(self, *steps: Sequence[str], **environ: str) -> list[Said]:
+        """Run steps one after another in one client: `("sql", text)`, or a job's file or a command with its arguments."""
+        process = self.client("-c", _CLIENT, **environ)
+        out, err = process.communicate(json.dumps(steps), timeout=1500)
+        found = [json.loads(line) for line in out.splitlines()]
+        assert len(found) == len(steps), f"{steps[len(found)]} ended its process:\n{err[-6000:]}"
+        for one in found:
+            assert not isinstance(one["code"], int) or one["code"] == 0, f"{one['step']}: {one['code']}\n{err[-6000:]}"
+        return [Said(one["code"], one["said"], err) for one in found]
+
+
+@pytest.fixture(scope="module")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    from tests.flow.kit import wait_until
+
+    folder = tmp_path_factory.mktemp("connect")
+    server = ConnectServer(folder)
+    process = server.start()
+    try:
+        wait_until(lambda: server.is_up or process.poll() is not None, "the Connect server listens", timeout=120)
+        assert process.poll() is None, server.log[-4000:]
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder / "warehouse", ignore_errors=True)

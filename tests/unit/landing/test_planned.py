@@ -1,0 +1,98 @@
+"""Batches that are planned here: where each ends, and what stands in the checkpoint location when one fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.lake.live_progress import LiveProgress
+from mirrorlake.landing import land_query, lander
+from mirrorlake.landing.land_query import land_planned, next_batch
+from mirrorlake.landing.settings import LandSettings
+from mirrorlake.model.flow import TopicPartition
+
+ORDERS = [TopicPartition("orders", number) for number in range(3)]
+
+
+def test_a_batch_ends_at_the_source_s_ends_and_no_partition_takes_all_of_it() -> None:
+    positions = dict.fromkeys(ORDERS, 5)
+    assert next_batch(positions, dict(zip(ORDERS, (5, 6, 90), strict=True)), 20) == {ORDERS[1]: 6, ORDERS[2]: 15}
+    assert next_batch(positions, dict(zip(ORDERS, (5, 4, 5), strict=True)), 20) == {}, "an end that went back"
+    assert next_batch(positions, {TopicPartition("new", 0): 9}, 20) == {}, "no position, no record"
+
+
+@pytest.mark.law("F")
+def test_a_batch_is_planned_before_it_is_written_and_done_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(land_query, "_between", lambda *given: tuple(map(dict, given[2:])))
+    seen: list[Any] = []
+
+    def files(folder: str) -> set[str]:
+        return {path.name for path in (tmp_path / folder).iterdir()}
+
+    def write(frame: Any, batch: int) -> None:
+        assert str(batch) in files("offsets"), "law F: written before it was planned"
+        assert str(batch) not in files("commits"), "law F: done before it was written"
+        seen.append(frame)
+        if batch == 2:
+            raise OSError("the lake is away")
+
+    def ends() -> Mapping[TopicPartition, int]:
+        return dict(zip(ORDERS, (10, 0, 25), strict=True))
+
+    start = dict.fromkeys(ORDERS, 0)
+    with pytest.raises(OSError, match="away"):
+        land_planned(
+            None,  # type: ignore[arg-type]  the frame is not made
+            options={},
+            progress=LiveProgress(str(tmp_path), start),
+            start=start,
+            ends=ends,
+            each_batch=write,
+            tick=lambda: None,
+            stop=threading.Event(),
+            once=True,
+            pace_s=0.0,
+            most_records=20,
+        )
+    first, second = seen
+    assert first == ({ORDERS[0]: 0, ORDERS[2]: 0}, {ORDERS[0]: 10, ORDERS[2]: 10})
+    assert second == ({ORDERS[2]: 10}, {ORDERS[2]: 25}), "a share of its own for the one that is left"
+    assert "2" not in files("commits"), "law F: a batch that failed passes for written"
+
+
+def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over Connect a lake in a folder is landed by a task, until a record comes that only Java's client can read."""
+
+    def replaced() -> None:
+        raise LanderReplaced("the task's seat has an older number")
+
+    ticks: list[int] = []
+
+    def plan(*_: Any, tick: Callable[[], None], **__: Any) -> None:
+        tick()
+        ticks.append(1)
+
+    for name in ("drop_old_locations", "LiveProgress", "land_checkpoint_path"):
+        monkeypatch.setattr(lander, name, lambda *_: None)
+    monkeypatch.setattr(lander, "jobs_end", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(lander, "land_planned", plan)
+    lake: Any = SimpleNamespace(relay_log=lambda _: None, spark=None)
+    settings = LandSettings(
+        alias="east", flows=[], subscribe_pattern="", kafka_options={}, reader_options={}, live=False
+    )
+    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2))
+    monkeypatch.setattr(lander, "SourceTopics", lambda *_: None)
+    own: Any = lander.Lander(lake, lake, settings, now=lambda: datetime.now(timezone.utc))
+    own._relay = SimpleNamespace(newest_landed_at=replaced)
+    own._land_planned({}, threading.Event(), once=True)
+    assert ticks
