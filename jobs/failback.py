@@ -1,4 +1,4 @@
-"""Run `mirrorlake failback` as a Spark job: spark-submit jobs/failback.py --conf prod.yml --flow 'east->central' --tail restore."""
+"""Run `mirrorlake failback` as a Spark job: spark-submit jobs/failback.py --conf conf/prod.yml --flow F --tail restore."""
 
 from mirrorlake.cli import run_step
 

@@ -1,4 +1,4 @@
-"""Run `mirrorlake land` as a Spark job: spark-submit jobs/land.py --conf conf/prod.yml."""
+"""Run `mirrorlake land` as a Spark job: spark-submit jobs/land.py --conf conf/prod.yml --source east."""
 
 from mirrorlake.cli import run_step
 

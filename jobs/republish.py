@@ -1,4 +1,4 @@
-"""Run `mirrorlake republish` as a Spark job: spark-submit jobs/republish.py --conf conf/prod.yml."""
+"""Run `mirrorlake republish` as a Spark job: spark-submit jobs/republish.py --conf conf/prod.yml --flow 'east->central'."""
 
 from mirrorlake.cli import run_step
 

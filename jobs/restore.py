@@ -1,4 +1,4 @@
-"""Run `mirrorlake restore` as a Spark job: spark-submit jobs/restore.py --source east --at … --conf conf/prod.yml."""
+"""Run `mirrorlake restore` as a Spark job: spark-submit jobs/restore.py --conf F --source east --topics T --at T1 --into B."""
 
 from mirrorlake.cli import run_step
 
