@@ -1,9 +1,12 @@
 """The face of `mirrorlake.lag`: what other rooms use of it; its modules are its own."""
 
+from mirrorlake.lag.blocked import Blocked as Blocked
+from mirrorlake.lag.blocked import blocked_partitions as blocked_partitions
 from mirrorlake.lag.figures import Figures as Figures
 from mirrorlake.lag.figures import measure as measure
 from mirrorlake.lag.judge import Retention as Retention
 from mirrorlake.lag.lag import Lag as Lag
+from mirrorlake.lag.log_bytes import offset_bytes_of as offset_bytes_of
 from mirrorlake.lag.moment import Total as Total
 from mirrorlake.lag.moment import all_known as all_known
 from mirrorlake.lag.moment import total as total

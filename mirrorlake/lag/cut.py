@@ -67,7 +67,7 @@ class CutTables:
                 "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
             )
         tables = self.uncut()
-        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=micros(start))]
+        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=start)]
         begin: datetime = min(firsts, default=start)
         values = {
             **tables.values,
@@ -156,7 +156,7 @@ class CutTables:
 
 _COMPLETE = """
     SELECT subject, name, max(observed_at) AS at FROM {samples}
-    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+    WHERE complete = true AND error IS NULL AND observed_at <= :start GROUP BY subject, name
 """
 _COMPLETE_RELAYS = """
     SELECT name, max(observed_at) AS at FROM {samples}

@@ -4,7 +4,8 @@ Both go on with the rates of the window as straight lines and say so; neither gu
 
     offset   end ────────────────────────╱        caught up where the lines of end and position meet
              position ────────────╱               overtaken where the lines of position and earliest meet,
-             earliest ──────╱                     or the age of the oldest waiting record reaches retention.ms
+             earliest ──────╱                     or the age of the oldest waiting record reaches retention.ms,
+                                                  or as many bytes follow it as retention.bytes keeps
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Literal
 
 from mirrorlake.lag.moment import Sample
+from mirrorlake.render import size
+
+By = Literal["age", "size", "estimate", "lost"]
+"""What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; `retention.bytes`, by an
+estimate of what follows; nothing any more, as it is gone."""
 
 # Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
 FEWEST_SAMPLES = 3
@@ -86,13 +93,26 @@ class Earliest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimit:
+    """What bounds a partition's log by size: `retention.bytes`, and the bytes that one of its offsets takes there at most.
+
+    A broker deletes a segment once what follows it reaches `retention.bytes`. So a record is safe while less follows it, its
+    own segment's rest included: how large segments are need not be known.
+    """
+
+    log_bytes: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRisk:
     """Whether retention deletes what a hop has not passed.
 
     Attributes:
         at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
-        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (it has passed the position), `relay` (the
-            relay's own retention, which waits for its slowest flow: never a risk), `none`.
+        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `estimate` (of `retention.bytes`), `lost` (the
+            earliest offset has passed the position), `relay` (the relay's own retention, which waits for its slowest flow:
+            never a risk), `none`.
         left_ms: milliseconds until then at the rates of the window; None when it never comes to that.
         soonest_ms: the same if nothing passed the hop from now on; None where nothing is deleted.
         lost: offsets that are gone already, at most so many records.
@@ -100,7 +120,7 @@ class RetentionRisk:
     """
 
     at_risk: bool
-    by: Literal["age", "size", "lost", "relay", "none"]
+    by: By | Literal["relay", "none"]
     left_ms: int | None
     soonest_ms: int | None
     lost: int = 0
@@ -111,24 +131,31 @@ class RetentionRisk:
 class Expiry:
     """When retention deletes the oldest record that waits, at the present rate and if nothing passes from now on.
 
-    `by` is `age` (`retention.ms`), `size` (the first offset of the log comes nearer, whatever moves it), or `lost` where it is
-    gone already.
+    `by` is `lost` where it is gone already.
     """
 
     in_ms: int
-    by: Literal["age", "size", "lost"]
+    by: By
     is_soon: bool
     reason: str
 
 
-# Of the time that a topic is kept, or where its size decides: less is a verdict of its own.
+# Of the time that a topic is kept, or of its bytes, or where the log's movement decides: less is a verdict of its own.
 _SOON_SHARE, _SOON_MS = 0.1, 3_600_000
 
 
 def next_expiry(
-    sample: Sample, *, now: datetime, retention_ms: int | None = None, earliest: Sequence[Earliest] = ()
+    sample: Sample,
+    *,
+    now: datetime,
+    retention_ms: int | None = None,
+    earliest: Sequence[Earliest] = (),
+    limit: LogLimit | None = None,
+    end_per_s: float | None = None,
 ) -> Expiry | None:
-    """Tell when the oldest record that waits is deleted, the nearer of age and size; None where nothing waits or is deleted.
+    """Tell when the oldest record that waits is deleted, the nearest of age and sizes; None where nothing waits or is deleted.
+
+    `end_per_s` is the rate at which the log grows, in offsets a second; None where it is not known.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -147,9 +174,15 @@ def next_expiry(
     if (age := _by_age([sample], retention_ms, now)) is not None and age.soonest_ms is not None:
         soon = age.soonest_ms < _SOON_SHARE * (retention_ms or 0)
         found.append(Expiry(in_ms=age.soonest_ms, by="age", is_soon=soon, reason=age.reason))
-    if (size := _by_size([sample], held)) is not None and size.soonest_ms is not None:
-        soon = size.soonest_ms < _SOON_MS
-        found.append(Expiry(in_ms=size.soonest_ms, by="size", is_soon=soon, reason=size.reason))
+    if (moved := _by_size([sample], held)) is not None and moved.soonest_ms is not None:
+        # Where a log turns over within the hour, half of it is time enough for a lander in pace.
+        is_near = 2 * _before_deletion(sample, held) < (sample.end_position or 0) - held[-1].offset
+        soon = moved.soonest_ms < _SOON_MS and is_near
+        found.append(Expiry(in_ms=moved.soonest_ms, by="size", is_soon=soon, reason=moved.reason))
+    full = None if limit is None else _by_bytes([sample], limit, end_per_s)
+    if limit is not None and full is not None and full.soonest_ms is not None:
+        soon = limit.log_bytes - (sample.waiting or 0) * limit.offset_bytes < _SOON_SHARE * limit.log_bytes
+        found.append(Expiry(in_ms=full.soonest_ms, by="estimate", is_soon=soon, reason=full.reason))
     return min(found, key=lambda one: one.in_ms, default=None)
 
 
@@ -157,14 +190,20 @@ _NO_RISK = RetentionRisk(at_risk=False, by="none", left_ms=None, soonest_ms=None
 
 
 def retention_risk(
-    window: Sequence[Sample], *, now: datetime, retention_ms: int | None = None, earliest: Sequence[Earliest] = ()
+    window: Sequence[Sample],
+    *,
+    now: datetime,
+    retention_ms: int | None = None,
+    earliest: Sequence[Earliest] = (),
+    limit: LogLimit | None = None,
 ) -> RetentionRisk:
-    """Forecast whether retention will delete what has not passed the hop, by age and by size; the nearer of both.
+    """Forecast whether retention will delete what has not passed the hop, by age and by size; the nearest of all.
 
     Kafka deletes whole segments, and never the one being written, so it may delete later than said here, not sooner.
 
     `retention_ms` is that of the topic that the hop reads from, None or below 0 where age deletes nothing; `earliest` are the
-    first offsets that this topic held over time: the longer, the better, as they move in jumps.
+    first offsets that this topic held over time: the longer, the better, as they move in jumps; `limit` is None where size
+    deletes nothing, or nothing is known of the records' sizes.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -189,7 +228,11 @@ def retention_risk(
     eta_ms = catch_up(samples).eta_ms
     found = [
         risk
-        for risk in (_by_age(samples, retention_ms, now), _by_size(samples, held))
+        for risk in (
+            _by_age(samples, retention_ms, now),
+            _by_size(samples, held),
+            None if limit is None else _by_bytes(samples, limit, _grows(samples)),
+        )
         if risk is not None and not (eta_ms is not None and risk.left_ms is not None and eta_ms < risk.left_ms)
     ]
     if not found:
@@ -257,9 +300,8 @@ def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRi
     deleted_per_s = (held[-1].offset - held[0].offset) / span_s if span_s > 0 else 0.0
     if deleted_per_s <= 0:
         return None
-    moved_s = (last.observed_at - samples[0].observed_at).total_seconds()
-    passed_per_s = max(0.0, (last.position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
-    distance, held_now = last.position - held[-1].offset, last.end_position - held[-1].offset
+    passed_per_s = _passed_per_s(samples)
+    distance, held_now = _before_deletion(last, held), last.end_position - held[-1].offset
     nearer = deleted_per_s - passed_per_s
     left_ms = int(distance / nearer * 1000) if nearer > 0 else None
     turnover_ms = held_now / deleted_per_s * 1000
@@ -268,8 +310,47 @@ def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRi
         by="size",
         left_ms=left_ms,
         soonest_ms=int(distance / deleted_per_s * 1000),
-        reason=f"{distance} offsets before the position are left, {deleted_per_s:.3g} a second are deleted",
+        reason=f"{last.position - held[-1].offset} offsets before the position are left, {deleted_per_s:.3g} a second are deleted",
     )
+
+
+def _before_deletion(last: Sample, held: Sequence[Earliest]) -> int:
+    """Count the offsets before the position, less the largest step of the first offset: the next one may come at once."""
+    step = max(after.offset - before.offset for before, after in pairwise(held))
+    return max(0, last.position - held[-1].offset - step)
+
+
+def _by_bytes(samples: Sequence[Sample], limit: LogLimit, end_per_s: float | None) -> RetentionRisk | None:
+    last = samples[-1]
+    follow = (last.waiting or 0) * limit.offset_bytes
+    room = max(0, limit.log_bytes - follow)
+    reason = f"by estimate at most {size(follow)} follow the position, retention.bytes keeps {size(limit.log_bytes)}"
+    if room == 0:
+        return RetentionRisk(at_risk=True, by="estimate", left_ms=0, soonest_ms=0, reason=reason)
+    if end_per_s is None or end_per_s <= 0:
+        return None
+    nearer = end_per_s - _passed_per_s(samples)
+    left_ms = int(room / limit.offset_bytes / nearer * 1000) if nearer > 0 else None
+    turnover_ms = limit.log_bytes / limit.offset_bytes / end_per_s * 1000
+    return RetentionRisk(
+        at_risk=left_ms is not None and left_ms < turnover_ms,
+        by="estimate",
+        left_ms=left_ms,
+        soonest_ms=int(room / limit.offset_bytes / end_per_s * 1000),
+        reason=reason,
+    )
+
+
+def _passed_per_s(samples: Sequence[Sample]) -> float:
+    moved_s = (samples[-1].observed_at - samples[0].observed_at).total_seconds()
+    return max(0.0, (samples[-1].position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
+
+
+def _grows(samples: Sequence[Sample]) -> float | None:
+    """Compute the rate of the end over the looks that know it."""
+    known = [(one.observed_at, one.end_position) for one in samples if one.end_position is not None]
+    span_s = (known[-1][0] - known[0][0]).total_seconds() if known else 0.0
+    return (known[-1][1] - known[0][1]) / span_s if span_s > 0 else None
 
 
 def _since_last_step_back(window: Sequence[Sample]) -> list[Sample]:

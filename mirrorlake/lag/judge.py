@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lag.forecast import Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.sql import Answer
 from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
@@ -25,14 +27,24 @@ _MOST_CHANGES = 20
 
 _PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
 
-RetentionOf = Callable[[HopPlace], int | None]
-"""Look up `retention.ms` of the topic that a hop reads from, None where age deletes nothing there; may fail."""
+
+class Kept(NamedTuple):
+    """How long a topic is kept, in milliseconds, and how large the log of a partition becomes; None for ever, or without an end."""
+
+    ms: int | None = None
+    log_bytes: int | None = None
+
+
+FOR_EVER = Kept()
+
+RetentionOf = Callable[[HopPlace], Kept]
+"""Look up the retention of the topic that a hop reads from; may fail."""
 
 
 class Retention:
-    """Look up `retention.ms` of the topic that a hop reads from, each topic once.
+    """Look up `retention.ms` and `retention.bytes` of the topic that a hop reads from, each topic once.
 
-    Of a flow it is the relay's own. None where age deletes nothing: on a lake cluster, in a topic that is compacted only.
+    Of a flow it is the relay's own. Nothing is deleted on a lake cluster, nor by either in a topic that is compacted only.
     """
 
     def __init__(
@@ -41,9 +53,9 @@ class Retention:
         self._config = config
         self._source = source
         self._target = target
-        self._known: dict[tuple[str, str], int | None] = {}
+        self._known: dict[tuple[str, str], Kept] = {}
 
-    def __call__(self, place: HopPlace) -> int | None:
+    def __call__(self, place: HopPlace) -> Kept:
         """Ask the cluster that the hop reads from.
 
         Raises:
@@ -54,15 +66,15 @@ class Retention:
         alias = flow.source if at_source else flow.target
         if place.hop == "republished":
             kept = self._config.cluster(flow.source).retention_of(place.topic)
-            return None if kept is None or kept.age is None else kept.age // timedelta(milliseconds=1)
+            return FOR_EVER if kept is None or kept.age is None else Kept(ms=kept.age // timedelta(milliseconds=1))
         if self._config.cluster(alias).is_lake:
-            return None
+            return FOR_EVER
         topic = place.topic if at_source else flow.remote_topic(place.topic)
         if (alias, topic) not in self._known:
             cluster = self._source(alias) if at_source else self._target(alias)
             deletes = "delete" in (cluster.config_value(topic, "cleanup.policy") or "delete")
-            retention_ms = int(cluster.config_value(topic, "retention.ms") or -1) if deletes else None
-            self._known[alias, topic] = retention_ms
+            bounds = [int(cluster.config_value(topic, f"retention.{unit}") or -1) for unit in ("ms", "bytes")]
+            self._known[alias, topic] = Kept(*(None if bound < 0 or not deletes else bound for bound in bounds))
         return self._known[alias, topic]
 
 
@@ -89,8 +101,13 @@ def judge_lag(
         place: no_older_than(window, passed.get(_source(place))) if place.hop == "landed" else window
         for place, window in windows.items()
     }
+    landed = {_source(place): window[-1].position for place, window in windows.items() if place.hop == "landed"}
     return judge_windows(
-        bounded, now=now, retention_of=retention_of, earliest=read_earliest(lake, (place.topic for place in waiting))
+        bounded,
+        now=now,
+        retention_of=retention_of,
+        earliest=read_earliest(lake, (place.topic for place in waiting)),
+        sizes=cache(lambda: offset_bytes_of(lake, landed)),
     )
 
 
@@ -100,12 +117,17 @@ def judge_windows(
     now: datetime,
     retention_of: RetentionOf | None = None,
     earliest: Mapping[tuple[str, SourcePartition], Sequence[Earliest]] | None = None,
+    sizes: Callable[[], OffsetBytes] = dict,
 ) -> LagVerdict:
-    """Judge each hop by its samples, oldest first; `earliest` are the first offsets that sources held."""
+    """Judge each hop by its samples, oldest first.
+
+    `earliest` are the first offsets that sources held; `sizes` is asked where a source deletes by size.
+    """
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
-        if place.hop == "landed" or place.cluster == place.source:
+        reads_source = place.hop == "landed" or place.cluster == place.source
+        if reads_source:
             held = (earliest or {}).get(_source(place), ())
         if held and window[-1].observed_at > held[-1].observed_at:
             # Only changes are written down: it stood there until the last look.
@@ -119,7 +141,7 @@ def judge_windows(
                 last=window[-1],
                 samples=len(window),
                 catch_up=catch_up(window),
-                retention=_risk(place, window, now, retention_of, held),
+                retention=_risk(place, window, now, retention_of, held, sizes if reads_source else dict),
             )
         )
     return LagVerdict(hops=tuple(sorted(hops, key=_worst_first)))
@@ -144,16 +166,19 @@ def _risk(
     now: datetime,
     retention_of: RetentionOf | None,
     held: Sequence[Earliest],
+    sizes: Callable[[], OffsetBytes],
 ) -> RetentionRisk | None:
-    retention_ms = None
+    kept, limit = FOR_EVER, None
     if window[-1].waiting != 0 and retention_of is not None:
         try:
-            retention_ms = retention_of(place)
+            kept = retention_of(place)
         except MirrorlakeError as error:
             # A verdict is wanted most when a cluster is away.
             log.info("lag.retention_not_known what=%s why=%s", place, error.cause)
             return None
-    found = retention_risk(window, now=now, retention_ms=retention_ms, earliest=held)
+    if kept.log_bytes is not None and (each := sizes().get(_source(place))) is not None:
+        limit = LogLimit(log_bytes=kept.log_bytes, offset_bytes=each)
+    found = retention_risk(window, now=now, retention_ms=kept.ms, earliest=held, limit=limit)
     if place.hop != "republished" or found.by == "none":
         return found
     # What a flow has not sent never leaves the relay.

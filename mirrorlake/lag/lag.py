@@ -105,7 +105,7 @@ class Lag:
         Raises:
             StoreError: the lake failed.
         """
-        return self._lake.spark.createDataFrame(self._now_table())
+        return self._lake.frame_of(self._now_table())
 
     def _now_table(self) -> pa.Table:
         schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})

@@ -10,8 +10,10 @@ from datetime import datetime
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lag.forecast import Earliest, Expiry, next_expiry
-from mirrorlake.lag.judge import RetentionOf, read_earliest
+from mirrorlake.lag.blocked import Blocked
+from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
+from mirrorlake.lag.judge import FOR_EVER, Kept, RetentionOf, read_earliest
+from mirrorlake.lag.log_bytes import offset_bytes_of
 from mirrorlake.lag.moment import FlowPosition, Readers, Sample, age_ms, first_unlanded, time_lags
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
@@ -31,6 +33,13 @@ _IN_PACE_MS = 60_000
 Windows = Mapping[tuple[str, SourcePartition], Sequence[Sample]]
 """The newest samples of the hop `republished`, oldest first, by flow and partition."""
 
+BlockedOf = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, Blocked]]
+"""Tells of a source, by its alias, in which partitions a transaction hangs; given their last stable offsets."""
+
+
+def _nobody(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
+    return {}
+
 
 def read_status(
     flows: Sequence[FlowConfig],
@@ -42,10 +51,12 @@ def read_status(
     state: ControlState,
     retention_of: RetentionOf | None = None,
     windows: Callable[[], Windows] = dict,
+    blocked_of: BlockedOf = _nobody,
 ) -> Status:
     """Tell what one moment says of these flows.
 
-    `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits.
+    `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits,
+    `blocked_of` for transactions that hang on the sources.
 
     Raises:
         ClusterError: a target does not answer.
@@ -79,9 +90,10 @@ def read_status(
         place = next(flow.source for flow in flows if flow.name == name), source
         if lag is not None and place not in stamps:
             stamps[place] = int(at.timestamp() * 1000) - lag
-    expiries = _expiries(flows, positions, stamps, lake=lake, retention_of=retention_of, at=at)
     waits = any(lag != 0 for lag in lags.values())
     sampled = windows() if waits else {}
+    expiries = _expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at)
+    hung = {alias: _hung(alias, flows, positions, blocked_of) for alias in {flow.source for flow in flows}}
     for flow in flows:
         last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
         held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
@@ -106,7 +118,8 @@ def read_status(
                 stands, why = "not_started", "nothing was landed yet"
             expiry = expiries.get((flow.source, row.source))
             if expiry is not None and expiry.is_soon and stands != "held":
-                stands, why = "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}"
+                by = " (an estimate by size)" if expiry.by == "estimate" else ""
+                stands, why = "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}{by}"
             look = Sample(
                 observed_at=at,
                 position=row.republished,
@@ -114,6 +127,9 @@ def read_status(
                 offset_lag=offset_lag,
                 time_lag_ms=time_lag,
             )
+            open_one = hung[flow.source].get(tp)
+            if open_one is not None and stands in ("in_step", "behind", "not_started"):
+                stands, why = "blocked", open_one.why(at)
             window = [*sampled.get((flow.name, row.source), ()), look]
             judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
             rows.append(
@@ -134,6 +150,8 @@ def read_status(
                     proven_until=proven.get(row.source),
                     expires_in_ms=None if expiry is None else expiry.in_ms,
                     expires_why=None if expiry is None else expiry.reason,
+                    blocked_offsets=0 if open_one is None else open_one.offsets,
+                    blocked_ms=None if open_one is None else age_ms(open_one.since_ms, at),
                 )
             )
         parked = state.of_flow(flow.name, flow.source)
@@ -143,10 +161,25 @@ def read_status(
     return Status(flows=tuple(found), observed_at=at)
 
 
+def _hung(
+    alias: str,
+    flows: Iterable[FlowConfig],
+    positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
+    blocked_of: BlockedOf,
+) -> Mapping[TopicPartition, Blocked]:
+    ends = {tp: row.end for flow in flows if flow.source == alias for tp, row in positions[flow.name].items()}
+    try:
+        return blocked_of(alias, ends) if ends else {}
+    except MirrorlakeError as error:
+        log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
+        return {}
+
+
 def _expiries(
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
     stamps: Mapping[tuple[str, SourcePartition], int | None],
+    sampled: Windows,
     *,
     lake: Lake,
     retention_of: RetentionOf | None,
@@ -162,6 +195,7 @@ def _expiries(
     if retention_of is None or not waiting:
         return {}
     earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
+    samples: dict[tuple[str, SourcePartition], tuple[Sample, Kept, float | None]] = {}
     for (alias, source), (row, flow) in waiting.items():
         stamp = stamps.get((alias, source))
         if stamp is None and (alias, source) in stamps:
@@ -183,23 +217,30 @@ def _expiries(
             hop="landed",
             cluster=alias,
         )
-        held = earliest.get((alias, source), ())
+        # In pace: a cluster need not be asked how long it keeps what came a moment ago.
+        is_old = stamp is None or age_ms(stamp, at) > _IN_PACE_MS
+        rate = rates_of([*sampled.get((flow, source), ()), sample]).in_per_s
+        samples[alias, source] = sample, _kept(retention_of, place) if is_old else FOR_EVER, rate
+    bounded = {key: one.position for key, (one, kept, _) in samples.items() if kept.log_bytes is not None}
+    sizes = offset_bytes_of(lake, bounded) if bounded else {}
+    for key, (sample, kept, rate) in samples.items():
+        held = earliest.get(key, [])
         if held:
             # Only changes are written down: it stood there until now.
             held = [*held, Earliest(observed_at=at, offset=held[-1].offset)]
-        # In pace: a cluster need not be asked how long it keeps what came a moment ago.
-        is_old = stamp is not None and age_ms(stamp, at) > _IN_PACE_MS
-        kept_ms = _kept_ms(retention_of, place) if is_old else None
-        expiry = next_expiry(sample, now=at, retention_ms=kept_ms, earliest=held)
+        limit = None
+        if kept.log_bytes is not None and key in sizes:
+            limit = LogLimit(log_bytes=kept.log_bytes, offset_bytes=sizes[key])
+        expiry = next_expiry(sample, now=at, retention_ms=kept.ms, earliest=held, limit=limit, end_per_s=rate)
         if expiry is not None:
-            found[alias, source] = expiry
+            found[key] = expiry
     return found
 
 
-def _kept_ms(retention_of: RetentionOf, place: HopPlace) -> int | None:
+def _kept(retention_of: RetentionOf, place: HopPlace) -> Kept:
     try:
         return retention_of(place)
     except MirrorlakeError as error:
         # The status is wanted also where settings may not be read.
         log.info("status.retention_not_known what=%s why=%s", place, error.cause)
-        return None
+        return FOR_EVER

@@ -90,7 +90,8 @@ listed AS (
   GROUP BY {_PLACE}
 ),
 places AS (
-  SELECT CAST(row_number() OVER (ORDER BY {_PLACE}) AS INT) AS place, {_PLACE}, asked
+  SELECT CAST(row_number() OVER (ORDER BY {_PLACE}) AS INT) AS place, {_PLACE}, asked,
+    CAST(IF(kind = 'group', dense_rank() OVER (ORDER BY group_id, source), 0) AS INT) AS reader
   FROM (SELECT {_PLACE}, subject, name FROM listed) JOIN subjects USING (subject, name)
 ),
 held AS (
@@ -117,7 +118,7 @@ group_places AS (SELECT DISTINCT source, topic, partition FROM places WHERE kind
 {_runs("JOIN group_places g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition")},
 {_STRETCHES},
 ways AS (
-  SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS way, r.*, l.line
+  SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS way, r.*, l.line, l.spot
   FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN lines l
     ON l.flow = r.flow AND l.source = r.source AND l.topic = r.source_topic AND l.generation = r.generation
     AND l.partition = r.source_partition
@@ -126,58 +127,86 @@ merged AS (
   SELECT *, last_value(first) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {_PRECEDING}) AS unread,
     last_value(downstream) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {_PRECEDING}) AS unread_at
   FROM (
-    SELECT w.way, w.line, h.place, h.asked, h.first_look, h.last_look, h.position AS at, 0 AS is_run,
+    SELECT /*+ BROADCAST(w) */ w.way, w.line, w.spot, w.reader, h.asked, h.first_look, h.last_look, h.position AS at, 0 AS is_run,
       CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS downstream
-    FROM held h JOIN places p ON h.place = p.place
-    JOIN ways w ON p.source = w.target AND p.topic = w.target_topic AND p.partition = w.target_partition
-    WHERE p.kind = 'group' AND h.position IS NOT NULL
+    FROM held h JOIN (
+      SELECT p.place, p.reader, y.way, y.line, y.spot
+      FROM places p JOIN ways y ON p.source = y.target AND p.topic = y.target_topic AND p.partition = y.target_partition
+      WHERE p.kind = 'group') w ON h.place = w.place
+    WHERE h.position IS NOT NULL
     UNION ALL
-    SELECT w.way, NULL, NULL, NULL, NULL, NULL, s.downstream + s.length - 1, 1, s.first, s.downstream
+    SELECT w.way, NULL, NULL, NULL, NULL, NULL, NULL, s.downstream + s.length - 1, 1, s.first, s.downstream
     FROM stretches s JOIN ways w ON {_same("s", "w", _WAY)})
 )
 """  # noqa: S608  no value enters the text
 
 PILES = f"""
 piles AS (
-  SELECT line AS pile, flow AS scope, {KEY} FROM lines
-  UNION ALL
-  SELECT DISTINCT -spot, '', {KEY} FROM lines
+  SELECT pile.pile AS pile, pile.scope AS scope, {KEY}
+  FROM (
+    SELECT DISTINCT explode(array(named_struct('pile', line, 'scope', flow), named_struct('pile', -spot, 'scope', ''))) AS pile, {KEY}
+    FROM lines)
 )
 """  # noqa: S608  no value enters the text
 
-HOPS = f"""
+_SEEN = f"""
 {_PLACES},
 {_TRANSLATED},
-roles AS (
-  SELECT p.place, l.line, p.kind, IF(p.kind = 'group', p.group_id, NULL) AS group_id, p.source AS cluster, false AS is_translated
-  FROM places p JOIN lines l ON {_same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow
-  UNION ALL
-  SELECT DISTINCT p.place, w.line, 'read', p.group_id, w.target, true
-  FROM places p JOIN ways w ON p.source = w.target AND p.topic = w.target_topic AND p.partition = w.target_partition
-  WHERE p.kind = 'group'
-),
-said AS (
-  SELECT place, line, is_translated, group_id, cluster,
-    CAST(IF(group_id IS NULL, 0, dense_rank() OVER (ORDER BY group_id, cluster, is_translated)) AS INT) AS reader,
-    CASE kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 WHEN 'group' THEN 4 ELSE 5 END AS what
-  FROM roles
-),
 standing AS (
-  SELECT /*+ BROADCAST(s) */ s.line, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
-  FROM held h JOIN said s ON h.place = s.place WHERE NOT s.is_translated AND h.position IS NOT NULL
+  SELECT /*+ BROADCAST(s) */ s.line, s.spot, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
+  FROM held h JOIN (
+    SELECT p.place, l.line, l.spot, p.reader,
+      CASE p.kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 ELSE 4 END AS what
+    FROM places p JOIN lines l ON {_same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow) s ON h.place = s.place
+  WHERE h.position IS NOT NULL
   UNION ALL
-  SELECT /*+ BROADCAST(s) */ s.line, s.reader, s.what, m.asked, m.unread + greatest(m.at - m.unread_at, 0), m.first_look, m.last_look
-  FROM merged m JOIN said s ON m.place = s.place AND m.line = s.line WHERE s.is_translated AND m.is_run = 0
+  SELECT line, spot, reader, 5, asked, unread + greatest(at - unread_at, 0), first_look, last_look FROM merged WHERE is_run = 0
 ),
 seen AS (
-  SELECT /*+ BROADCAST(l) */ l.observed_at, s.line, s.reader, s.what, s.position
+  SELECT /*+ BROADCAST(l) */ l.observed_at, s.line, s.spot, s.reader, s.what, s.position
   FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM standing WHERE last_look >= first_look) s
   JOIN looks l ON s.asked = l.asked AND s.look = l.look WHERE {_ONCE}
+)
+"""  # noqa: S608  no value enters the text
+_SIDES = f"""
+readers AS (SELECT DISTINCT reader, group_id, source AS cluster FROM places WHERE kind = 'group'),
+reached AS (SELECT {KEY}, furthest FROM listed WHERE kind = 'reached'),
+{PILES}
+"""  # noqa: S608  no value enters the text
+
+# Spark checks and plans a common table again wherever it is named: with two names for each table the views took minutes to plan.
+HOPS = f"""
+{_SEEN},
+stood AS (
+  SELECT line, spot, reader, observed_at, max(IF(what = 1, position, NULL)) AS end_position,
+    max(IF(what = 2, position, NULL)) AS landed, max(IF(what = 3, position, NULL)) AS republished, max(what) = 5 AS is_translated,
+    min(IF(what = 5, coalesce(position, 9223372036854775807), position)) AS consumed
+  FROM seen GROUP BY line, spot, reader, observed_at
 ),
+hops AS (
+  SELECT line, hop, reader, IF(hop = 1 OR is_translated, line, -spot) AS pile, observed_at, position, end_position,
+    coalesce(end_position, landed) AS known_end
+  FROM (
+    SELECT *, CASE WHEN hop = 0 THEN landed WHEN hop = 1 THEN republished WHEN NOT is_translated THEN consumed
+      WHEN republished IS NOT NULL THEN least(consumed, republished) END AS position
+    FROM (
+      SELECT *, explode(IF(reader = 0, array(0, 1), array(2))) AS hop
+      FROM (
+        SELECT line, spot, reader, observed_at, is_translated, consumed, max(end_position) OVER of_line AS end_position,
+          max(landed) OVER of_line AS landed, max(republished) OVER of_line AS republished
+        FROM stood WINDOW of_line AS (PARTITION BY line, observed_at))))
+  WHERE position IS NOT NULL AND landed IS NOT NULL AND {_ONCE}
+),
+{_SIDES}
+"""  # noqa: S608  no value enters the text
+
+# The same for DuckDB, which makes a common table once, and joins faster than it sorts.
+_HOPS_JOINED = f"""
+{_SEEN},
 marks AS (
-  SELECT line, observed_at, max(IF(what = 1, position, NULL)) AS end_position, max(IF(what = 2, position, NULL)) AS landed,
+  SELECT line, spot, observed_at, max(IF(what = 1, position, NULL)) AS end_position, max(IF(what = 2, position, NULL)) AS landed,
     max(IF(what = 3, position, NULL)) AS republished
-  FROM seen WHERE what <= 3 GROUP BY line, observed_at
+  FROM seen WHERE what <= 3 GROUP BY line, spot, observed_at
 ),
 consumed AS (
   SELECT line, reader, observed_at, max(what) = 5 AS is_translated,
@@ -187,23 +216,21 @@ consumed AS (
 hops AS (
   SELECT line, hop, reader, pile, observed_at, position, end_position, coalesce(end_position, landed) AS known_end
   FROM (
-    SELECT /*+ BROADCAST(l) */ m.line, m.hop, 0 AS reader, IF(m.hop = 0, -l.spot, m.line) AS pile, m.observed_at,
-      IF(m.hop = 0, m.landed, m.republished) AS position, m.end_position, m.landed
-    FROM (SELECT *, explode(array(0, 1)) AS hop FROM marks) m JOIN lines l ON m.line = l.line
+    SELECT line, hop, 0 AS reader, IF(hop = 0, -spot, line) AS pile, observed_at, IF(hop = 0, landed, republished) AS position,
+      end_position, landed
+    FROM (SELECT *, explode(array(0, 1)) AS hop FROM marks)
     UNION ALL
-    SELECT /*+ BROADCAST(l) */ c.line, 2, c.reader, IF(c.is_translated, c.line, -l.spot), c.observed_at,
+    SELECT c.line, 2, c.reader, IF(c.is_translated, c.line, -m.spot), c.observed_at,
       IF(c.is_translated, IF(m.republished IS NULL, NULL, least(c.position, m.republished)), c.position), m.end_position, m.landed
-    FROM consumed c JOIN marks m ON c.line = m.line AND c.observed_at = m.observed_at JOIN lines l ON c.line = l.line)
-  WHERE position IS NOT NULL AND landed IS NOT NULL AND {_ONCE}
+    FROM consumed c JOIN marks m ON c.line = m.line AND c.observed_at = m.observed_at)
+  WHERE position IS NOT NULL AND landed IS NOT NULL
 ),
-readers AS (SELECT DISTINCT reader, group_id, cluster FROM said WHERE group_id IS NOT NULL),
-reached AS (SELECT {KEY}, furthest FROM listed WHERE kind = 'reached'),
-{PILES}
+{_SIDES}
 """  # noqa: S608  no value enters the text
 
-# What `HOPS` made, as one row of lists: made once, it serves two questions.
+# What `_HOPS_JOINED` made, as one row of lists: made once, it serves two questions.
 MADE = f"""
-WITH {HOPS}
+WITH {_HOPS_JOINED}
 SELECT
   (SELECT collect_list(named_struct('line', line, 'hop', hop, 'reader', reader, 'pile', pile, 'observed_at', observed_at,
     'position', position, 'end_position', end_position, 'known_end', known_end)) FROM hops) AS hops,
@@ -328,11 +355,10 @@ _COUNTED = f"""
 WITH {{hops}}, {_RECORDS},
 asked AS (
   SELECT line, hop, reader, line AS pile, observed_at, position, end_position, known_end,
-    IF(position < known_end, position, NULL) AS place, 1 AS sign
-  FROM hops WHERE hop = 1
-  UNION ALL
-  SELECT line, hop, reader, line, observed_at, position, end_position, known_end, IF(position < known_end, known_end, NULL), -1
-  FROM hops WHERE hop = 1
+    IF(position < known_end, edge.place, NULL) AS place, edge.sign AS sign
+  FROM (
+    SELECT *, explode(array(named_struct('place', position, 'sign', 1), named_struct('place', known_end, 'sign', -1))) AS edge
+    FROM hops WHERE hop = 1)
 ),
 {{found}},
 partitions AS (

@@ -15,12 +15,12 @@ from mirrorlake.lag.moment import Sample, all_known, total
 from mirrorlake.lag.verdict import Judgement, Verdict, judge
 from mirrorlake.render import Badge, Table, badge, count, table
 
-STATES = ("parked", "held", "expiring", "behind", "not_started", "paused", "in_step", "empty")
+STATES = ("parked", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
 """What mirrorlake knows of a stream, worst first; `empty` is that of a flow that carries no topic yet."""
 
 # Of one look, what cannot be told may be wrong: UNKNOWN is said before OK.
 _VERDICTS = tuple(Verdict[name].name for name in ("REWIND", "STALL", "STOP", "WARNING", "UNKNOWN", "OK"))
-_AT_LEAST = {"parked": Verdict.STOP, "held": Verdict.STALL, "expiring": Verdict.WARNING}
+_AT_LEAST = {"parked": Verdict.STOP, "held": Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
@@ -80,7 +80,9 @@ class PartitionStatus:
     `in_step` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
     the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `held` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
-    source deletes the first record that is not landed, if landing stopped now; None for never.
+    source deletes the first record that is not landed, if landing stopped now; None for never. `blocked`: a transaction hangs open
+    on the source for `blocked_ms`, and nothing from its first record on may be read: `blocked_offsets` of them up to the high
+    watermark, while `source_end` is the last stable offset.
     Up to `proven_until` verifications found every landed record on the target; None where nothing is proven.
     `in_per_s` and `out_per_s` are offsets a second over the newest samples, `eta_ms` the time to catch up; None: not known.
     """
@@ -98,6 +100,8 @@ class PartitionStatus:
     proven_until: int | None = None
     expires_in_ms: int | None = None
     expires_why: str | None = None
+    blocked_offsets: int = 0
+    blocked_ms: int | None = None
     in_per_s: float | None = None
     out_per_s: float | None = None
     eta_ms: int | None = None

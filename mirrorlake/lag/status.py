@@ -130,7 +130,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
     @property
     def state(self) -> str:
-        """The first of `parked`, `held`, `expiring`, `behind`, `not_started`, `paused`, `in_step` that holds; `empty` of none."""
+        """The first of `STATES` (`lag/standing.py`) that holds."""
         return worst_state([*(["parked"] if self.parked else []), *(row.state for row in self.partitions)])
 
     @property

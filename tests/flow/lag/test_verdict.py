@@ -41,7 +41,8 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
 def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     pair: Pair, spark: SparkSession, tmp_path: Path
 ) -> None:
-    pair.create(20, partitions=1)
+    # Of one segment nothing is deleted, however little is kept.
+    pair.create(20, partitions=1, retention_bytes="1300")
     mirror = pair.mirror(sync={"groups": False})
     mirror.run(once=True)
     group = f"audit-{pair.topic}"
@@ -66,6 +67,14 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     assert risk.at_risk
     assert risk.soonest_ms is not None
     assert 0 < 7 * 86_400_000 - risk.soonest_ms < 3_600_000, "the broker keeps a topic for seven days"
+    by_size = hops["landed", None].retention
+    assert by_size is not None
+    assert (by_size.by, by_size.at_risk, by_size.left_ms) == ("estimate", True, 0), (
+        "law E: 10 records of 128 bytes and more"
+    )
+    assert "retention.bytes keeps 1.3 kB" in by_size.reason
+    [finding] = [one for one in mirror.doctor() if one.check == "source.retention" and not one.ok]
+    assert (finding.subject, "by estimate up to" in finding.detail) == (pair.topic, True)
 
     conf, out = Path(pair.conf), tmp_path / "report.html"
     told = pair.cli("report", "--since", "1h", "--verify", "--out", str(out), "--json")

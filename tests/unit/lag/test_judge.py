@@ -10,7 +10,7 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.forecast import Earliest
-from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.verdict import HopPlace, LagVerdict, Verdict, name_pauses
 from mirrorlake.model.control import ControlState, Pause, Subject
@@ -36,7 +36,7 @@ def stalled_and_well() -> LagVerdict:
         hop_place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
         hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
-    return judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: HOUR_MS)
+    return judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: Kept(ms=HOUR_MS))
 
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
@@ -66,7 +66,7 @@ def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> No
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
     asked = []
 
-    def kept(where: HopPlace) -> int:
+    def kept(where: HopPlace) -> Kept:
         asked.append(where.hop)
         raise ClusterUnreachable("east does not answer", consequence="", remedy="", alias="east")
 
@@ -84,11 +84,11 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
             Earliest(observed_at=NOON - timedelta(minutes=3), offset=4),
         ]
     }
-    windows = {hop: window([5, 5, 5], end=10) for hop in (hop_place("landed"), hop_place("consumed", group="g"))}
+    windows = {hop: window([10] * 3, end=15) for hop in (hop_place("landed"), hop_place("consumed", group="g"))}
     found = {h.place.hop: h for h in judge_windows(windows, now=NOON + timedelta(minutes=2), earliest=held).hops}
     risk = found["landed"].retention
     assert risk is not None
-    assert (risk.by, risk.left_ms) == ("size", 150_000), "4 offsets in 10 minutes, and 1 is left"
+    assert (risk.by, risk.left_ms) == ("size", 300_000), "4 offsets in 10 minutes, at once; 6 are left"
     assert not found["consumed"].at_risk, "on the target, whose own offsets are others"
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.moment import _WAITING, FlowPosition, Total, age_ms, first_unlanded, time_lags, total
 from mirrorlake.lake.arrow_types import arrow_table

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.lag.forecast import Earliest, next_expiry
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lag.forecast import Earliest, LogLimit, next_expiry
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
@@ -189,9 +189,18 @@ def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_wait
     assert said(waits(), retention_ms=3_600_000) == ("age", 3_000_000, False)
     assert said(waits(), retention_ms=660_000) == ("age", 60_000, True), "less than a tenth is left"
     assert said(waits(since=None), retention_ms=3_600_000) is None, "its age is not known"
-    # 20 offsets in 600 s: 30 offsets are deleted in 900 s.
-    assert said(waits(since=None), earliest=moved) == ("size", 900_000, True)
-    assert said(waits(), retention_ms=1_000_000, earliest=moved) == ("age", 400_000, False)
+    # 20 offsets in 600 s, at once: of 30 offsets the last 10 are deleted after 300 s.
+    assert said(waits(since=None), earliest=moved) == ("size", 300_000, True)
+    assert said(waits(since=None, position=90), earliest=moved) == ("size", 1_500_000, False), (
+        "most of the log precedes"
+    )
+    assert said(waits(), retention_ms=900_000, earliest=moved) == ("age", 300_000, False)
+    keeps = LogLimit(log_bytes=8_000, offset_bytes=100)
+    # 50 offsets wait, 30 more are kept.
+    assert said(waits(since=None), limit=keeps, end_per_s=0.1) == ("estimate", 300_000, False)
+    assert said(waits(since=None), limit=keeps) is None, "at which rate they come is not known"
+    assert said(waits(since=None, position=20), limit=keeps) == ("estimate", 0, True)
+    assert said(waits(since=None, position=25), limit=keeps, end_per_s=0.1) == ("estimate", 50_000, True)
     assert said(waits(position=10), earliest=moved) == ("lost", 0, True)
     at_rest = Sample(observed_at=now, position=9, end_position=9, offset_lag=0, time_lag_ms=0)
     assert said(at_rest, retention_ms=1, earliest=[]) is None, "an idle topic has nothing that waits"

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.lag import reading as status_module
 from mirrorlake.lag import sampler as sampler_module
+from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.reading import Windows, read_status
 from mirrorlake.lag.sampler import Sampler, SampleSites
@@ -104,6 +105,7 @@ def status(
     monkeypatch: pytest.MonkeyPatch,
     state: ControlState = NOTHING_ASKED,
     windows: Callable[[], Windows] = dict,
+    **more: Any,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
@@ -125,6 +127,7 @@ def status(
         readers=lambda _: nullcontext(source),
         state=state,
         windows=windows,
+        **more,
     )
 
 
@@ -263,7 +266,13 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
 
 @pytest.mark.parametrize(
     ("state", "verdict"),
-    [("in_step", Verdict.OK), ("expiring", Verdict.WARNING), ("parked", Verdict.STOP), ("held", Verdict.STALL)],
+    [
+        ("in_step", Verdict.OK),
+        ("expiring", Verdict.WARNING),
+        ("blocked", Verdict.WARNING),
+        ("parked", Verdict.STOP),
+        ("held", Verdict.STALL),
+    ],
 )
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
     now = NOON + timedelta(seconds=60)
@@ -271,6 +280,25 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
     assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
     back = judge_standing([*samples(2, 8, 9), *samples(5)], state=state, now=now)
     assert back.verdict is Verdict.REWIND, "the samples say worse"
+
+
+@pytest.mark.law("E")
+def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    since = int((NOON - timedelta(minutes=12)).timestamp() * 1000)
+    hung = {TopicPartition("orders", 0): Blocked(offset=10, since_ms=since, offsets=500)}
+    [clicks, orders] = status(lake, LANDED, {ORDERS: 10}, monkeypatch, blocked_of=lambda *_: hung)[FLOW.name]
+    assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("in_step", "OK", 0, None)
+    assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
+    assert orders.blocked_ms == 13 * 60_000
+    assert orders.reason.startswith(
+        "a transaction of the source is open since 11:48:00 UTC, 13 min 0 s: 500 offsets from 10"
+    )
+
+    def silent(*_: object) -> Any:
+        raise ClusterUnreachable("east is away", alias="east")
+
+    found = status(lake, LANDED, {ORDERS: 10}, monkeypatch, blocked_of=silent)
+    assert found.state == "in_step", "what else is known is told"
 
 
 def test_a_log_that_went_back_has_no_rate() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.sql import LagTables, bounds, lag, rpo, with_hops_made
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.lag.judge import judge_lag, read_windows
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lag.judge import Kept, judge_lag, read_windows
 from mirrorlake.lag.series import lag_points, rpo_points
 from mirrorlake.lag.sql import LAG_COLUMNS, RPO_COLUMNS, Answer
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
@@ -80,7 +80,7 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
         ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
     ]
     lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=True)) for row in rows])
-    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda _: 3_600_000)
+    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda _: Kept(ms=3_600_000))
     assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),

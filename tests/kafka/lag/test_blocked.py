@@ -1,0 +1,43 @@
+"""A transaction that hangs on a source, on a real broker: where it is, since when, and what it holds back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer
+
+from mirrorlake.kafka import ClusterAdmin, RecordReader
+from mirrorlake.lag.blocked import blocked_partitions
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import new_topic, produce, wait_until
+
+
+@pytest.mark.law("E")
+def test_a_hung_transaction_is_told_with_its_first_record_and_all_that_waits(east: KafkaCluster) -> None:
+    topic = new_topic(east, 10)
+    options = {"bootstrap.servers": east.bootstrap_servers}
+    admin = ClusterAdmin("east", options)
+    places = [TopicPartition(topic, partition) for partition in (0, 1)]
+    readers = partial(RecordReader, options={**options, "group.id": "unused"}, committed=False)
+    began = datetime.now(timezone.utc)
+
+    def look(minutes: float) -> dict[TopicPartition, tuple[int, int]]:
+        now = began + timedelta(minutes=minutes)
+        found = blocked_partitions(admin, readers, admin.latest(places), now=now)
+        assert all(abs(one.since_ms - began.timestamp() * 1000) < 60_000 for one in found.values())
+        return {tp: (one.offset, one.offsets) for tp, one in found.items()}
+
+    assert look(5) == {}
+    producer = Producer({**options, "transactional.id": f"hung-{topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"first", partition=0)
+    producer.flush(30)
+    produce(east, topic, 20, seed=2)
+    assert look(0.5) == {}, "a transaction may be open"
+    assert look(5) == {places[0]: (5, 11)}, "five records, and from the sixth offset on eleven wait"
+    producer.abort_transaction(30)
+    wait_until(lambda: look(5) == {}, "the transaction's end is in the log")
