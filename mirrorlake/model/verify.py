@@ -82,6 +82,8 @@ class Explained:
 class VerifyReport(JsonShown):
     """The result for one flow; `equal` when there is no difference. Of very many differences the first ones are listed.
 
+    `direct` of the verified records were compared on source and target, without the relay.
+
     Example:
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
         >>> print(VerifyReport(flow="east->central", equal=True, partitions=(proof,), differences=()))
@@ -95,6 +97,7 @@ class VerifyReport(JsonShown):
     partitions: tuple[PartitionProof, ...]
     differences: tuple[Difference, ...]
     explained: tuple[Explained, ...] = ()
+    direct: int = 0
     json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property
@@ -176,7 +179,9 @@ def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
     left = sum(one.not_compared for one in reports)
     before = sum(one.proven_before for one in reports)
     facts = [f"{plural(sum(one.verified for one in reports), 'record')} verified"]
+    direct = sum(one.direct for one in reports)
     facts += [f"{count(before)} of them proven before"] if before else []
+    facts += [f"{count(direct)} of them on source and target directly"] if direct else []
     facts += [f"{plural(left, 'record')} not compared"] if left else []
     return tuple(facts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,32 @@ from mirrorlake.verify.content import Offsets, values_of
 
 
 class CompactedLog:
-    """Records that a compacted log lacks: explained where it holds a later one of the same key, or where they are deletions."""
+    """Records that a compacted log lacks: explained where there is a later one of the same key, or where they are deletions.
+
+    A later one may have gone, too: of each key only the newest that is known of can be a loss.
+    """
 
     def __init__(self) -> None:
         self._lost: list[tuple[int, Offsets, Offsets, pa.RecordBatch]] = []
-        self._survived: list[pa.Table] = []
+        self._known: list[pa.Table] = []
 
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
         """Note records that the log lacks."""
         self._lost.append((feed, upstream, downstream, rows))
+        self.survived(rows.column("key"), downstream)
 
     def survived(self, keys: pa.Array, offsets: Offsets) -> None:
         """Note what the log holds."""
-        self._survived.append(pa.table({"key": keys, "offset": offsets}))
+        self._known.append(pa.table({"key": keys, "offset": offsets}))
 
     def judged(self) -> tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]:
         """List losses without an explanation, and count the others."""
-        newest: Mapping[bytes | None, int] = {}
-        if self._survived:
-            groups = pa.concat_tables(self._survived).group_by("key").aggregate([("offset", "max")])
-            newest = dict(zip(groups["key"].to_pylist(), groups["offset_max"].to_pylist(), strict=True))
+        groups = pa.concat_tables(self._known).group_by("key").aggregate([("offset", "max")])
+        newest = dict(zip(groups["key"].to_pylist(), groups["offset_max"].to_pylist(), strict=True))
         lost, explained = [], 0
         for feed, upstream, downstream, rows in self._lost:
             keys = rows.column("key")
-            last = np.array([newest.get(key, -1) if key is not None else -1 for key in keys.to_pylist()])
+            last = np.array([-1 if key is None else newest[key] for key in keys.to_pylist()])
             deletes = pc.is_null(rows.column("value")).to_numpy(zero_copy_only=False)
             has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
             unexplained = np.flatnonzero(~((last > downstream) | (deletes & has_key)))

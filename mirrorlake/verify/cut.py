@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
@@ -17,6 +18,7 @@ from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, settled_ends
+from mirrorlake.verify.places import Places
 from mirrorlake.verify.spans import Spans
 
 RUN_COLUMNS = (
@@ -92,3 +94,30 @@ def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, Spans]]
         "AND r.last_upstream >= d.first AND r.first_upstream < d.end_at)",
         tables={"due": pa.Table.from_pylist([dict(zip(_DUE.names, row, strict=True)) for row in rows], schema=_DUE)},
     )
+
+
+def sent_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+    """Read where the records of a source partition stand that a flow sent."""
+    runs = cut.maps.table(
+        "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
+        "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
+        flow=flow,
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+    )
+    return Places.of_runs(runs, np.zeros(len(runs), np.int64))
+
+
+def kept_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+    """Read which records of a source partition a flow withheld."""
+    rows = cut.maps.ask(
+        "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
+        "AND partition = :partition",
+        flow=flow,
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+    )
+    spans = Spans((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
+    return Places.unchanged((span, 0) for span in spans)

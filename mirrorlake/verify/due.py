@@ -6,7 +6,7 @@ Law E (accounted for): every landed record is republished, withheld, or named he
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
-from mirrorlake.verify.cut import FixedCut
+from mirrorlake.verify.cut import FixedCut, kept_places, sent_places
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.spans import OffsetSpan, Spans
@@ -84,10 +84,7 @@ def bounds_of(
     another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
     topic was accepted empty stood in a topic that was deleted.
     """
-    firsts = {s: one.first for s, one in kept.items()}
-    for piece in mine:
-        s = piece.key.source
-        firsts[s] = min(firsts.get(s, piece.first_upstream), piece.first_upstream)
+    firsts = first_offsets(mine, kept)
     positions = cut.maps.positions[flow.name]
     taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
     found = {}
@@ -101,6 +98,15 @@ def bounds_of(
             continue
         found[s] = Bounds(begins=begins, position=positions.get(s, 0))
     return found
+
+
+def first_offsets(mine: Iterable[Piece], kept: Mapping[SourcePartition, KeptBack]) -> dict[SourcePartition, int]:
+    """Find the first offset that a flow sent or withheld, by source partition."""
+    firsts = {s: one.first for s, one in kept.items()}
+    for piece in mine:
+        s = piece.key.source
+        firsts[s] = min(firsts.get(s, piece.first_upstream), piece.first_upstream)
+    return firsts
 
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
@@ -171,15 +177,10 @@ def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: F
     if not among:
         return []
     held = np.unique(relay.offsets(source, OffsetSpan(among.first, among.end)))
-    sent, kept = _sent(flow, source, cut), _kept(flow, source, cut)
+    sent, kept = sent_places(flow, source, cut), kept_places(flow, source, cut)
     owes = Places.unchanged((span, 0) for span in among).find(held)[1]
     unknown = np.flatnonzero(owes & ~sent.find(held)[1] & ~kept.find(held)[1])
-    found = []
-    for rows in np.split(unknown, np.flatnonzero(np.diff(unknown) > 1) + 1) if len(unknown) else ():
-        span = OffsetSpan(int(held[rows[0]]), int(held[rows[-1]]) + 1)
-        found.append(
-            Lost(source, span, Difference.at(source, span.first, where="target", problem="missing", records=len(rows)))
-        )
+    found = lost_offsets(source, held[unknown].tolist(), (np.flatnonzero(np.diff(unknown) > 1) + 1).tolist())
     for span in (Spans([*_spans_of(sent), *_spans_of(kept)]) & among) - gone:
         low, high = np.searchsorted(held, span)
         if high - low != span.end - span.first:
@@ -189,33 +190,22 @@ def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: F
     return found[:_MOST_SHOWN]
 
 
+def lost_offsets(source: SourcePartition, offsets: Sequence[int], cuts: Sequence[int] | None = None) -> list[Lost]:
+    """Name records that no run holds, by stretches: cut at some numbers of them, by default where offsets lie between."""
+    found = []
+    if cuts is None:
+        cuts = (np.flatnonzero(np.diff(offsets) > 1) + 1).tolist()
+    for stretch in np.split(np.array(offsets, np.int64), cuts) if len(offsets) else ():
+        span = OffsetSpan(int(stretch[0]), int(stretch[-1]) + 1)
+        records = len(stretch)
+        found.append(
+            Lost(source, span, Difference.at(source, span.first, where="target", problem="missing", records=records))
+        )
+    return found
+
+
 def _spans_of(places: Places) -> Iterable[tuple[int, int]]:
     return zip(places.upstream.tolist(), (places.upstream + places.lengths).tolist(), strict=True)
-
-
-def _sent(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
-    runs = cut.maps.table(
-        "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
-        "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
-        flow=flow,
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
-    )
-    return Places.of_runs(runs, np.zeros(len(runs), np.int64))
-
-
-def _kept(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
-    rows = cut.maps.ask(
-        "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
-        "AND partition = :partition",
-        flow=flow,
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
-    )
-    spans = Spans((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
-    return Places.unchanged((span, 0) for span in spans)
 
 
 def still_waiting(

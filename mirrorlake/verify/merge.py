@@ -94,11 +94,6 @@ class Merge:
         self.explained: list[Counter[str]] = [Counter() for _ in fetched]
         self.matched = [0 for _ in feeds]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether every fetched partition came to its end."""
-        return all(at >= one.span.end for at, one in zip(self._cursor, self._fetched, strict=True))
-
     def take(self, target: int, rows: pa.RecordBatch | None, read_to: int) -> None:
         """Compare what was fetched of a partition up to `read_to`; None for no records."""
         span = self._fetched[target].span
@@ -121,6 +116,14 @@ class Merge:
             self._compare(target, window, offsets[start:end], part)
         if content is not None and target in self._compacted:
             self._compacted[target].survived(content.column("key"), offsets)
+
+    def unexplained(self) -> list[int]:
+        """List the fetched partitions that lack records which only a record past the end can have replaced."""
+        return [target for target, compacted in self._compacted.items() if compacted.judged()[0]]
+
+    def look_past(self, target: int, rows: pa.RecordBatch) -> None:
+        """Note what a compacted partition holds past the end of what is compared."""
+        self._compacted[target].survived(rows.column("key"), rows.column("offset").to_numpy())
 
     def finish(self) -> None:
         """Judge what only the end can tell."""

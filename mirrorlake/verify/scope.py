@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
+from mirrorlake.lake import Lake, ProvenRange, RelayPart, erased_from, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_other
+from mirrorlake.model.removed import Removed
 from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 
 # A sample is taken in stretches: single records would cost a request each.
@@ -117,10 +118,19 @@ class Known:
 
 def removed_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
     """Read which offsets left the relay of a source, explained (law E)."""
-    found: dict[SourcePartition, list[tuple[int, int]]] = {
-        source: [(0, position)] for source, position in left_before(lake, alias).items()
-    }
-    for one in removed_from(lake, alias):
+    expired = {source: Spans([(0, position)]) for source, position in left_before(lake, alias).items()}
+    found = _spans_by_source(removed_from(lake, alias))
+    return {source: expired.get(source, Spans()) + found.get(source, Spans()) for source in {**expired, **found}}
+
+
+def erased_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
+    """Read which offsets were erased from the relay of a source."""
+    return _spans_by_source(erased_from(lake, alias))
+
+
+def _spans_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, Spans]:
+    found: dict[SourcePartition, list[tuple[int, int]]] = {}
+    for one in removed:
         ranges = [(first, first + length) for first, length in one.ranges]
         found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
     return {source: Spans(spans) for source, spans in found.items()}

@@ -68,26 +68,12 @@ def against_source(
         ClusterError: the source does not answer.
     """
     landed = {source: held for source, held in side.relay.landed.items() if source.topic in side.topics}
-    states = admin.describe({source.topic for source in landed})
-    newest: dict[TopicPartition, SourcePartition] = {}
-    for source in landed:
-        tp = TopicPartition(source.topic, source.partition)
-        newest[tp] = max(source, newest.get(tp, source))
-    # A topic that was deleted and created again holds other records than those that were landed.
-    newest = {
-        tp: source
-        for tp, source in newest.items()
-        if tp.topic in states
-        and tp.partition < states[tp.topic].partitions
-        and not is_other(side.ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
-    }
-    earliest, ends = admin.earliest(newest), admin.latest(newest)
+    there = still_held(admin, side.ids, landed)
     due = {
         source: scope.of(side.alias, source, side.known.left(source, Spans([held.span]), scope))
         for source, held in landed.items()
     }
-    # A log that went back ends before what was landed.
-    held = {source: Spans([(earliest[tp], ends[tp])]) for tp, source in newest.items()}
+    held = {source: Spans([span]) for source, span in there.items()}
     hop = HopResult()
     for source, spans in due.items():
         gone = spans - held.get(source, Spans())
@@ -106,6 +92,33 @@ def against_source(
     return hop
 
 
+def still_held(
+    admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]
+) -> dict[SourcePartition, OffsetSpan]:
+    """Find which offsets a source still holds of some partitions, of which the newest lives count; `ids` are the recorded ones.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    sources = list(sources)
+    states = admin.describe({source.topic for source in sources})
+    newest: dict[TopicPartition, SourcePartition] = {}
+    for source in sources:
+        tp = TopicPartition(source.topic, source.partition)
+        newest[tp] = max(source, newest.get(tp, source))
+    # A topic that was deleted and created again holds other records than those that were landed.
+    newest = {
+        tp: source
+        for tp, source in newest.items()
+        if tp.topic in states
+        and tp.partition < states[tp.topic].partitions
+        and not is_other(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
+    }
+    earliest, ends = admin.earliest(newest), admin.latest(newest)
+    # A log that went back ends before what was landed.
+    return {source: OffsetSpan(earliest[tp], ends[tp]) for tp, source in newest.items()}
+
+
 def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int) -> list[Unit]:
     order = sorted(chosen)
     units = []
@@ -117,7 +130,7 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], toget
                 options=side.options,
                 partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
                 fetched=tuple(
-                    FetchedPart(span=chosen[source], compacts=_compacts(side.recorded.get(source.topic)))
+                    FetchedPart(span=chosen[source], compacts=compacts(side.recorded.get(source.topic)))
                     for source in sources
                 ),
                 feeds=tuple(
@@ -136,7 +149,8 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], toget
     return units
 
 
-def _compacts(topic: KnownTopic | None) -> bool:
+def compacts(topic: KnownTopic | None) -> bool:
+    """Tell whether the log of a topic may be compacted."""
     return topic is not None and "compact" in topic.configs.get("cleanup.policy", "")
 
 

@@ -59,9 +59,7 @@ def against_target(
     for chosen in passes(ranges_to_fetch(side, places, held, scope)):
         workers = capacity.workers(chosen.values())
         units = _units(side, chosen, compacting, written, workers.together)
-        results = workers.compared(
-            units, relay_of=lambda feed: side.relays[side.source(feed.key.flow)], admin=admin, tell=tell
-        )
+        results = workers.compared(units, relay_of=lambda feed: side.relay_of(feed.key), admin=admin, tell=tell)
         hop.add(results, where="target")
         for result in results:
             count_verified(hop, result, places)
@@ -151,7 +149,6 @@ def _feed(
         whole.where(target_of == number).downstream_within(*chosen[tp]) for tp, number in numbers.items()
     )
     view = side.views.get(key.flow)
-    alias = side.source(key.flow)
     return FeedWork(
         key=key,
         source=key.source,
@@ -160,7 +157,7 @@ def _feed(
             Way(target=target, version=version, view=view if version and view and view.version == version else None)
             for target, version in distinct
         ),
-        removed=side.removed.get(alias, {}).get(key.source, Spans()),
+        removed=side.removed_of(key),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mirrorlake.lake import RELAY_TARGET, RangeProof
+from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.hops import claims
 from mirrorlake.verify.scope import Scope
@@ -106,7 +106,7 @@ def proofs_without_records(
 ) -> Iterable[RangeProof]:
     """Say of due offsets that hold no record for the target that they are done, and of those that left it that they are gone."""
     for key, due in side.due.items():
-        removed = side.removed.get(side.source(key.flow), {}).get(key.source, Spans())
+        removed = side.removed_of(key)
         if key not in places:
             for span in due:
                 yield _proof(side, key, span, ids, how="full")
@@ -138,7 +138,7 @@ def _proof(
     alias = side.source(key.flow)
     topic = topic or side.cut.flows[key.flow].remote_topic(key.source.topic)
     return RangeProof(
-        kind=RELAY_TARGET,
+        kind=side.kind,
         source=alias,
         flow=key.flow,
         partition=key.source,
@@ -153,7 +153,7 @@ def _proof(
         first_downstream=first,
         last_downstream=last,
         view=view,
-        relay_version=side.relays[alias].version,
+        relay_version=None if side.directly else side.relays[alias].version,
         source_topic_id=side.source_ids[alias].get(key.source.topic),
         target_topic_id=ids.get(topic),
     )

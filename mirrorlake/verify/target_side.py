@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from mirrorlake.lake import Tombstones
+from mirrorlake.lake import RELAY_TARGET, SOURCE_TARGET, Tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import FixedCut
+from mirrorlake.verify.direct import SourceFeed
 from mirrorlake.verify.hops import HopResult
-from mirrorlake.verify.relays import Relays
+from mirrorlake.verify.relays import Relay, Relays
 from mirrorlake.verify.spans import Spans
 
 
@@ -39,7 +40,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSide:
-    """A target and the flows into it; `due` is what each feed of the `chosen` flows has to prove, from `begins` on."""
+    """A target and the flows into it; `due` is what each feed of the `chosen` flows has to prove, from `begins` on.
+
+    Feeds in `directly` are read from their sources.
+    """
 
     alias: str
     cut: FixedCut
@@ -53,6 +57,22 @@ class TargetSide:
     source_ids: Mapping[str, Mapping[str, str]]
     tombstones: Sequence[Tombstones] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    directly: Mapping[FeedKey, SourceFeed] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Which two ends are compared."""
+        return SOURCE_TARGET if self.directly else RELAY_TARGET
+
+    def relay_of(self, key: FeedKey) -> Relay:
+        """Choose where the rows of a feed come from: the source itself, or its relay."""
+        return self.directly.get(key) or self.relays[self.source(key.flow)]
+
+    def removed_of(self, key: FeedKey) -> Spans:
+        """Return the offsets that nobody gives any more, explained elsewhere."""
+        removed = self.removed.get(self.source(key.flow), {}).get(key.source, Spans())
+        one = self.directly.get(key)
+        return removed if one is None else removed - (Spans([one.held]) - one.erased)
 
     def source(self, flow: str) -> str:
         """Return the alias of a flow's source."""
@@ -61,9 +81,22 @@ class TargetSide:
 
 @dataclass(slots=True)
 class TargetResult(HopResult):
-    """What the second hop says, and how many due records of each feed were found equal (`verified`)."""
+    """What the second hop says, and how many due records of each feed were found equal (`verified`).
+
+    Of these, `directly` were compared with the source itself.
+    """
 
     verified: Counter[FeedKey] = field(default_factory=Counter)
+    directly: Counter[FeedKey] = field(default_factory=Counter)
+
+    def join_direct(self, other: TargetResult) -> None:
+        """Add what a comparison with the source says."""
+        self.differences += other.differences
+        self.proofs += other.proofs
+        self.explained += other.explained
+        self.beyond += other.beyond
+        self.verified += other.verified
+        self.directly += other.verified
 
 
 def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:

@@ -127,7 +127,8 @@ class Compared:
 
 Rows = Callable[[FeedWork], Iterator[pa.RecordBatch]]
 Fetching = Callable[["Unit", Mapping[TopicPartition, OffsetSpan]], AbstractContextManager["Fetches"]]
-Earliest = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
+# The first offset, or the end, of each of some partitions.
+Ends = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
@@ -151,7 +152,8 @@ def compare_unit(
     unit: Unit,
     *,
     rows: Rows = rows_of,
-    earliest: Earliest,
+    earliest: Ends,
+    latest: Ends,
     fetching: Fetching = fetch_as_consumer,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Compared:
@@ -162,7 +164,7 @@ def compare_unit(
     """
     for attempt in count(1):
         try:
-            return _compare(unit, rows, fetching, tell)
+            return _compare(unit, rows, latest, fetching, tell)
         except PositionGone as error:
             if attempt == 3:
                 raise ClusterError(
@@ -174,7 +176,7 @@ def compare_unit(
     raise AssertionError
 
 
-def _compare(unit: Unit, rows: Rows, fetching: Fetching, tell: Callable[[int], None]) -> Compared:
+def _compare(unit: Unit, rows: Rows, latest: Ends, fetching: Fetching, tell: Callable[[int], None]) -> Compared:
     feeds = [
         RelayFeed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
         for feed in unit.feeds
@@ -187,6 +189,7 @@ def _compare(unit: Unit, rows: Rows, fetching: Fetching, tell: Callable[[int], N
     }
     if numbers:
         _fetch(unit, merge, numbers, fetching, tell)
+        _look_past(unit, merge, latest, fetching)
     merge.finish()
     return Compared(
         unit=unit,
@@ -216,20 +219,44 @@ def _compare(unit: Unit, rows: Rows, fetching: Fetching, tell: Callable[[int], N
 def _fetch(
     unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], fetching: Fetching, tell: Callable[[int], None]
 ) -> None:
-    moved_at = time.monotonic()
-    with fetching(unit, {tp: unit.fetched[number].span for tp, number in numbers.items()}) as fetcher:
-        while not merge.is_over:
+    for got in fetch_to_end(unit, {tp: unit.fetched[number].span for tp, number in numbers.items()}, fetching):
+        before = sum(merge.matched)
+        for tp, read_to in got.read_to.items():
+            for part in got.rows[tp].to_batches() if tp in got.rows else ():
+                merge.take(numbers[tp], part, part.column("offset")[-1].as_py() + 1)
+            merge.take(numbers[tp], None, read_to)
+        tell(sum(merge.matched) - before)
+
+
+def _look_past(unit: Unit, merge: Merge, latest: Ends, fetching: Fetching) -> None:
+    """Read on where a compacted log lacks records: what is written beside this may have replaced them.
+
+    The end is asked for after they were missed, so that whatever replaced them lies before it.
+    """
+    if not (numbers := {unit.partitions[number]: number for number in merge.unexplained()}):
+        return
+    ends = latest(numbers)
+    past = {tp: OffsetSpan(unit.fetched[number].span.end, ends[tp]) for tp, number in numbers.items()}
+    for got in fetch_to_end(unit, {tp: span for tp, span in past.items() if span.first < span.end}, fetching):
+        for tp, rows in got.rows.items():
+            for part in rows.to_batches():
+                merge.look_past(numbers[tp], part)
+
+
+def fetch_to_end(unit: Unit, spans: Mapping[TopicPartition, OffsetSpan], fetching: Fetching) -> Iterator[Fetched]:
+    """Yield what is fetched until each partition came to the end of its range, and perhaps past it."""
+    if not spans:
+        return
+    left, moved_at = {tp: span.end for tp, span in spans.items()}, time.monotonic()
+    with fetching(unit, spans) as fetcher:
+        while left:
             got = fetcher.fetch(_WAIT_S, at_most_s=_AT_MOST_S, most_bytes=_MOST_BYTES, most_records=_MOST_RECORDS)
-            before = sum(merge.matched)
-            for tp, read_to in got.read_to.items():
-                for part in got.rows[tp].to_batches() if tp in got.rows else ():
-                    merge.take(numbers[tp], part, part.column("offset")[-1].as_py() + 1)
-                merge.take(numbers[tp], None, read_to)
-            tell(sum(merge.matched) - before)
+            yield got
+            left = {tp: end for tp, end in left.items() if got.read_to.get(tp, 0) < end}
             if got.read_to:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > _PATIENCE_S:
-                names = ", ".join(str(tp) for tp in numbers)
+                names = ", ".join(map(str, left))
                 raise ClusterError(
                     f"{unit.alias} gave nothing more of {names} for {_PATIENCE_S:.0f} s, short of the end that it named",
                     consequence="the rest was not compared",

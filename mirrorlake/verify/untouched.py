@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -20,7 +22,7 @@ from mirrorlake.verify.unit import Fetching
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Collected at once.
+# Collected at once, of all partitions.
 _OFFSETS = 100_000
 
 
@@ -30,7 +32,7 @@ def fetch_by_spark(spark: SparkSession, options: Mapping[str, str]) -> Fetching:
 
 
 class SparkFetcher:
-    """Read one range of offsets of each partition, `read_committed`, with the calls of a `Fetcher`."""
+    """Read one range of offsets of each partition, `read_committed`, with the calls of a `Fetcher`; partitions together."""
 
     def __init__(
         self, spark: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, OffsetSpan]
@@ -50,19 +52,26 @@ class SparkFetcher:
         self._left.clear()
 
     def fetch(self, _wait_s: float, /, **_bounds: Any) -> Fetched:
-        """Return the next records of one partition.
+        """Return the next records of some partitions.
 
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.
         """
-        if not self._left:
+        chosen = self._next()
+        if not chosen:
             return Fetched()
-        tp, first, end = self._left.pop(0)
+        assigned: dict[str, list[int]] = {}
+        starting: dict[str, dict[str, int]] = {}
+        ending: dict[str, dict[str, int]] = {}
+        for tp, (first, end) in chosen.items():
+            assigned.setdefault(tp.topic, []).append(tp.partition)
+            starting.setdefault(tp.topic, {})[str(tp.partition)] = first
+            ending.setdefault(tp.topic, {})[str(tp.partition)] = end
         options = {
             **self._options,
-            "assign": json.dumps({tp.topic: [tp.partition]}),
-            "startingOffsets": json.dumps({tp.topic: {str(tp.partition): first}}),
-            "endingOffsets": json.dumps({tp.topic: {str(tp.partition): end}}),
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(starting),
+            "endingOffsets": json.dumps(ending),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "kafka.isolation.level": "read_committed",
@@ -70,9 +79,29 @@ class SparkFetcher:
         frame = self._spark.read.format("kafka").options(**options).load()
         columns = ["offset", "timestamp", F.col("timestampType").alias("timestamp_type"), "key", "value", "headers"]
         try:
-            rows = frame.select(*columns).toArrow().sort_by("offset")
+            found = frame.select("topic", "partition", *columns).toArrow()
         except PySparkException as error:
             if "DATA_LOSS" in str(error) or "OffsetOutOfRange" in str(error):
-                raise PositionGone(f"{tp.topic}-{tp.partition}: {str(error)[:200]}") from error
+                raise PositionGone(f"{', '.join(map(str, chosen))}: {str(error)[:200]}") from error
             raise
-        return Fetched({tp: rows} if len(rows) else {}, {tp: end})
+        rows = {tp: _of(tp, found) for tp in chosen}
+        return Fetched(
+            {tp: mine for tp, mine in rows.items() if len(mine)}, {tp: end for tp, (_, end) in chosen.items()}
+        )
+
+    def _next(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Take ranges of several partitions: a job takes about as long for one as for many."""
+        chosen: dict[TopicPartition, tuple[int, int]] = {}
+        while self._left:
+            tp, first, end = self._left[0]
+            whole = end - first + sum(stop - start for start, stop in chosen.values())
+            if chosen and (tp in chosen or whole > _OFFSETS):
+                break
+            chosen[tp] = first, end
+            del self._left[0]
+        return chosen
+
+
+def _of(tp: TopicPartition, rows: pa.Table) -> pa.Table:
+    mine = pc.and_(pc.equal(rows["topic"], tp.topic), pc.equal(rows["partition"], tp.partition))
+    return rows.filter(mine).drop_columns(["topic", "partition"]).sort_by("offset")

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, spark_options
 from mirrorlake.lake import (
@@ -34,28 +32,37 @@ from mirrorlake.lake import (
     tombstones_on,
 )
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.gaps import certainty
 from mirrorlake.model.remotes import known_id
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, PartitionProof, VerifyReport
+from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
-from mirrorlake.verify.cut import FixedCut, runs_within
-from mirrorlake.verify.due import Bounds, KeptBack, Lost, bounds_of, owed, still_waiting, withheld_by
+from mirrorlake.verify.cut import FixedCut
+from mirrorlake.verify.direct import TOGETHER, SourceFeed, by_the_relay, held_at_source, source_feeds
+from mirrorlake.verify.due import (
+    Bounds,
+    Lost,
+    bounds_of,
+    first_offsets,
+    lost_offsets,
+    owed,
+    still_waiting,
+    withheld_by,
+)
+from mirrorlake.verify.flow_report import Stand, explained_by, flow_report, proven_before
 from mirrorlake.verify.hops import HopResult
-from mirrorlake.verify.places import Places
-from mirrorlake.verify.relays import LandedCount, Relays
-from mirrorlake.verify.scope import Known, Scope, explained_of, removed_spans
+from mirrorlake.verify.relays import Relays
+from mirrorlake.verify.scope import Known, Scope, erased_spans, explained_of, removed_spans
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
-from mirrorlake.verify.spans import Spans
+from mirrorlake.verify.spans import EVER, Spans
 from mirrorlake.verify.target_hop import against_target
-from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, by_feed, pieces_of
+from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, pieces_of
+from mirrorlake.verify.unit import fetch_as_consumer
 from mirrorlake.verify.workers import JOB_RECORDS, Capacity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
 _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
 
@@ -68,28 +75,6 @@ class Verification:
     proofs: tuple[RangeProof, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stand:
-    """Where a flow stands at the cut: what was landed, sent and withheld of it, and what is proven of it."""
-
-    flow: FlowConfig
-    landed: Mapping[SourcePartition, LandedCount]
-    bounds: Mapping[SourcePartition, Bounds]
-    mine: Sequence[Piece]
-    kept: Mapping[SourcePartition, KeptBack]
-    ranges: Sequence[ProvenRange]
-    due: Mapping[SourcePartition, Spans]
-    unproven: Mapping[SourcePartition, Spans]
-
-    @property
-    def sent(self) -> Counter[SourcePartition]:
-        """Count the records that were sent."""
-        counts: Counter[SourcePartition] = Counter()
-        for piece in self.mine:
-            counts[piece.key.source] += piece.records
-        return counts
-
-
 class Verifier:
     """Compare flows at a cut; the relays were looked at after it.
 
@@ -100,6 +85,8 @@ class Verifier:
         views: what the rules make of records, by flow.
         options: of consumers, by cluster.
         lost: sources that are not asked: of their flows, relay and target are compared.
+        direct: whether all that a source still holds is compared with the target without the relay between them; otherwise only
+            what has left the relay is.
         waits: whether a flow that moves gets time to send what it had landed at the cut.
         session: of a Spark job that compares very many records; None for threads of this process.
         job_from: how many offsets of a hop are very many.
@@ -117,6 +104,7 @@ class Verifier:
         options: Callable[[str], Mapping[str, str]],
         scope: Scope,
         lost: Collection[str] = (),
+        direct: bool = False,
         waits: bool = True,
         session: SparkSession | None = None,
         job_from: int = JOB_RECORDS,
@@ -131,12 +119,14 @@ class Verifier:
         self._options = options
         self._scope = scope
         self._lost = frozenset(lost)
+        self._direct = direct
         self._waits = waits
         self._session = session
         self._job_from = job_from
         self._tell = tell
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
+        self._erased: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
         self._tombstones: dict[str, Sequence[Tombstones]] = {}
         self._done: Counter[str] = Counter()
@@ -153,6 +143,7 @@ class Verifier:
         for alias in sorted(aliases):
             self._recorded[alias] = newest_topics(self._lake, alias, "source")
             self._removed[alias] = removed_spans(self._lake, alias)
+            self._erased[alias] = erased_spans(self._lake, alias)
             self._explained[alias] = explained_of(self._lake, alias)
         self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
         ranges = {flow.name: proven_ranges(self._lake, flow) for flow in self._flows}
@@ -188,7 +179,7 @@ class Verifier:
             found[target] = pieces_of(cut, remotes) if remotes else []
         return found
 
-    def _stand(self, flow: FlowConfig, ranges: Sequence[ProvenRange], pieces: Sequence[Piece]) -> _Stand:
+    def _stand(self, flow: FlowConfig, ranges: Sequence[ProvenRange], pieces: Sequence[Piece]) -> Stand:
         cut = self._cuts[flow.target]
         landed = {s: held for s, held in self._relays[flow.source].landed.items() if flow.carries(s.topic)}
         mine = [piece for piece in pieces if piece.key.flow == flow.name]
@@ -196,17 +187,15 @@ class Verifier:
         # What has left the relay altogether is still the flow's.
         known = {*landed, *(piece.key.source for piece in mine)}
         bounds = bounds_of(flow, self._lake, cut, known, mine, kept)
-        remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
-        states = self._clusters.admin(flow.target).describe(remotes)
-        proven = Known.of(
-            ranges,
-            _SENDING_KINDS,
-            sources=self._ids(flow.source),
-            targets={name: known_id(state.topic_id) for name, state in states.items()},
-        )
+        ids = self._target_ids(flow, known)
+        proven = Known.of(ranges, _SENDING_KINDS, sources=self._ids(flow.source), targets=ids)
         unproven = {s: one.span - proven.proven.get(s, Spans()) for s, one in bounds.items()}
         due = {s: self._scope.of(flow.source, s, proven.left(s, one.span, self._scope)) for s, one in bounds.items()}
-        return _Stand(
+        directly = self._directly(flow, ranges, bounds, due, ids, first_offsets(mine, kept))
+        for s, feed in directly.items():
+            due[s] -= feed.due
+            unproven[s] += feed.due
+        return Stand(
             flow=flow,
             landed=landed,
             bounds=bounds,
@@ -215,9 +204,52 @@ class Verifier:
             ranges=ranges,
             due={s: spans for s, spans in due.items() if spans},
             unproven=unproven,
+            directly=directly,
         )
 
-    def _count_due(self, stands: Sequence[_Stand]) -> dict[str, int]:
+    def _directly(
+        self,
+        flow: FlowConfig,
+        ranges: Sequence[ProvenRange],
+        bounds: Mapping[SourcePartition, Bounds],
+        due: Mapping[SourcePartition, Spans],
+        ids: Mapping[str, str],
+        firsts: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, SourceFeed]:
+        """Choose what is read from the source itself: what left the relay, and on request all that is not proven so yet."""
+        alias = flow.source
+        if alias in self._lost or self._clusters.config.cluster(alias).is_lake:
+            return {}
+        erased, removed = self._erased[alias], self._removed[alias]
+        if self._direct:
+            known = Known.of(ranges, [SOURCE_TARGET], sources=self._ids(alias), targets=ids)
+            wanted = {s: self._scope.of(alias, s, known.left(s, one.span, self._scope)) for s, one in bounds.items()}
+        else:
+            expired = {s: removed.get(s, Spans()) - erased.get(s, Spans()) for s in due}
+            wanted = {s: spans & Spans([(0, expired[s].end)]) for s, spans in due.items() if expired[s]}
+        # What left the relay before the flow came was never its own.
+        early = {s: removed.get(s, Spans()) & Spans([(0, firsts.get(s, EVER))]) for s in wanted}
+        wanted = {s: left for s, spans in wanted.items() if (left := spans - early[s])}
+        if not wanted:
+            return {}
+        admin = self._clusters.admin(alias)
+        return source_feeds(
+            flow,
+            wanted,
+            held=held_at_source(admin, self._recorded[alias], wanted),
+            cut=self._cuts[flow.target],
+            relay=self._relays[alias],
+            erased=erased,
+            fetching=self._capacity_at(admin).fetching or fetch_as_consumer,
+            options=self._options(alias),
+        )
+
+    def _target_ids(self, flow: FlowConfig, known: Iterable[SourcePartition]) -> dict[str, str]:
+        remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
+        states = self._clusters.admin(flow.target).describe(remotes)
+        return {name: known_id(state.topic_id) for name, state in states.items()}
+
+    def _count_due(self, stands: Sequence[Stand]) -> dict[str, int]:
         """Count the records of each hop, those that are proven already included: the verdict counts them, too."""
         landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
         return {_LANDING: sum(landed.values()), _SENDING: sum(sum(stand.sent.values()) for stand in stands)}
@@ -230,10 +262,10 @@ class Verifier:
             self._done[phase] = min(self._whole[phase], self._done[phase] + records)
             self._tell(phase, self._done[phase], self._whole[phase])
 
-    def _landing(self, alias: str, stands: Sequence[_Stand]) -> HopResult:
+    def _landing(self, alias: str, stands: Sequence[Stand]) -> HopResult:
         mine = [stand for stand in stands if stand.flow.source == alias]
         # Proofs of this hop are the same for every flow from the source.
-        known = Known.of(mine[0].ranges, _LANDING_KINDS, sources=self._ids(alias), targets={})
+        known = Known.of(mine[0].ranges, [SOURCE_RELAY], sources=self._ids(alias), targets={})
         side = SourceSide(
             alias=alias,
             relay=self._relays[alias],
@@ -243,17 +275,18 @@ class Verifier:
             removed=self._removed[alias],
             options=self._options(alias),
         )
+        topics = by_the_relay(side.topics, side.recorded) if self._direct else side.topics
         if self._clusters.config.cluster(alias).is_lake:
             hop = dense(side, self._scope)
-        elif alias in self._lost:
+        elif alias in self._lost or not topics:
             hop = HopResult()
         else:
-            admin = self._clusters.admin(alias)
-            hop = against_source(side, admin, self._scope, self._capacity_at(admin), partial(self._more, _LANDING))
+            admin, asked = self._clusters.admin(alias), replace(side, topics=topics)
+            hop = against_source(asked, admin, self._scope, self._capacity_at(admin), partial(self._more, _LANDING))
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
 
-    def _sending(self, target: str, stands: Sequence[_Stand], pieces: Sequence[Piece]) -> TargetResult:
+    def _sending(self, target: str, stands: Sequence[Stand], pieces: Sequence[Piece]) -> TargetResult:
         mine = [stand for stand in stands if stand.flow.target == target]
         side = TargetSide(
             alias=target,
@@ -270,9 +303,15 @@ class Verifier:
             options=self._options(target),
         )
         sources = {flow.source for flow in self._cuts[target].flows.values()}
-        return against_target(
-            side, self._clusters.admin(target), self._scope, self._capacity(sources), partial(self._more, _SENDING)
-        )
+        admin, more = self._clusters.admin(target), partial(self._more, _SENDING)
+        hop = against_target(side, admin, self._scope, self._capacity(sources), more)
+        directly = {FeedKey(stand.flow.name, s): feed for stand in mine for s, feed in stand.directly.items()}
+        if directly:
+            direct = replace(side, due={key: feed.due for key, feed in directly.items()}, directly=directly)
+            hop.join_direct(against_target(direct, admin, self._scope, Capacity(together=TOGETHER), more))
+            for feed in directly.values():
+                feed.rest()
+        return hop
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
@@ -293,84 +332,24 @@ class Verifier:
         is_allowed = may_read and all(flow.feeder == "files" for flow in flows)
         return Capacity(session=self._session if is_allowed else None, job_from=self._job_from)
 
-    def _report(self, stand: _Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
+    def _report(self, stand: Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
         flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
         sent, removed = stand.sent, self._removed[flow.source]
         mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
         lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, removed, stand.unproven)
-        left = still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting
-        places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
-        for piece in stand.mine:
-            places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
-        remotes = {flow.remote_topic(s.topic) for s in places}
-        differences = [d for d in landing.differences if flow.carries(d.topic)]
-        differences += [d for d in sending.differences if d.topic in remotes]
-        differences += [one.difference for one in lost]
-        wrong = {(d.topic, d.partition) for d in differences}
-        differences += [
-            Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
-            for s, one in left.items()
-        ]
-        before = self._proven_before(stand, sent)
-        partitions = []
-        for s in sorted(places):
-            held = stand.landed[s].records if s in stand.landed else 0
-            withheld = stand.kept[s].records if s in stand.kept else 0
-            verified = before[s] + sending.verified[FeedKey(flow.name, s)]
-            owing = left[s].records if s in left else 0
-            partitions.append(
-                PartitionProof(
-                    topic=s.topic,
-                    generation=s.generation,
-                    partition=s.partition,
-                    landed=held,
-                    republished=sent[s],
-                    withheld=withheld,
-                    verified=0 if places[s] & wrong else verified,
-                    proven_before=0 if places[s] & wrong else before[s],
-                    not_republished=owing,
-                    not_compared=max(0, held - withheld - verified - owing),
-                )
-            )
-        found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
-        report = VerifyReport(
-            flow=flow.name,
-            equal=not found,
-            partitions=tuple(partitions),
-            differences=tuple(found),
-            explained=self._why(stand),
+        lost += [one for s, feed in stand.directly.items() for one in lost_offsets(s, sorted(feed.unknown))]
+        report = flow_report(
+            stand,
+            landing,
+            sending,
+            lost=lost,
+            left=still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting,
+            before=proven_before(stand, cut, self._scope),
+            explained=explained_by(flow, self._explained[flow.source], self._tombstones[flow.target]),
         )
         return report, lost
 
-    def _why(self, stand: _Stand) -> tuple[Explained, ...]:
-        counts: Counter[tuple[str, str]] = Counter()
-        for topic, kinds in self._explained[stand.flow.source].items():
-            if stand.flow.carries(topic):
-                counts += kinds
-        counts["target", "tombstone"] += sum(
-            one.records for one in self._tombstones[stand.flow.target] if one.flow == stand.flow.name
-        )
-        counts = +counts
-        return tuple(
-            Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
-            for (where, kind), offsets in sorted(counts.items())
-        )
-
-    def _proven_before(self, stand: _Stand, sent: Mapping[SourcePartition, int]) -> Counter[SourcePartition]:
-        """Count the records that earlier verifications proved and that this one did not read again."""
-        if self._scope.full:
-            return Counter()
-        missing: Counter[SourcePartition] = Counter()
-        name = stand.flow.name
-        runs = runs_within(
-            self._cuts[stand.flow.target], ((name, s, spans) for s, spans in stand.unproven.items() if sent[s])
-        )
-        for key, mine in by_feed(runs) if runs is not None else ():
-            places = Places.of_runs(mine, np.zeros(len(mine), np.int64))
-            missing[key.source] = places.upstream_within(stand.unproven[key.source]).records
-        return Counter({s: count - missing[s] for s, count in sent.items() if s in stand.bounds and count > missing[s]})
-
-    def _differs(self, stand: _Stand, lost: Lost) -> RangeProof:
+    def _differs(self, stand: Stand, lost: Lost) -> RangeProof:
         flow = stand.flow
         return RangeProof(
             kind=RELAY_TARGET,

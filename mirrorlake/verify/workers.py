@@ -18,7 +18,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime import TaskAnswer, failure_of, run_tasks
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.spans import OffsetSpan
-from mirrorlake.verify.unit import Compared, FeedWork, Fetching, Unit, compare_unit, fetch_as_consumer
+from mirrorlake.verify.unit import Compared, Ends, FeedWork, Fetching, Unit, compare_unit, fetch_as_consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,27 +56,28 @@ class Capacity:
     """What a hop may be compared with; without a session threads do it.
 
     `job_from` is the number of offsets from which a job is worth its start. With a `fetching` of its own, threads do it.
+    `together` bounds the partitions that a thread compares at once.
     """
 
     session: SparkSession | None = None
     job_from: int = JOB_RECORDS
     fetching: Fetching | None = None
+    together: int = _TOGETHER
 
     def workers(self, spans: Collection[OffsetSpan]) -> Workers:
         """Choose who compares some partitions, one range of each."""
         if self.fetching is not None:
             return Threads(self.fetching)
         if self.session is None or sum(span.end - span.first for span in spans) < self.job_from:
-            return Threads()
+            return Threads(together=self.together)
         return SparkJob(self.session, together=min(_TOGETHER, -(-len(spans) // _TASKS)))
 
 
 class Threads:
     """Compare units in this process."""
 
-    together = _TOGETHER
-
-    def __init__(self, fetching: Fetching = fetch_as_consumer) -> None:
+    def __init__(self, fetching: Fetching = fetch_as_consumer, *, together: int = _TOGETHER) -> None:
+        self.together = together
         self._fetching = fetching
 
     def compared(
@@ -87,6 +88,7 @@ class Threads:
             compare_unit,
             rows=lambda feed: relay_of(feed).rows(feed.source, feed.span),
             earliest=admin.earliest,
+            latest=admin.latest,
             fetching=self._fetching,
             tell=tell,
         )
@@ -129,10 +131,10 @@ def _with_files(unit: Unit, relay_of: RelayOf) -> Unit:
 def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskAnswer]:
     number, unit = work
 
-    def earliest(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return ClusterAdmin(unit.alias, unit.options).earliest(partitions)
+    def ask(ends: Callable[[ClusterAdmin, Iterable[TopicPartition]], Mapping[TopicPartition, int]]) -> Ends:
+        return lambda partitions: ends(ClusterAdmin(unit.alias, unit.options), partitions)
 
-    found = compare_unit(unit, earliest=earliest)
+    found = compare_unit(unit, earliest=ask(ClusterAdmin.earliest), latest=ask(ClusterAdmin.latest))
     # The one who asked has the places, and the options hold secrets.
     small = replace(found, unit=replace(found.unit, feeds=(), options={}))
     yield TaskAnswer(_COMPARED, pickle.dumps((number, small)))

@@ -28,6 +28,9 @@ def verify(
         float | None,
         typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),
     ] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Compare source and target without the relay, where the source holds them.")
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Write what was proven as FILE.html and FILE.json, to be signed off."),
@@ -47,7 +50,7 @@ def verify(
         again.write(report)
         cli.answer(again)
         return 0
-    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample)
+    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
     cli.answer(found)
     if report is not None:
         cli.mirror.proof_report(found.verification).write(report)

@@ -86,7 +86,6 @@ class World:
         for number, end in enumerate(self.ends):
             merge.take(number, None, end)
         merge.finish()
-        assert merge.is_over
         return merge
 
 
@@ -206,9 +205,22 @@ def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
     merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 9), compacts=True)], fed_is_source=True)
     # Of key 0 the newest is there, of key 1 nothing is, of key 2 the newest is not.
     merge.take(0, batch([rows[5], rows[6]]), 9)
+    assert merge.unexplained() == [0]
+    # Meanwhile key 2 was written once more.
+    merge.look_past(0, batch([(12, 5, b"2", b"new", None)]))
     merge.finish()
-    assert [found.offset for found in merge.found] == [1, 7, 8]
-    assert merge.explained[0]["compacted"] == 4
+    assert [found.offset for found in merge.found] == [7], "law E: of each key only the newest can be a loss"
+    assert merge.explained[0]["compacted"] == 6
+
+
+def test_a_record_and_its_deletion_may_both_have_left_a_compacted_log() -> None:
+    rows: list[Row] = [(0, 5, b"k", b"v", None), (1, 5, b"k", None, None), (2, 5, b"n", b"v", None)]
+    source, places = SourcePartition("t", 1, 0), Places.unchanged([(OffsetSpan(0, 3), 0)])
+    feeds = [RelayFeed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
+    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 3), compacts=True)], fed_is_source=False)
+    merge.take(0, batch(rows[2:]), 3)
+    merge.finish()
+    assert (merge.found, merge.explained[0]["compacted"]) == ([], 2)
 
 
 def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:

@@ -1,0 +1,144 @@
+"""The verdict on one flow: what both hops found, what it owes and what was proven before, as one report.
+
+Law E (accounted for): a record counts as verified where both of its places agree, and as not compared otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import ProvenRange, Tombstones
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import certainty
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, PartitionProof, VerifyReport
+from mirrorlake.verify.cut import FixedCut, runs_within
+from mirrorlake.verify.direct import SourceFeed
+from mirrorlake.verify.due import Bounds, KeptBack, Lost, Waiting
+from mirrorlake.verify.hops import HopResult
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import LandedCount
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.spans import Spans
+from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, by_feed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where a flow stands at the cut: what was landed, sent and withheld of it, and what is proven of it."""
+
+    flow: FlowConfig
+    landed: Mapping[SourcePartition, LandedCount]
+    bounds: Mapping[SourcePartition, Bounds]
+    mine: Sequence[Piece]
+    kept: Mapping[SourcePartition, KeptBack]
+    ranges: Sequence[ProvenRange]
+    due: Mapping[SourcePartition, Spans]
+    unproven: Mapping[SourcePartition, Spans]
+    directly: Mapping[SourcePartition, SourceFeed]
+
+    @property
+    def sent(self) -> Counter[SourcePartition]:
+        """Count the records that were sent."""
+        counts: Counter[SourcePartition] = Counter()
+        for piece in self.mine:
+            counts[piece.key.source] += piece.records
+        return counts
+
+
+def flow_report(
+    stand: Stand,
+    landing: HopResult,
+    sending: TargetResult,
+    *,
+    lost: Sequence[Lost],
+    left: Mapping[SourcePartition, Waiting],
+    before: Counter[SourcePartition],
+    explained: tuple[Explained, ...],
+) -> VerifyReport:
+    """Report on a flow.
+
+    Args:
+        stand: where it stands at the cut.
+        landing: what was found between its source and the relay.
+        sending: what was found between the relay, or the source, and its target.
+        lost: records that its ledger says are done and that no run holds.
+        left: records that it has not come to.
+        before: how many records were proven by earlier verifications and not read again.
+        explained: what is missing, and why.
+    """
+    flow, sent = stand.flow, stand.sent
+    places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
+    for piece in stand.mine:
+        places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
+    remotes = {flow.remote_topic(s.topic) for s in places}
+    differences = [d for d in landing.differences if flow.carries(d.topic)]
+    differences += [d for d in sending.differences if d.topic in remotes]
+    differences += [one.difference for one in lost]
+    wrong = {(d.topic, d.partition) for d in differences}
+    differences += [
+        Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
+        for s, one in left.items()
+    ]
+    partitions = []
+    for s in sorted(places):
+        held = stand.landed[s].records if s in stand.landed else 0
+        withheld = stand.kept[s].records if s in stand.kept else 0
+        verified = before[s] + sending.verified[FeedKey(flow.name, s)]
+        owing = left[s].records if s in left else 0
+        partitions.append(
+            PartitionProof(
+                topic=s.topic,
+                generation=s.generation,
+                partition=s.partition,
+                landed=held,
+                republished=sent[s],
+                withheld=withheld,
+                verified=0 if places[s] & wrong else verified,
+                proven_before=0 if places[s] & wrong else before[s],
+                not_republished=owing,
+                not_compared=max(0, held - withheld - verified - owing),
+            )
+        )
+    found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
+    return VerifyReport(
+        flow=flow.name,
+        equal=not found,
+        partitions=tuple(partitions),
+        differences=tuple(found),
+        explained=explained,
+        direct=sum(sending.directly[FeedKey(flow.name, s)] for s in places if not places[s] & wrong),
+    )
+
+
+def explained_by(
+    flow: FlowConfig, kinds_by_topic: Mapping[str, Counter[tuple[str, str]]], tombstones: Iterable[Tombstones]
+) -> tuple[Explained, ...]:
+    """Count the offsets of a flow that hold no record, by where and why; `tombstones` are those on its target."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for topic, kinds in kinds_by_topic.items():
+        if flow.carries(topic):
+            counts += kinds
+    counts["target", "tombstone"] += sum(one.records for one in tombstones if one.flow == flow.name)
+    counts = +counts
+    return tuple(
+        Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
+        for (where, kind), offsets in sorted(counts.items())
+    )
+
+
+def proven_before(stand: Stand, cut: FixedCut, scope: Scope) -> Counter[SourcePartition]:
+    """Count the records that earlier verifications proved and that this one did not read again."""
+    if scope.full:
+        return Counter()
+    missing: Counter[SourcePartition] = Counter()
+    name, sent = stand.flow.name, stand.sent
+    runs = runs_within(cut, ((name, s, spans) for s, spans in stand.unproven.items() if sent[s]))
+    for key, mine in by_feed(runs) if runs is not None else ():
+        places = Places.of_runs(mine, np.zeros(len(mine), np.int64))
+        missing[key.source] = places.upstream_within(stand.unproven[key.source]).records
+    return Counter({s: count - missing[s] for s, count in sent.items() if s in stand.bounds and count > missing[s]})

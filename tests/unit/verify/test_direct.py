@@ -1,0 +1,129 @@
+"""A feed that reads the source in the relay's place: what it gives, what it leaves out, and what nobody sent; no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import Fetched, PositionGone, TopicState
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Cut
+from mirrorlake.verify.direct import SourceFeed, by_the_relay, held_at_source
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import ALL_COLUMNS
+from mirrorlake.verify.spans import OffsetSpan, Spans
+from tests.unit.verify.test_merge import batch
+
+SOURCE = SourcePartition("orders", 1, 0)
+TP = TopicPartition("orders", 0)
+END = 60
+
+
+def rows_at(*offsets: int) -> Any:
+    return batch([(offset, offset, b"k", b"%d" % offset, None) for offset in offsets])
+
+
+class Source:
+    """A source whose partitions hold offsets 20 to 59."""
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        return {name: TopicState(name=name, topic_id="s1", partitions=2) for name in names}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 20)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, END)
+
+
+def known(name: str, **given: Any) -> KnownTopic:
+    return KnownTopic(name=name, generation=1, topic_id="s1", partitions=2, **given)
+
+
+@pytest.mark.law("E")
+def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life() -> None:
+    recorded = {"orders": known("orders", cuts=(Cut(partition=0, generation=2, first_offset=45),))}
+    lives = [SourcePartition("orders", 1, 0), SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)]
+    assert held_at_source(cast("Any", Source()), recorded, lives) == {
+        lives[1]: OffsetSpan(45, END),
+        lives[2]: OffsetSpan(20, END),
+    }
+
+
+@pytest.mark.law("E")
+def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared_with_it() -> None:
+    recorded = {"orders": known("orders"), "state": known("state", configs={"cleanup.policy": "compact,delete"})}
+    assert held_at_source(cast("Any", Source()), recorded, [SourcePartition("state", 1, 0)]) == {}
+    assert by_the_relay(["orders", "state", "unknown"], recorded) == {"state"}
+
+
+class OldRelay:
+    """A relay that holds offsets 0 to 9 still."""
+
+    version = 7
+
+    def rows(self, _: SourcePartition, span: OffsetSpan) -> Iterator[Any]:
+        held = [offset for offset in range(10) if span.first <= offset < span.end]
+        if held:
+            yield rows_at(*held).select(list(ALL_COLUMNS))
+
+
+def source(span: OffsetSpan) -> Iterator[Fetched]:
+    """Give seven offsets at a time; every fifth is a marker."""
+    for first in range(span.first, span.end, 7):
+        offsets = [offset for offset in range(first, first + 7) if offset % 5 and offset < END]
+        rows = {TP: pa.Table.from_batches([rows_at(*offsets)])} if offsets else {}
+        yield Fetched(rows, {TP: first + 7})
+
+
+def feed(**given: Any) -> SourceFeed:
+    of = {
+        "relay": OldRelay(),
+        "version": 7,
+        "alias": "east",
+        "source": SOURCE,
+        "held": OffsetSpan(20, END),
+        "due": Spans([(20, END)]),
+        "sent": Places.unchanged([(OffsetSpan(0, END), 0)]),
+        "kept": Places.unchanged(()),
+        "erased": Spans(),
+        "fetched": source,
+    }
+    return SourceFeed(**{**of, **given})
+
+
+def offsets_of(batches: Iterator[Any]) -> list[int]:
+    return np.concatenate([one.column("offset").to_numpy() for one in batches]).tolist()
+
+
+def test_the_source_is_read_where_it_holds_a_range_and_the_relay_before_it() -> None:
+    held = [offset for offset in range(20, 50) if offset % 5]
+    one = feed()
+    assert offsets_of(one.rows(SOURCE, OffsetSpan(5, 50))) == [5, 6, 7, 8, 9, *held]
+    assert one.unknown == set()
+    without = feed(erased=Spans([(31, 33)]))
+    assert offsets_of(without.rows(SOURCE, OffsetSpan(20, 50))) == [o for o in held if o not in (31, 32)]
+
+
+@pytest.mark.law("E")
+def test_law_e_what_is_due_and_was_neither_sent_nor_kept_back_is_known_by_offset_also_past_the_last_run() -> None:
+    sent = Places.unchanged([(OffsetSpan(0, 30), 0), (OffsetSpan(33, 40), 0)])
+    one = feed(sent=sent, kept=Places.unchanged([(OffsetSpan(42, 44), 0)]), due=Spans([(20, 49)]))
+    list(one.rows(SOURCE, OffsetSpan(20, 40)))
+    assert one.unknown == {31, 32}
+    one.rest()
+    assert one.unknown == {31, 32, 41, 44, 46, 47, 48}
+
+
+def test_a_source_that_deletes_meanwhile_ends_the_comparison_with_a_cause() -> None:
+    def gone(_: OffsetSpan) -> Iterator[Fetched]:
+        raise PositionGone("orders-0")
+
+    with pytest.raises(ClusterError, match="deleted records"):
+        list(feed(fetched=gone).rows(SOURCE, OffsetSpan(20, 40)))
