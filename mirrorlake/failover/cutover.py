@@ -45,7 +45,7 @@ _WORDS: dict[str, tuple[str, Mood]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ChecklistLine:
     """One line of the checklist: `ok`, `open` with what is to be done, or `waits` for a line before it."""
 
     name: str
@@ -68,7 +68,7 @@ class CutoverReport(JsonShown):
     id: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ChecklistLine, ...] = ()
     mirrored: bool | None = None
     topics: tuple[OpenTopic, ...] = ()
     groups: tuple[GroupPlaced, ...] = ()
@@ -194,7 +194,7 @@ class Cutover:
 
     # -- the checklist --------------------------------------------------------------------------------------------
 
-    def _checks(self, operation: Operation) -> tuple[list[Check], bool | None]:
+    def _checks(self, operation: Operation) -> tuple[list[ChecklistLine], bool | None]:
         found = [self._topics(), self._groups()]
         found.append(self._proven() if found[0].state == "ok" else _waits(PROVEN, "the topics"))
         found.append(self._consumers())
@@ -209,53 +209,59 @@ class Cutover:
                 operation = self._desk.write(operation, one.name, after={"said": one.said})
         return found, mirrored
 
-    def _topics(self) -> Check:
+    def _topics(self) -> ChecklistLine:
         flow = self._flow
         plan = Plan(tuple(change for change in self._plan().changes if change.where == flow.target))
         if plan:
             changes = "; ".join(str(change) for change in plan.changes[:3])
             said = f"{plural(len(plan), 'change')}: {changes}"
-            return Check(name=TOPICS, state="open", said=said, next=f"mirrorlake apply --flow '{flow.name}'")
+            return ChecklistLine(name=TOPICS, state="open", said=said, next=f"mirrorlake apply --flow '{flow.name}'")
         left = "" if flow.sync.acls else "; ACLs are not kept in step (sync.acls)"
-        return Check(name=TOPICS, state="ok", said=f"{plural(len(self._desk.topics(flow)), 'topic')} as planned{left}")
+        return ChecklistLine(
+            name=TOPICS, state="ok", said=f"{plural(len(self._desk.topics(flow)), 'topic')} as planned{left}"
+        )
 
-    def _groups(self) -> Check:
+    def _groups(self) -> ChecklistLine:
         desk, flow = self._desk, self._flow
         plan = desk.hands.groups(flow, recorded=False, only=None).apply()
         live = desk.clusters.groups(flow.target).active()
         held = [one for one in plan.held if one.group not in live]
         if held:
             said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])
-            return Check(name=GROUPS, state="open", said=said, next=f"mirrorlake groups --flow '{flow.name}'")
-        return Check(name=GROUPS, state="ok", said=plural(len(plan), "position"))
+            return ChecklistLine(name=GROUPS, state="open", said=said, next=f"mirrorlake groups --flow '{flow.name}'")
+        return ChecklistLine(name=GROUPS, state="ok", said=plural(len(plan), "position"))
 
-    def _proven(self) -> Check:
+    def _proven(self) -> ChecklistLine:
         found = self._desk.hands.verify(self._flow, lost=())
         waiting = [one for one in found.differences if one.problem == "not_republished"]
         if len(waiting) < len(found.differences):
             said = f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofTaken.of(found).differences[:3])}"
-            return Check(name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'")
-        return Check(name=PROVEN, state="ok", said=str(ProofTaken.of(found)))
+            return ChecklistLine(
+                name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'"
+            )
+        return ChecklistLine(name=PROVEN, state="ok", said=str(ProofTaken.of(found)))
 
-    def _consumers(self) -> Check:
+    def _consumers(self) -> ChecklistLine:
         desk, flow = self._desk, self._flow
         named = {one.group for one in desk.hands.groups(flow, recorded=False, only=None).plan()}
         here = sorted(named & desk.clusters.groups(flow.source).active())
         there = sorted(named & desk.clusters.groups(flow.target).active())
         if here:
             said = f"on {flow.source}: {', '.join(here)}"
-            return Check(name=CONSUMERS, state="open", said=said, next=f"stop them there, start them on {flow.target}")
+            return ChecklistLine(
+                name=CONSUMERS, state="open", said=said, next=f"stop them there, start them on {flow.target}"
+            )
         rest = len(named) - len(there)
-        return Check(name=CONSUMERS, state="ok", said=f"{len(there)} run on {flow.target}, {rest} run nowhere")
+        return ChecklistLine(name=CONSUMERS, state="ok", said=f"{len(there)} run on {flow.target}, {rest} run nowhere")
 
-    def _producers(self) -> tuple[Check, bool | None]:
+    def _producers(self) -> tuple[ChecklistLine, bool | None]:
         desk, flow = self._desk, self._flow
         ends = desk.ends(flow)
         desk.wait(self._still_s)
         if (now := desk.ends(flow)) != ends:
             grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
             said = f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}"
-            return Check(
+            return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
         desk.land_to(flow, ends)
@@ -263,14 +269,16 @@ class Cutover:
         found = desk.hands.verify(flow, lost=())
         if not found.equal:
             said = "; ".join(ProofTaken.of(found).differences[:3])
-            return Check(name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"), False
+            return ChecklistLine(
+                name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
+            ), False
         if desk.ends(flow) != ends:
             said = f"{flow.source} grew while it was compared"
-            return Check(
+            return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
         where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in as_rows(ends)[:5])
-        return Check(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofTaken.of(found)}"), True
+        return ChecklistLine(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofTaken.of(found)}"), True
 
     def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
         desk, flow = self._desk, self._flow
@@ -285,5 +293,5 @@ class Cutover:
         return report
 
 
-def _waits(name: str, what: str) -> Check:
-    return Check(name=name, state="waits", said=f"{what} come first")
+def _waits(name: str, what: str) -> ChecklistLine:
+    return ChecklistLine(name=name, state="waits", said=f"{what} come first")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by
 from mirrorlake.kafka import RecordReader
@@ -99,7 +99,11 @@ class Desk:
     # -- looks ----------------------------------------------------------------------------------------------------
 
     def why_silent(self, alias: str) -> str:
-        """Say why a cluster cannot be asked; empty where it can."""
+        """Say why a cluster cannot be asked; empty where it can.
+
+        Raises:
+            LoginRefused: it answers, and refuses us: applications may write to it as before, so it is not lost.
+        """
         if self.lost and alias == self.flow.source:
             return self.lost
         if (pause := self.control.state().of_cluster(alias)) is not None:
@@ -108,6 +112,13 @@ class Desk:
         while True:
             try:
                 self.clusters.admin(alias).broker_count()
+            except LoginRefused as error:
+                raise LoginRefused(
+                    error.cause,
+                    consequence=f"{alias} is not lost, and nothing was done: what it holds could not be landed first",
+                    remedy=f"{error.remedy}; where it is to be left as it is: mirrorlake pause --cluster {alias}, then again",
+                    **error.facts,
+                ) from error
             except ClusterUnreachable as error:
                 # A broker that restarts refuses connections for seconds, and its cluster is not lost.
                 if time.monotonic() - began >= _RESTARTS_WITHIN_S:

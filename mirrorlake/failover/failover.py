@@ -24,7 +24,7 @@ from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageE
 from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
 from mirrorlake.failover.fence import Fence, fence_plan
 from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed_over
-from mirrorlake.failover.loss import NOWHERE, Reach, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
+from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
 from mirrorlake.lake import landed_positions, proven_until
@@ -309,7 +309,9 @@ class Failover:
             objective_rto_s=rto_wanted,
         )
 
-    def _seen(self, reached: Mapping[SourcePartition, Reach], frozen: Mapping[str, Any], *, silent: bool) -> SourceSeen:
+    def _seen(
+        self, reached: Mapping[SourcePartition, Reached], frozen: Mapping[str, Any], *, silent: bool
+    ) -> SourceSeen:
         """Take the newest look at the source: this failover's own, or what the lake recorded."""
         ends = of_rows(frozen.get("ends", ()))
         recorded = last_seen(self._desk.lake, self._flow, reached)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -116,12 +116,6 @@ def failed_over(operations: Iterable[Operation]) -> Operation | None:
         elif one.command == FAILBACK and one.is_done:
             held = None
     return held
-
-
-def figures_of(operation: Operation) -> Mapping[str, Any]:
-    """Read the figures of an operation from its last step, such as `rpo_s` and `rto_s`; empty before it is done."""
-    done = operation.step(DONE)
-    return done.after if done is not None and isinstance(done.after, dict) else {}
 
 
 _STEPS = """

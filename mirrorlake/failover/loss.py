@@ -54,14 +54,14 @@ class SourceSeen:
     in_step_at: datetime | None = None
 
 
-class Reach(NamedTuple):
+class Reached(NamedTuple):
     """How far one source partition is landed and has arrived on the target; next offsets, markers counted."""
 
     landed: int
     republished: int
 
 
-def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reach]:
+def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reached]:
     """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
     held = landed_positions(lake, flow.source).reached
     known = newest_topics(lake, flow.source, "source", missing_ok=True)
@@ -76,14 +76,14 @@ def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
             # Control records at the end are read, and never landed nor sent.
             landed = max(held.get(source, 0), read.get(source, 0))
             waits = sent.get(source, 0) < held.get(source, 0)
-            found[source] = Reach(landed, sent.get(source, 0) if waits else landed)
+            found[source] = Reached(landed, sent.get(source, 0) if waits else landed)
     return found
 
 
-NOWHERE = Reach(0, 0)
+NOWHERE = Reached(0, 0)
 
 
-def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Reach]) -> SourceSeen:
+def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Reached]) -> SourceSeen:
     """Find how far the source of a flow was seen to reach, and when; asks the lake only."""
     ends = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
@@ -104,13 +104,13 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
 
 
 def bounds_of_loss(
-    reached: Mapping[SourcePartition, Reach], ends: Mapping[SourcePartition, int], *, seen_at: datetime | None
+    reached: Mapping[SourcePartition, Reached], ends: Mapping[SourcePartition, int], *, seen_at: datetime | None
 ) -> tuple[PossibleLoss, ...]:
     """Set the ends that were seen against what was landed and what has arrived, a row a source partition.
 
     Example:
         >>> orders = SourcePartition("orders", 1, 0)
-        >>> [row] = bounds_of_loss({orders: Reach(90, 90)}, {orders: 97}, seen_at=None)
+        >>> [row] = bounds_of_loss({orders: Reached(90, 90)}, {orders: 97}, seen_at=None)
         >>> row.missing
         7
     """
@@ -139,7 +139,7 @@ def rpo_seconds(seen: SourceSeen, *, lost_at: datetime) -> float | None:
     return max(0.0, (until - seen.in_step_at).total_seconds())
 
 
-def _held(ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, Reach]) -> pa.Table:
+def _held(ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, Reached]) -> pa.Table:
     return pa.table(
         {
             "topic": pa.array([s.topic for s in ends], pa.string()),

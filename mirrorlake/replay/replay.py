@@ -78,8 +78,7 @@ class Replay(Planned[ReplayPlan]):
 
     def frame(self) -> DataFrame:
         """Read the records as a frame of the Spark session; send more than fits into memory `into="parquet:PATH"`."""
-        found: DataFrame = self._site.lake.spark.createDataFrame(self.arrow())
-        return found
+        return self._site.lake.frame_of(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
         definition = self.plan.definition

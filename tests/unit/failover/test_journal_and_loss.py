@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover.failover import fence_of
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
-from mirrorlake.failover.loss import Reach, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
+from mirrorlake.failover.loss import Reached, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -87,7 +87,7 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     see(lake, NOON + minute, None)
     see(lake, NOON + 2 * minute, 97)
     see(lake, NOON + 3 * minute, None, error="away")
-    reached = {ORDERS: Reach(90, 90)}
+    reached = {ORDERS: Reached(90, 90)}
     seen = last_seen(lake, flow, reached)
     assert seen.ends == {ORDERS: 97}
     assert seen.answered_at == NOON + 2 * minute
@@ -96,7 +96,7 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     assert rpo_seconds(seen, lost_at=NOON + timedelta(hours=1)) == 120
     [row] = bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at)
     assert (row.missing, row.seen_end) == (7, 97)
-    whole = last_seen(lake, flow, {ORDERS: Reach(97, 97)})
+    whole = last_seen(lake, flow, {ORDERS: Reached(97, 97)})
     assert whole.in_step_at == NOON + 2 * minute
     assert rpo_seconds(whole, lost_at=NOON + timedelta(hours=1)) == 60, "until the first look without an answer"
 

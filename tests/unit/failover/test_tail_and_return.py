@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.failover.cutover import Check, CutoverReport
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag
 from mirrorlake.failover.failback import _undo
 from mirrorlake.failover.failback_report import FailbackReport
@@ -174,7 +174,9 @@ def test_the_lag_is_watched_from_the_start_of_a_block_to_its_end() -> None:
 
 
 def test_reports_show_what_is_to_be_done() -> None:
-    check = Check(name="producers", state="open", said="east still grows: orders", next="stop the producers there")
+    check = ChecklistLine(
+        name="producers", state="open", said="east still grows: orders", next="stop the producers there"
+    )
     report = CutoverReport(flow="f", source="east", target="central", state="open", checks=(check,))
     assert "stop the producers there" in str(report)
     part = TailPart(topic="orders", generation=1, partition=0, first=6, end=10, records=4)
