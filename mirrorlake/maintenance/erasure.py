@@ -9,8 +9,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +57,7 @@ class Eraser:
         now: the clock.
 
     Raises:
-        UsageError: nothing of the source was landed, or its relay is not in a folder of this machine.
+        UsageError: nothing of the source was landed, or its relay is reached by Spark only.
     """
 
     def __init__(
@@ -72,9 +70,9 @@ class Eraser:
         now: Callable[[], datetime],
     ) -> None:
         table = lake.upkeep(lake.relay_location(alias))
-        if table is None or lake.store is not None:
+        if table is None:
             raise UsageError(
-                f"the relay of {alias} is not a table in a folder of this machine",
+                f"the relay of {alias} is not a table that is reached without Spark",
                 consequence="nothing was erased",
                 remedy="elsewhere: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
             )
@@ -181,7 +179,7 @@ class Eraser:
         found: set[bytes] = set()
         columns = list(dict.fromkeys([*SOURCE_KEY, "offset", "key", *but.columns]))
         for path, _ in self._files(topic) if keys else ():
-            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+            with self._table.open(path) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
                 for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
                     theirs = pc.is_in(batch.column("key"), pa.array(list(keys), pa.binary()))
                     rows = batch.filter(pc.and_(pc.equal(batch.column("topic"), topic), theirs))
@@ -190,19 +188,19 @@ class Eraser:
                         found.update(part.column("key").filter(pa.array(~meant)).to_pylist())
         return found
 
-    def _files(self, topic: str) -> Iterator[tuple[Path, int]]:
+    def _files(self, topic: str) -> Iterator[tuple[str, int]]:
         live = self._table.live()
         names = [name for name in ("min.topic", "max.topic") if name in live.column_names]
         for row in live.select(["path", "size_bytes", *names]).to_pylist():
             least, most = row.get("min.topic"), row.get("max.topic")
             if least is None or most is None or least <= topic <= most:
-                yield Path(self._table.path, unquote(row["path"])), row["size_bytes"]
+                yield row["path"], row["size_bytes"]
 
     def _chosen(
-        self, path: Path, topic: str, selector: Selector, found: _Found
+        self, path: str, topic: str, selector: Selector, found: _Found
     ) -> Iterator[tuple[SourcePartition, list[int]]]:
         columns = list(dict.fromkeys([*SOURCE_KEY, "offset", *selector.columns]))
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+        with self._table.open(path) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
                 yield from _matches(batch, topic, selector, found)
 

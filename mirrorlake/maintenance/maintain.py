@@ -70,7 +70,7 @@ class LakeUpkeep:
         name, table = f"relay of {alias}", self._lake.upkeep(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
-            why_not = "its retention is kept only where the lake is a folder of this machine: nothing leaves it"
+            why_not = "its retention is kept only where the lake is reached without Spark: nothing leaves it"
             return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_elsewhere else None
         if is_published:
             # Spark writes it, and its history tells publishers which batches they have published.
@@ -88,9 +88,6 @@ class LakeUpkeep:
             )
 
         def expire() -> _Left:
-            if self._lake.store is not None:
-                # The settings refuse a retention there.
-                return Expired(), ()
             return self._expired(table, alias, flows, plan=plan)
 
         streams = any(standing.flow.feeder == "spark" for standing in flows)

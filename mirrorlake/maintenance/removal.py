@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -141,7 +140,7 @@ class Removals:
                 removed.append(LiveFile(file.path, file.size))
                 continue
             try:
-                rows, left = gone.left_of(Path(folder, unquote(file.path)))
+                rows, left = gone.left_of(self._table, file.path)
             except FileNotFoundError:
                 # Rewritten since it was listed.
                 return False
@@ -153,14 +152,14 @@ class Removals:
         if not removed or self._table.replace(removed, written, data_change=True, why=why):
             return True
         for one in written:
-            Path(folder, one.path).unlink()
+            self._table.delete(one.path)
         return False
 
     def _check(self, file: _Touched, expected: int, written: Sequence[WrittenFile]) -> None:
         if sum(one.records for one in written) == expected:
             return
         for one in written:
-            Path(self._table.path, one.path).unlink()
+            self._table.delete(one.path)
         raise StoreError(
             f"{file.path} in the relay of {self._alias} was not rewritten as it should have been",
             consequence="it stays as it is; nothing was replaced",
@@ -210,9 +209,9 @@ class _Gone:
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
-    def are_in(self, path: Path) -> bool:
+    def are_in(self, table: TableUpkeep, name: str) -> bool:
         """Tell whether a file holds one of the records; its footer mostly tells that it does not."""
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+        with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             names = parquet.schema.names
             groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
             ends = [_ends(group.column(names.index(name)).statistics) for group in groups for name in _PLACE]
@@ -238,9 +237,9 @@ class _Gone:
             elif least[3] <= self._until.get(source, -1) or self._overlap(source, least[3], most[3]):
                 yield _Touched(row["path"], row["size_bytes"], False)
 
-    def left_of(self, path: Path) -> tuple[int, list[pa.RecordBatch] | None]:
+    def left_of(self, table: TableUpkeep, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
         """Read what stays of a file, in order, and count it; None where none of its records leaves."""
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+        with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             places = parquet.read(list(_PLACE), use_threads=False)
             leaves = self._leave(places)
             if not leaves.any():
@@ -293,17 +292,21 @@ def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
     Those of older versions, of a rewriting, and of a writer that died. What is about to be committed holds none: its offsets
     are newer, or it stands in the place of files that are live no more, and is refused.
     """
-    live = {unquote(path) for path in table.live().column("path").to_pylist()}
     deleted = []
-    for path in sorted(Path(table.path).glob("*.parquet")):
-        if path.name in live:
-            continue
+    for name in _unnamed(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             # What cannot be read is being written, or was never ended.
-            if gone.are_in(path):
-                path.unlink()
-                deleted.append(path.name)
+            if gone.are_in(table, name):
+                table.delete(name)
+                deleted.append(unquote(name))
     return deleted
+
+
+def _unnamed(table: TableUpkeep) -> list[str]:
+    """List the files beside the log that it does not name."""
+    held = table.held()
+    live = {unquote(path) for path in table.live().column("path").to_pylist()}
+    return [name for name in held if unquote(name) not in live]
 
 
 def out_of_side_table(
@@ -329,7 +332,7 @@ def out_of_side_table(
             taken += count
         else:
             for file in written:
-                Path(table.path, file.path).unlink()
+                table.delete(file.path)
     raise StoreError(
         f"rows of {schema.name} come back while they are erased",
         consequence="it is announced in the table removed, and the next upkeep does it",
@@ -338,11 +341,10 @@ def out_of_side_table(
 
 
 def _purge_side_table(table: TableUpkeep, leaves: Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]) -> None:
-    live = {unquote(path) for path in table.live().column("path").to_pylist()}
-    for path in Path(table.path).glob("*.parquet"):
+    for name in _unnamed(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
-            if path.name not in live and leaves(read_side_files(table, [path.name])).any():
-                path.unlink()
+            if leaves(read_side_files(table, [name])).any():
+                table.delete(name)
 
 
 def _announced(expiry: ExpiringFiles, removal: str, now: datetime) -> Removed:

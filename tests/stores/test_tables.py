@@ -15,7 +15,7 @@ import pytest
 from pyarrow import fs
 
 from mirrorlake.config.loading import loads
-from mirrorlake.errors import LanderReplaced, StoreError
+from mirrorlake.errors import LanderReplaced, SafetyError, StoreError
 from mirrorlake.lake import (
     GAPS,
     Lake,
@@ -23,6 +23,7 @@ from mirrorlake.lake import (
     LiveProgress,
     OneWriter,
     RelayFile,
+    lake_changes,
     look_at_store,
     relay_schema,
     write_files,
@@ -97,6 +98,18 @@ def test_tables_are_made_asked_and_appended_to_without_spark(lake: Lake) -> None
     [row] = lake.ask("SELECT count(*) AS n, max(topic) AS topic FROM {gaps}")
     assert (row.n, row.topic) == (1, "orders")
     assert lake.size(lake.meta_location(GAPS))[0] == 1
+
+
+def test_a_newer_lake_on_a_store_is_refused_without_spark(lake: Lake) -> None:
+    gaps = lake.meta_location(GAPS)
+    assert lake_changes(lake) == [], "it was made with its version"
+    lake.set_properties(gaps, {"mirrorlake.lakeVersion": "9"})
+    assert lake.version(gaps) == 1
+    lake.look_again()
+    with pytest.raises(SafetyError, match="has version 9"):
+        lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
+    with pytest.raises(SafetyError, match="has version 9"):
+        lake.relay_log("east")
 
 
 def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:

@@ -1,0 +1,170 @@
+"""Records leave a relay on an object store: by retention, by erasure, and by an erasure that was killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrorlake.config.loading import loads
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MaintenanceConfig
+from mirrorlake.lake import (
+    POSITIONS,
+    SAMPLES,
+    Lake,
+    LandingLog,
+    OneWriter,
+    TableUpkeep,
+    left_before,
+    read_in_order,
+    relay_schema,
+    removed_from,
+    tidy,
+    write_files,
+)
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.rows import position_row
+from mirrorlake.lake.schema import RELAY
+from mirrorlake.maintenance import Eraser, LakeUpkeep, Selector, removal
+from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.patterns import TopicPattern
+from tests.servers.store import StoreServer
+from tests.stores.test_tables import conf, no_spark
+from tests.unit.maintenance.deaths import Killed, die_confirming, killed
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+DAY = timedelta(days=1)
+SOURCE = SourcePartition("orders", 1, 0)
+FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+ADA = Selector(key=b"ada")
+BATCHES = 6
+
+
+class World:
+    """A relay with a batch of ten offsets a day; every tenth record is Ada's."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        writer = OneWriter(lake, "east")
+        writer.look()
+        writer.claim("cluster")
+        self.path, self._landing = writer.seat().path, LandingLog(writer.seat())
+        for batch in range(1, BATCHES + 1):
+            self.land(batch, [str(n).encode() for n in range(batch * 10 - 10, batch * 10)])
+        self.sent = SentUpTo(flow=FLOW, positions={SOURCE: BATCHES * 10})
+
+    def land(self, batch: int, values: list[bytes]) -> None:
+        offsets, day = range(batch * 10 - 10, batch * 10 - 10 + len(values)), NOON + batch * DAY
+        columns: dict[str, Any] = {
+            "topic": ["orders"] * len(offsets),
+            "generation": [1] * len(offsets),
+            "partition": [0] * len(offsets),
+            "offset": list(offsets),
+            "timestamp": [day] * len(offsets),
+            "timestamp_type": [0] * len(offsets),
+            "key": [b"ada" if offset % 10 == 5 else b"%d" % offset for offset in offsets],
+            "value": values,
+            "headers": [None] * len(offsets),
+            "landed_at": [day] * len(offsets),
+        }
+        rows = pa.RecordBatch.from_pydict(columns, relay_schema())
+        self._landing.append(list(write_files(self.path, relay_schema(), iter([rows]))), batch, day)
+        self.lake.append_rows(POSITIONS, [position_row("east", SOURCE, "landed", offsets[-1] + 1, day)])
+
+    def eraser(self) -> Eraser:
+        return Eraser(self.lake, "east", [self.sent], on_target=lambda *_: "for ever", now=lambda: NOON + 30 * DAY)
+
+    def offsets(self) -> list[int]:
+        found = self.lake.ask("SELECT offset AS at FROM {relay} ORDER BY 1", relay="east")
+        return [row.at for row in found]
+
+    def keys_on_the_store(self) -> set[bytes]:
+        table = self.lake.upkeep(self.path)
+        assert table is not None
+        found: set[bytes] = set()
+        for name in table.held():
+            with table.open(name) as file:
+                found.update(pq.read_table(file, columns=["key"]).column("key").to_pylist())
+        return found
+
+
+@pytest.fixture
+def world(store_server: StoreServer, store_keys: None) -> World:
+    bucket = store_server.make_bucket(f"removal-{uuid4().hex[:8]}")
+    lake = Lake(no_spark, loads(conf(store_server, f"s3a://{bucket}/lake")).lake)
+    FolderTables().create(lake.relay_location("east"), RELAY)
+    lake.create_side_table(POSITIONS)
+    return World(lake)
+
+
+@pytest.mark.law("E")
+def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world: World) -> None:
+    log = world.lake.relay_log("east")
+    assert log is not None
+    held = log.files({})
+    clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention={"orders": {"age": "3d"}})}
+    now = NOON + BATCHES * DAY + timedelta(hours=1)
+    upkeep = LakeUpkeep(world.lake, MaintenanceConfig(keep_removed="1h"), now=lambda: now, clusters=clusters)
+    kept = upkeep.relay("east", [world.sent], is_published=False, plan=False)
+    assert kept is not None
+    assert (kept.why_not, kept.expired.records) == ("", 30)
+    assert world.offsets() == [*range(30, 60)]
+    assert left_before(world.lake, "east") == {SOURCE: 30}
+    assert all(one.is_done for one in removed_from(world.lake, "east"))
+    # Who holds the old list reads on: the files stay for `keep_removed`.
+    assert sum(map(len, read_in_order(held))) == 60
+
+
+STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
+    "gone, not confirmed": die_confirming,
+}
+
+
+@pytest.mark.law("E", "F")
+@pytest.mark.parametrize("step", STEPS)
+def test_law_f_an_erasure_on_a_store_is_ended_by_the_next_one(world: World, step: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        STEPS[step](patch)
+        with pytest.raises(Killed):
+            world.eraser().erase("orders", ADA, "why")
+    explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
+    assert {*world.offsets()} | explained >= {*range(60)}
+    done = world.eraser().erase("orders", ADA, "why")
+    assert (done.records + done.finished, done.ok) == (BATCHES, True)
+    assert world.offsets() == [offset for offset in range(60) if offset % 10 != 5]
+    assert b"ada" not in world.keys_on_the_store(), "in no object, named or not"
+    assert all(one.is_done for one in removed_from(world.lake, "east"))
+
+
+@pytest.mark.law("C")
+def test_law_c_a_file_of_several_parts_is_put_whole(world: World) -> None:
+    """Arrow puts an object in parts of 10 MB; a backlog's files have more."""
+    rng = random.Random(1)
+    values = [rng.randbytes(1 << 20) for _ in range(25)]
+    world.land(BATCHES + 1, values)
+    log = world.lake.relay_log("east")
+    assert log is not None
+    [file] = [one for one in log.files({SOURCE: 60}) if one.first_offset == 60]
+    read = [value for batch in read_in_order([file]) for value in batch.column("value").to_pylist()]
+    assert read == values
+
+
+def test_old_samples_leave_a_store_too(world: World) -> None:
+    world.lake.create_side_table(SAMPLES)
+    looks = [{"observed_at": NOON + n * DAY, "subject": "relay", "name": "east"} for n in range(4)]
+    world.lake.append_rows(SAMPLES, looks)
+    assert not tidy(world.lake, before=NOON + 2 * DAY, now=NOON + 8 * DAY), "a new lake holds nothing old"
+    assert tidy(world.lake, before=NOON + 3 * DAY, now=NOON + 10 * DAY)
+    assert [row.n for row in world.lake.ask("SELECT count(*) AS n FROM {samples}")] == [1]
+    # Of each position the newest row before that moment stays, and what came after it.
+    kept = world.lake.ask("SELECT position FROM {positions} ORDER BY 1")
+    assert [row.position for row in kept] == [20, 30, 40, 50, 60]
