@@ -21,7 +21,7 @@ _ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observed:
     """One observation: a topic as it was from then on, or an ACL; not `present` means that it was gone from then on."""
 
     at: datetime
@@ -54,7 +54,7 @@ class HistoryState(Shown):
     `groups` the next offset to read by place.
     """
 
-    topics: dict[tuple[str, str], Seen] = field(default_factory=dict)
+    topics: dict[tuple[str, str], Observed] = field(default_factory=dict)
     acls: dict[str, set[Acl]] = field(default_factory=dict)
     groups: Mapping[GroupPlace, int] = field(default_factory=dict)
 
@@ -133,7 +133,7 @@ class HistoryChanges(Shown, list[HistoryChange]):
         )
 
 
-def state_of(seen: Iterable[Seen], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:
+def state_of(seen: Iterable[Observed], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:
     """Fold observations, oldest first, to the state that they lead to."""
     state = HistoryState(groups=groups or {})
     for one in seen:
@@ -141,7 +141,7 @@ def state_of(seen: Iterable[Seen], *, groups: Mapping[GroupPlace, int] | None = 
     return state
 
 
-def _take(state: HistoryState, one: Seen) -> None:
+def _take(state: HistoryState, one: Observed) -> None:
     if one.acl is not None:
         held = state.acls.setdefault(one.cluster, set())
         (held.add if one.present else held.discard)(one.acl)
@@ -149,7 +149,7 @@ def _take(state: HistoryState, one: Seen) -> None:
         state.topics[one.cluster, one.topic or ""] = one
 
 
-def changes_between(seen: Iterable[Seen], start: datetime, end: datetime) -> list[HistoryChange]:
+def changes_between(seen: Iterable[Observed], start: datetime, end: datetime) -> list[HistoryChange]:
     """List every change of topics and ACLs after `start` and up to `end`, in the order in which it was seen."""
     state, found = HistoryState(), []
     for one in seen:
@@ -161,7 +161,7 @@ def changes_between(seen: Iterable[Seen], start: datetime, end: datetime) -> lis
     return found
 
 
-def _changes(state: HistoryState, one: Seen) -> list[HistoryChange]:
+def _changes(state: HistoryState, one: Observed) -> list[HistoryChange]:
     change = partial(HistoryChange, at=one.at, where=one.cluster)
     if one.acl is not None:
         if one.present == (one.acl in state.acls.get(one.cluster, ())):
@@ -255,7 +255,7 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
     return Plan(tuple(changes), tuple(notes))
 
 
-def _settings_back(cluster: str, name: str, was: Seen, is_now: Seen) -> list[Change]:
+def _settings_back(cluster: str, name: str, was: Observed, is_now: Observed) -> list[Change]:
     change = partial(Change, where=cluster, kind="topic", name=name, reason="as it was then")
     found = []
     if different := {k: v for k, v in was.configs.items() if is_now.configs.get(k) != v}:

@@ -228,12 +228,16 @@ class BeforeFirst(_OneLine, Shown):
 
 @dataclass(frozen=True, slots=True)
 class UnknownPartition(_OneLine, Shown):
-    """Nothing of this partition (or of this generation of its topic) was ever republished."""
+    """Nothing of this partition (or of this generation of its topic) was ever republished.
 
+    `hint` offers a topic of a similar name where this one is not known.
+    """
+
+    hint: str = ""
     status: str = field(default="unknown_partition", init=False)
 
     def _facts(self) -> list[str | None]:
-        return ["nothing of this partition was republished"]
+        return ["nothing of this partition was republished", self.hint or None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,16 @@ def landing(source: str) -> str:
     return f"land {source}"
 
 
+def stream_facts(stream: str) -> dict[str, str]:
+    """Name the source or the flow of a stream, as log lines do.
+
+    >>> stream_facts("land east"), stream_facts("east->central")
+    ({'source': 'east'}, {'flow': 'east->central'})
+    """
+    kind, _, source = stream.partition(" ")
+    return {"source": source} if kind == "land" and source else {"flow": stream}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked(Shown):
     """A stream that failed: `land east`, or a flow's name; `error` is the class of the error, as `--json` names it.

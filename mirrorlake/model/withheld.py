@@ -42,7 +42,16 @@ class Withheld:
 
     def holds(self, offset: int) -> bool:
         """Tell whether the record at an upstream offset is one of them."""
-        return any(first <= offset < first + length for first, length in self.ranges)
+        return lies_in(offset, self.ranges)
+
+
+def lies_in(offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether an offset lies in one of several ranges `(first, length)`.
+
+    >>> lies_in(4, [(0, 2), (3, 2)]), lies_in(2, [(0, 2), (3, 2)])
+    (True, False)
+    """
+    return any(first <= offset < first + length for first, length in ranges)
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:

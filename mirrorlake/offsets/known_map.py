@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -46,9 +46,6 @@ from mirrorlake.republish import (
     read_lanes,
     withheld_rows,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +86,6 @@ class KnownMaps:
     def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
         """Write what stands for `{runs}` in another question, and give the tables that it names."""
         return self._question("{runs}")
-
-    def runs_frame(self) -> DataFrame:
-        """Give the rows of `{runs}` as a frame of the session."""
-        text, tables = self._question("SELECT * FROM {runs}")
-        return self.lake.frame(Question(text, tables=tables))
-
-    def withheld_frame(self) -> DataFrame:
-        """Give the rows of `{kept}` as a frame of the session."""
-        text, tables = self._question("SELECT * FROM {kept}")
-        return self.lake.frame(Question(text, tables=tables))
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         """Put the maps into a question, and give the tables that it names then."""

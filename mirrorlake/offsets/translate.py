@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import (
@@ -37,7 +38,7 @@ from mirrorlake.model.offset_map import (
     standing_at,
 )
 from mirrorlake.model.removed import ERASED, LEFT, why_left
-from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.model.withheld import QUARANTINED, lies_in
 from mirrorlake.offsets.around import to_run
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def translate_offset(
 
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
     life = generation or known
-    found = look_up(life) if lives else UnknownPartition()
+    found = look_up(life) if lives else UnknownPartition(_hint(topic, topics))
     if cut is not None and lives and life not in lives:
         # The source's new history is landed, and nothing of it was republished yet.
         return NotYetRepublished(cut.starts_at(partition))
@@ -103,6 +104,10 @@ def _life_at(topic: KnownTopic | None, partition: int, offset: int) -> int | Non
     return topic.generation_at(partition, offset) if topic.cuts else topic.generation
 
 
+def _hint(topic: str, known: Collection[str]) -> str:
+    return "" if topic in known else closest(topic, known).rstrip()
+
+
 def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     """Return the topics of a source with partitions whose log went back."""
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.cuts}
@@ -113,7 +118,7 @@ def _withheld(
 ) -> Translation | None:
     """Find what withheld the record at an offset, or where it went when it was re-driven."""
     for row in _rows_at(lake, "SELECT * FROM {withheld} WHERE flow = :flow", source, offset, flow=flow.name):
-        if not any(part["first"] <= offset < part["first"] + part["length"] for part in row.ranges):
+        if not lies_in(offset, ((part["first"], part["length"]) for part in row.ranges)):
             continue
         resume_at = found.resume_at if isinstance(found, InHole) else None
         if row.kind != QUARANTINED:
@@ -224,6 +229,10 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
         # An erasure wrote it: no upstream record stands there.
         resume_at = found.resume_at if isinstance(found, InHole) else None
         return InHole(resume_at, LEFT[ERASED], reason=written[-1].reason)
+    if isinstance(found, UnknownPartition):
+        return UnknownPartition(
+            _hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()})
+        )
     return found
 
 

@@ -64,6 +64,7 @@ class ClusterLog:
         self.cluster = admin.alias
         self.topic = topic
         self._admin = admin
+        self._is_whole = partition is None
         state = admin.describe([topic]).get(topic)
         if state is None or (partition is not None and partition >= state.partitions):
             held = (
@@ -99,8 +100,8 @@ class ClusterLog:
             yield _seen(self.topic, one)
 
     def follow(self, positions: Mapping[int, int], *, stopped: Callable[[], bool]) -> Iterator[BrowsedRecord]:
-        """Yield records as they come, from these positions on, until `stopped` says so."""
-        for one in self._reader.follow(self.topic, positions, stopped=stopped):
+        """Yield records as they come, from these positions on, and of new partitions, until `stopped` says so."""
+        for one in self._reader.follow(self.topic, positions, stopped=stopped, grows=self._is_whole):
             yield _seen(self.topic, one)
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:

@@ -1,27 +1,37 @@
 """The passport of one record: source coordinates, its file in the relay, and what became of it in every flow.
 
 Law E (accounted for): every upstream offset is landed or explained, every landed record is republished or explained; the
-passport says so in words, and says plainly where it does not hold.
+passport says so in words, and says plainly where it does not hold. Where the lake is a folder, no Spark is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, OFFSET_MAP, POSITIONS, WITHHELD, Lake, landed_positions, lives_of
+from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, lives_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
-from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.model.withheld import QUARANTINED, lies_in
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
 from mirrorlake.records.landed_log import explain, landed_record
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
+
+# Longer than most runs, and short beside a day of a busy partition.
+_NEAR = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Maps:
+    """Where outcomes are looked up: what answers, and what stands for runs and for withheld records in a question."""
+
+    ask: Callable[..., list[Any]]
+    runs: str
+    kept: str = ""
 
 
 class Registry:
@@ -43,6 +53,12 @@ class Registry:
             upstream = TopicPartition(first.source.topic, first.source.partition)
             return self._of_source(first.cluster, upstream, first.offset, first.source.generation)
         into = [flow.name for flow in self.flows if flow.target == cluster]
+        remotes = {
+            flow.remote_topic(source.topic)
+            for flow in self.flows
+            if flow.target == cluster
+            for source in self._reached(flow.source)
+        }
         why = (
             f"none of {', '.join(into)} wrote it: another writer's record, a transaction's marker, or not known yet"
             if into
@@ -52,7 +68,7 @@ class Registry:
             cluster=cluster,
             source=None,
             offset=offset,
-            words=f"{cluster} {where}@{offset} is not a mirrored record: {why}",
+            words=f"{cluster} {where}@{offset} is not a mirrored record: {why}{_meant(where.topic, remotes)}",
         )
 
     def _is_source(self, cluster: str, topic: str) -> bool:
@@ -60,21 +76,25 @@ class Registry:
         if any(flow.carries(topic) for flow in flows):
             return True
         # What an earlier selection took stays in the relay, and its passport with it.
-        location = self.lake.relay_location(cluster)
-        if not flows or not self.lake.exists(location):
-            return False
-        return bool(self.lake.relay(cluster).where(F.col("topic") == topic).limit(1).count())
+        return bool(flows) and any(source.topic == topic for source in self._reached(cluster))
+
+    def _reached(self, alias: str) -> Iterable[SourcePartition]:
+        if not self.lake.exists(self.lake.relay_location(alias)):
+            return ()
+        return landed_positions(self.lake, alias).reached
 
     def _origins(self, cluster: str, where: TopicPartition, offset: int) -> tuple[Origin, ...]:
         flows = [flow for flow in self.flows if flow.target == cluster]
         if not flows:
             return ()
-        runs = lives_of(self.lake, flows).standing(self.lake.meta(OFFSET_MAP))
-        found = tuple(_standing(flows, runs, where, offset))
+        found = tuple(_standing(flows, self._recorded(lives_of(self.lake, flows).standing_sql()), where, offset))
         # The newest runs may stand in the ledgers only (DESIGN 9).
         if not found and (known := self._known(flows)) is not None:
-            found = tuple(_standing(flows, known.runs_frame(), where, offset))
+            found = tuple(_standing(flows, _Maps(known.ask, "{runs}"), where, offset))
         return found
+
+    def _recorded(self, which: str, kept: str = "") -> _Maps:
+        return _Maps(self.lake.ask, f"(SELECT * FROM {{offset_map}} WHERE {which})", kept)  # noqa: S608  conditions of this lake
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
         try:
@@ -92,9 +112,12 @@ class Registry:
             cluster=alias,
             source=source,
             offset=offset,
-            words=in_words(alias, source, offset, missing, outcomes),
+            words=in_words(alias, source, offset, missing, outcomes)
+            + ("" if row is not None else _meant(where.topic, {one.topic for one in self._reached(alias)})),
             record=None if row is None else landed_record(row),
-            landed=None if row is None else LandedIn(file=row.file, landed_at_ms=row.landed_at_ms),
+            landed=None
+            if row is None
+            else LandedIn(file=self._file_of(alias, source, offset), landed_at_ms=row.landed_at_ms),
             missing=missing,
             outcomes=outcomes,
             came_from=self._origins(alias, where, offset),
@@ -103,20 +126,27 @@ class Registry:
     def _landed(
         self, alias: str, where: TopicPartition, offset: int, generation: int | None
     ) -> tuple[Any, SourcePartition]:
-        lives = [generation or 1]
-        if self.lake.exists(self.lake.relay_location(alias)):
-            relay = self.lake.relay(alias).select("*", F.col("_metadata.file_path").alias("file"))
-            mine = relay.where(
-                (F.col("topic") == where.topic) & (F.col("partition") == where.partition) & (F.col("offset") == offset)
-            )
-            if generation is not None:
-                mine = mine.where(F.col("generation") == generation)
-            for row in with_times(mine).orderBy(F.desc("generation")).limit(1).collect():
-                return row, SourcePartition(where.topic, row.generation, where.partition)
-            if generation is None:
-                reached = landed_positions(self.lake, alias).reached
-                lives += [s.generation for s in reached if (s.topic, s.partition) == (where.topic, where.partition)]
+        mine = [s for s in self._reached(alias) if (s.topic, s.partition) == (where.topic, where.partition)]
+        lives = [generation] if generation is not None else sorted({1, *(source.generation for source in mine)})
+        # Sorted: of several lives the newest one that holds the offset counts.
+        for life in reversed(lives if mine else []):
+            source = SourcePartition(where.topic, life, where.partition)
+            part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
+            for row in self.lake.ask(_RECORD, relay=alias, part=part, offset=offset, **asdict(source)):
+                # The engines round differently.
+                row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
+                return row, source
         return None, SourcePartition(where.topic, max(lives), where.partition)
+
+    def _file_of(self, alias: str, source: SourcePartition, offset: int) -> str:
+        log = self.lake.relay_log(alias)
+        if log is not None:
+            return next((file.uri for file in log.holding(source, offset)), "")
+        from pyspark.sql import functions as F
+
+        part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
+        files = part.rows(self.lake.relay(alias)).select(F.col("_metadata.file_path").alias("file"))
+        return next((row.file for row in files.limit(1).collect()), "")
 
     def _why_missing(self, alias: str, source: SourcePartition, offset: int) -> Missing:
         if not self.lake.exists(self.lake.meta_location(GAPS)):
@@ -141,13 +171,13 @@ class Registry:
                     yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
             return
         known: KnownMaps | None = None
-        lives, runs, withheld = lives_of(self.lake, flows), self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD)
-        found = _recorded_outcomes(flows, lives.standing(runs), withheld, source, offset)
+        lives = lives_of(self.lake, flows)
+        found = _recorded_outcomes(flows, self._recorded(lives.standing_sql(), "{withheld}"), source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
         if missing_in and (known := self._known(missing_in)) is not None:
-            found |= _recorded_outcomes(missing_in, known.runs_frame(), known.withheld_frame(), source, offset)
-        if (fallen := lives.fallen(runs)) is not None:
-            for name, one in _recorded_outcomes(flows, fallen, withheld.limit(0), source, offset).items():
+            found |= _recorded_outcomes(missing_in, _Maps(known.ask, "{runs}", "{kept}"), source, offset)
+        if (fallen := lives.fallen_sql()) is not None:
+            for name, one in _recorded_outcomes(flows, self._recorded(fallen), source, offset).items():
                 words = f"{one.words}, in an earlier life of the topic that was deleted"
                 found.setdefault(name, replace(one, status="in_a_deleted_topic", words=words))
         for each in flows:
@@ -167,8 +197,7 @@ class Registry:
             return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
         if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
-        taken = self.lake.meta(POSITIONS).where((F.col("flow") == flow.name) & (F.col("kind") == "taken_over"))
-        if at_source(taken, source).where(F.col("position") > offset).limit(1).count():
+        if self.lake.ask(_TAKEN_OVER, flow=flow.name, offset=offset, **asdict(source)):
             return outcome("not_carried", "not carried: it lies before the place where the flow took over")
         if known is None:
             return outcome("not_yet", f"not yet republished, as far as the lake knows: {flow.target} does not answer")
@@ -181,43 +210,41 @@ class Registry:
         )
 
 
-def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartition, offset: int) -> Iterator[Origin]:
+def _meant(topic: str, known: Collection[str]) -> str:
+    """Offer the closest topic for one that is not known."""
+    meant = "" if topic in known else closest(topic, known).rstrip()
+    return f"; {meant}" if meant else ""
+
+
+def _names(flows: Sequence[FlowConfig]) -> dict[str, FlowConfig]:
+    return {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
+
+
+def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, offset: int) -> Iterator[Origin]:
     """Find the origin of the record at a downstream offset in the runs of the flows that lead there and of their re-drives."""
-    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
-    rows = runs.where(
-        F.col("flow").isin([*names])
-        & (F.col("target_topic") == where.topic)
-        & (F.col("target_partition") == where.partition)
-        & (F.col("first_downstream") <= offset)
-        & (F.col("first_downstream") + F.col("record_count") > offset)
-    )
-    for row in rows.limit(1).collect():
+    names, values = _names(flows), {"offset": offset, "topic": where.topic, "partition": where.partition}
+    text = f"SELECT * FROM {maps.runs} WHERE {_ON_TARGET}"  # noqa: S608  conditions of this lake
+    # A month of runs is read only where none begins near by.
+    near = f"{text} AND first_downstream >= {offset - _NEAR} LIMIT 1"
+    for row in maps.ask(near, names=[*names], **values) or maps.ask(f"{text} LIMIT 1", names=[*names], **values):
         flow, run = names[row.flow], to_run(row)
         yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
 
 
 def _recorded_outcomes(
-    flows: Sequence[FlowConfig], runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
+    flows: Sequence[FlowConfig], maps: _Maps, source: SourcePartition, offset: int
 ) -> dict[str, Outcome]:
     """Collect the newest outcome of a record from each flow and its re-drive; flows that recorded none are left out."""
-    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
-    mine = runs.where(
-        F.col("flow").isin([*names])
-        & (F.col("source_topic") == source.topic)
-        & (F.col("generation") == source.generation)
-        & (F.col("source_partition") == source.partition)
-        & (F.col("first_upstream") <= offset)
-        & (F.col("last_upstream") >= offset)
-    )
-    kept = at_source(withheld, source).where(
-        F.col("flow").isin([*names])
-        & (F.col("first_offset") <= offset)
-        & (F.col("last_offset") >= offset)
-        & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
-    )
+    names, found = _names(flows), {}
+
+    def rows(table: str, which: str, at: str) -> list[Any]:
+        text = f"SELECT *, unix_micros({at}) AS at_us FROM {table} WHERE {which}"  # noqa: S608  conditions of this lake
+        return maps.ask(text, names=[*names], offset=offset, **asdict(source))
+
+    held = rows(maps.kept, _WITHHELD_AT, "withheld_at") if maps.kept else []
+    kept = [row for row in held if lies_in(offset, ((part["first"], part["length"]) for part in row.ranges or ()))]
     # What was sent has the last word, then a re-drive that filtered the record, then what was recorded last.
-    found = {}
-    for row in sorted(_timed(kept, "withheld_at"), key=lambda row: (row.kind != QUARANTINED, row.at_ms)):
+    for row in sorted(kept, key=lambda row: (row.kind != QUARANTINED, row.at_us)):
         is_quarantined = row.kind == QUARANTINED
         why = f", because {row.reason}" if row.reason else ""
         found[names[row.flow].name] = replace(
@@ -228,7 +255,7 @@ def _recorded_outcomes(
             rule_version=row.rule_version,
             reason=row.reason or None,
         )
-    for row in _timed(mine, "committed_at"):
+    for row in rows(maps.runs, _RUN_AT, "committed_at"):
         if (downstream := to_run(row).downstream_of(offset)) is not None:
             flow, place = names[row.flow], TopicPartition(row.target_topic, row.target_partition)
             again = ", sent again from the quarantine" if row.flow == flow.redrive_name else ""
@@ -241,24 +268,6 @@ def _recorded_outcomes(
     return found
 
 
-def at_source(table: DataFrame, source: SourcePartition) -> DataFrame:
-    """Return the rows of one source partition; file statistics skip the other files."""
-    return table.where(
-        (F.col("topic") == source.topic)
-        & (F.col("generation") == source.generation)
-        & (F.col("partition") == source.partition)
-    )
-
-
-def with_times(relay: DataFrame) -> DataFrame:
-    """Add the times of relay rows in milliseconds since 1970 UTC, whatever the session's zone."""
-    return relay.withColumns({"timestamp_ms": F.unix_millis("timestamp"), "landed_at_ms": F.unix_millis("landed_at")})
-
-
-def _timed(rows: DataFrame, column: str) -> list[Any]:
-    return list(rows.withColumn("at_ms", F.unix_millis(column)).collect())
-
-
 def _recorded(flow: FlowConfig, row: Any) -> Outcome:
     return Outcome(
         flow=flow.name,
@@ -267,6 +276,27 @@ def _recorded(flow: FlowConfig, row: Any) -> Outcome:
         words="",
         lane=row.lane,
         ledger_seq=row.ledger_seq,
-        committed_at_ms=row.at_ms,
+        committed_at_ms=row.at_us // 1000,
         redriven=row.flow == flow.redrive_name,
     )
+
+
+_MINE = "topic = :topic AND generation = :generation AND partition = :partition"
+_RECORD = f"""
+    SELECT topic, generation, partition, `offset`, unix_micros(timestamp) AS timestamp_us, key, value, headers,
+        unix_micros(landed_at) AS landed_at_us
+    FROM {{relay}} WHERE {_MINE} AND `offset` = :offset LIMIT 1
+"""  # noqa: S608 - no value enters the text
+_TAKEN_OVER = f"""
+    SELECT 1 AS one FROM {{positions}}
+    WHERE flow = :flow AND kind = 'taken_over' AND {_MINE} AND position > :offset LIMIT 1
+"""  # noqa: S608 - likewise
+_ON_TARGET = (
+    "array_contains(:names, flow) AND target_topic = :topic AND target_partition = :partition "
+    "AND first_downstream <= :offset AND first_downstream + record_count > :offset"
+)
+_RUN_AT = (
+    "array_contains(:names, flow) AND source_topic = :topic AND generation = :generation AND source_partition = :partition "
+    "AND first_upstream <= :offset AND last_upstream >= :offset"
+)
+_WITHHELD_AT = f"array_contains(:names, flow) AND {_MINE} AND first_offset <= :offset AND last_offset >= :offset"

@@ -45,7 +45,7 @@ def tail_relay(log: LandedLog, *, again: Callable[[], LandedLog], match: Match, 
     positions: Mapping[int, int] = {partition: held.end for partition, held in log.held.items()}
     while not stop.is_set():
         for partition, held in log.held.items():
-            # A topic that was created again begins anew, in its next life.
+            # A topic that was created again begins at 0, in its next life.
             begin = positions.get(partition, 0) if lives.get(partition, held.generation) == held.generation else 0
             for one in log.read(partition, begin, held.end):
                 yield from match.among([one]) if match else [one]

@@ -20,7 +20,7 @@ _COLOURS: dict[Mood, str] = {
 }
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change", "met"), "good"),
-    **dict.fromkeys(("warning", "behind", "hold", "held", "expiring"), "warn"),
+    **dict.fromkeys(("warning", "behind", "hold", "held", "expiring", "blocked"), "warn"),
     **dict.fromkeys(
         ("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked", "missed"), "bad"
     ),

@@ -147,7 +147,7 @@ def quarantine(
         bool, typer.Option("--redrive", help="Send the records through the flow's present rules, each once.")
     ] = False,
 ) -> int:
-    """Show the records that no rule could judge, by topic and reason; with --redrive send them again."""
+    """Show the records that were put aside, by topic and reason; with --redrive send them again."""
     held = cli.mirror.quarantine(flow)
     if redrive:
         done = held.redrive()

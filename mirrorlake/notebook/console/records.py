@@ -19,8 +19,9 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import Exact, Translation
+from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.counterparts import find_counterparts, named_on
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.live_tail import LiveTail
 from mirrorlake.notebook.console.record_detail import RecordDetail
@@ -168,7 +169,7 @@ class RecordsView:
         """Follow the topic on one side, from now on."""
         mirror, flow, topic = self._asked()
         side = self.anchor.value
-        alias, name = _on(flow, side, topic)
+        alias, name = named_on(flow, side, topic)
         partition = self._partition
         filters = self._filters()
         self._forget()
@@ -213,8 +214,8 @@ class RecordsView:
         filters, most = self._filters(), self.count.value
 
         async def read(side: str, seek: dict[str, Any]) -> None:
-            alias, name = _on(flow, side, topic)
-            # Where a flow places records anew, a partition of the source is none of the target.
+            alias, name = named_on(flow, side, topic)
+            # Where a flow places records itself, a partition of the source is not one of the target.
             chosen = None if side == "target" and flow.placement.kind != "keep" else self._partition
             partition = (partitions or {}).get(side, chosen)
             await self.sides[side].read(
@@ -326,7 +327,7 @@ class RecordsView:
     ) -> None:
         """Mark the same record on the other sides by the exact offset map; a side that shows others goes there."""
         try:
-            places = await self._session.runner.ask(_counterparts, mirror, flow.name, side.name, record)
+            places = await self._session.runner.ask(find_counterparts, mirror, flow.name, side.name, record)
         except Exception as error:  # shown as every failure is
             if choice == self._choices:
                 self._session.errors.show(error)
@@ -388,34 +389,6 @@ class RecordsView:
         self.go_on.layout.display = None if any(more) else "none"
         self.tail.disabled = self.live.is_running
         self.stop_tail.disabled = not self.live.is_running
-
-
-def _on(flow: FlowConfig, side: str, topic: str) -> tuple[str, str]:
-    """Name the cluster and the topic of a side."""
-    return (flow.target, flow.remote_topic(topic)) if side == "target" else (flow.source, topic)
-
-
-def _counterparts(mirror: Mirror, flow: str, side: str, record: BrowsedRecord) -> dict[str, tuple[str, int, int]]:
-    """Find topic, partition and offset of a record on each side; one where it does not stand, or not yet, is left out."""
-    here = (record.topic, record.partition, record.offset)
-    there = _place(
-        mirror.translate(
-            flow,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            generation=record.generation,
-            reverse=side == "target",
-        )
-    )
-    if side == "target":
-        return {"target": here} if there is None else {"target": here, "source": there, "relay": there}
-    same = {"source": here, "relay": here}
-    return same if there is None else {**same, "target": there}
-
-
-def _place(found: Translation) -> tuple[str, int, int] | None:
-    return (found.partition.topic, found.partition.partition, found.offset) if isinstance(found, Exact) else None
 
 
 def _has_more(page: Page, *, backward: bool) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import TopicDenied, UsageError
+from mirrorlake.kafka import record_reader
 from mirrorlake.model.flow import TopicPartition
-from tests.flow.kit import Where, send, send_transactions
+from tests.flow.kit import Where, add_partitions, send, send_transactions
 from tests.servers.lakes import Pair
 
 START = int(time.time() * 1000) - 60_000
@@ -37,7 +38,9 @@ def write(where: Where, topic: str) -> None:
 
 
 @pytest.mark.law("C", "E")
-def test_law_e_the_passport_accounts_for_every_offset_from_every_side(pair: Pair) -> None:
+def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, remote = pair.topic, pair.remote
     pair.create(partitions=1)
     write(pair.east, topic)
@@ -156,3 +159,16 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(pair: Pair
     assert (done.returncode, "not a mirrored record" in done.stdout) == (1, True)
     denied = pair.cli("records", "--cluster", "east", "--topic", f"{topic}-pii")
     assert denied.returncode == 3
+
+    monkeypatch.setattr(record_reader, "_GROWTH_S", 0.2)
+    ends = threading.Event()
+    late = threading.Timer(60, ends.set)
+    late.start()
+    grown = mirror.tail("east", topic, stop=ends)
+    add_partitions(pair.east, topic, 2)
+    send(pair.east, topic, [(b"new", None, 1)])
+    one = next(grown)
+    late.cancel()
+    ends.set()
+    assert list(grown) == []
+    assert (one.partition, one.offset, one.value) == (1, 0, b"new"), "a partition that the topic got meanwhile"

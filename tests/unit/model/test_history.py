@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.history import GroupPlace, HistoryState, Seen, changes_between, group_moves, plan_back, state_of
+from mirrorlake.model.history import (
+    GroupPlace,
+    HistoryState,
+    Observed,
+    changes_between,
+    group_moves,
+    plan_back,
+    state_of,
+)
 
 T0 = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ACL = Acl(
@@ -20,7 +28,7 @@ OTHER = replace(ACL, principal="User:b")
 
 settings = st.dictionaries(st.sampled_from(["retention.ms", "segment.ms"]), st.sampled_from(["1", "2"]))
 topics = st.builds(
-    Seen,
+    Observed,
     at=st.just(T0),
     cluster=st.just("west"),
     role=st.just("target"),
@@ -31,19 +39,19 @@ topics = st.builds(
     present=st.booleans(),
 )
 permissions = st.builds(
-    Seen, at=st.just(T0), cluster=st.just("west"), acl=st.sampled_from([ACL, OTHER]), present=st.booleans()
+    Observed, at=st.just(T0), cluster=st.just("west"), acl=st.sampled_from([ACL, OTHER]), present=st.booleans()
 )
 pasts = st.lists(st.one_of(topics, permissions), max_size=15).map(
     lambda seen: [replace(one, at=T0 + timedelta(minutes=number)) for number, one in enumerate(seen)]
 )
 
 
-def until(seen: list[Seen], at: datetime) -> HistoryState:
+def until(seen: list[Observed], at: datetime) -> HistoryState:
     return state_of(one for one in seen if one.at <= at)
 
 
 @given(pasts, st.integers(-1, 16), st.integers(-1, 16))
-def test_the_changes_between_two_times_lead_from_one_state_to_the_other(seen: list[Seen], a: int, b: int) -> None:
+def test_the_changes_between_two_times_lead_from_one_state_to_the_other(seen: list[Observed], a: int, b: int) -> None:
     start, end = (T0 + timedelta(minutes=number, seconds=1) for number in sorted((a, b)))
     held = set(until(seen, start).acls.get("west", set()))
     shapes = {t: dict(s.configs) for (_, t), s in until(seen, start).topics.items() if s.present}
@@ -68,7 +76,7 @@ def test_the_changes_between_two_times_lead_from_one_state_to_the_other(seen: li
 
 @pytest.mark.law("G")
 @given(pasts, st.integers(-1, 16))
-def test_law_g_the_plan_back_leads_back_and_is_then_empty(seen: list[Seen], number: int) -> None:
+def test_law_g_the_plan_back_leads_back_and_is_then_empty(seen: list[Observed], number: int) -> None:
     then, now = until(seen, T0 + timedelta(minutes=number, seconds=1)), state_of(seen)
     plan = plan_back(then, now, owner=lambda _, acl: "f" if acl == ACL else None)
     acls, configs = set(now.acls.get("west", set())), {key: dict(s.configs) for key, s in now.topics.items()}
@@ -91,7 +99,7 @@ def test_law_g_the_plan_back_leads_back_and_is_then_empty(seen: list[Seen], numb
 
 
 def test_what_a_plan_cannot_bring_back_is_named() -> None:
-    small = Seen(at=T0, cluster="west", role="target", topic="t", topic_id="x", partitions=1)
+    small = Observed(at=T0, cluster="west", role="target", topic="t", topic_id="x", partitions=1)
     place = GroupPlace("west", "app", "t", 0)
     then = HistoryState(topics={("west", "t"): small}, acls={"west": set()}, groups={place: 5})
     now = HistoryState(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD

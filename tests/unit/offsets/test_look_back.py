@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
 from mirrorlake.lake.tombstones import tombstones_on, write_tombstones

@@ -1,0 +1,159 @@
+"""Passports of a lake in a folder, without Spark: every offset has a word from each side, also where a target is away (law E)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mirrorlake.config.loading import loads
+from mirrorlake.errors import ClusterError
+from mirrorlake.lake import GAPS, METADATA, OFFSET_MAP, POSITIONS, WITHHELD, Lake
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.records.passport import Registry
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+
+AT = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
+ORDERS = TopicPartition("orders", 0)
+REMOTE = TopicPartition("east.orders", 0)
+
+
+class Away:
+    """Clusters that do not answer: what the lake knows is all there is."""
+
+    def __init__(self, root: Path) -> None:
+        self.config = loads(
+            f"""
+            lake: {{root: {root}}}
+            clusters: {{east: {{bootstrap_servers: "e:1"}}, central: {{bootstrap_servers: "c:1"}}}}
+            flows: [{{source: east, target: central, topics: orders}}]
+            """
+        )
+
+    def admin(self, alias: str) -> NoReturn:
+        raise ClusterError(f"{alias} does not answer", alias=alias)
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark was asked")
+
+
+def run(first: int, last: int, downstream: int, **columns: Any) -> dict[str, Any]:
+    return {
+        "flow": "east->central",
+        "source_topic": "orders",
+        "generation": 1,
+        "source_partition": 0,
+        "first_upstream": first,
+        "last_upstream": last,
+        "holes": [],
+        "target_topic": "east.orders",
+        "target_partition": 0,
+        "first_downstream": downstream,
+        "record_count": last - first + 1,
+        "lane": 3,
+        "ledger_seq": 17,
+        "epoch": 1,
+        "committed_at": AT,
+    } | columns
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """Two lives of a topic in the relay: of the first 0 and 1, of the second 0, 2 (filtered), 3 (quarantined), 4 and 5."""
+    clusters: Any = Away(tmp_path)
+    lake, tables = Lake(no_spark, clusters.config.lake), FolderTables()
+    relay = lake.relay_location("east")
+    tables.create(relay, RELAY)
+    for table in SIDE_TABLES:
+        tables.create(lake.meta_location(table), table)
+    first, second = batch(rows("orders", 0, 0, 1)), batch(rows("orders", 0, 0, 2, 3, 4, 5, generation=2))
+    for number, landed in enumerate((first, second), 1):
+        files = list(write_files(relay, SCHEMA, iter([landed])))
+        tables.commit(relay, files, app_id="land", version=number, signature="")
+    place = {"topic": "orders", "generation": 2, "partition": 0}
+    lake.append_rows(GAPS, [{"source": "east", **place, "first_offset": 1, "last_offset": 1, "kind": "compacted"}])
+    lake.append_rows(OFFSET_MAP, [run(0, 1, 100), run(0, 0, 102, generation=2), run(4, 4, 103, generation=2)])
+    kept = {"flow": "east->central", **place, "lane": 3, "ledger_seq": 18, "withheld_at": AT, "rule_version": "1"}
+    both = [{"first": 2, "length": 1}], [{"first": 3, "length": 1}]
+    lake.append_rows(
+        WITHHELD,
+        [
+            kept | {"first_offset": 2, "last_offset": 3, "ranges": both[0], "kind": "filtered", "rule": "tests"},
+            kept
+            | {"first_offset": 3, "last_offset": 3, "ranges": both[1], "kind": "quarantined", "rule": "schema"}
+            | {"reason": "odd"},
+        ],
+    )
+    return Registry(lake, clusters)
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize(
+    ("offset", "status", "said"),
+    [
+        (0, "republished", "central east.orders-0@102"),
+        (2, "filtered", "filtered by the rule tests"),
+        (3, "quarantined", "quarantined by the rule schema, because odd"),
+        (4, "republished", "central east.orders-0@103"),
+        (5, "not_yet", "not yet republished, as far as the lake knows: central does not answer"),
+        (9, "not_landed", "not landed yet"),
+    ],
+)
+def test_law_e_every_offset_has_a_word(registry: Registry, offset: int, status: str, said: str) -> None:
+    found = registry.passport("east", ORDERS, offset)
+    assert found.source == SourcePartition("orders", 2, 0), "the newest life that holds it"
+    [outcome] = found.outcomes
+    assert (outcome.status, outcome.words) == (status, said)
+    assert found.accounted_for
+    if status != "not_landed":
+        assert found.record is not None
+        assert found.record.offset == offset
+        assert found.landed is not None
+        assert Path(found.landed.file.removeprefix("file://")).exists()
+
+
+def test_law_e_an_older_life_a_gap_and_the_way_back(registry: Registry) -> None:
+    older = registry.passport("east", ORDERS, 1)
+    assert older.source == SourcePartition("orders", 1, 0), "the newest life that holds a record there"
+    assert [one.offset for one in older.outcomes] == [101]
+    gap = registry.passport("east", ORDERS, 1, generation=2)
+    assert gap.missing is not None
+    assert gap.missing.kind == "compacted"
+    back = registry.passport("central", REMOTE, 101)
+    assert (back.cluster, back.source, back.offset) == ("east", SourcePartition("orders", 1, 0), 1)
+    nobody = registry.passport("central", TopicPartition("east.order", 0), 9)
+    assert nobody.source is None
+    assert nobody.words.endswith("did you mean 'east.orders'?")
+
+
+def test_what_an_earlier_selection_took_and_what_was_taken_over(registry: Registry) -> None:
+    lake = registry.lake
+    taken = {"source": "east", "flow": "east->central", "topic": "orders", "generation": 2, "partition": 0}
+    lake.append_rows(POSITIONS, [taken | {"kind": "taken_over", "position": 6, "observed_at": AT}])
+    [outcome] = registry.passport("east", ORDERS, 5).outcomes
+    assert "before the place where the flow took over" in outcome.words
+    landed = batch(rows("clicks", 0, 7))
+    files = list(write_files(lake.relay_location("east"), SCHEMA, iter([landed])))
+    FolderTables().commit(lake.relay_location("east"), files, app_id="land", version=3, signature="")
+    [left_out] = registry.passport("east", TopicPartition("clicks", 0), 7).outcomes
+    assert left_out.status == "not_carried"
+
+
+@pytest.mark.law("E")
+def test_law_e_what_stood_in_a_remote_topic_that_was_deleted_says_so(registry: Registry) -> None:
+    topic = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "generation": 1}
+    topic |= {"partitions": 1, "configs": {}, "present": True}
+    since = AT + timedelta(hours=1)
+    registry.lake.append_rows(
+        METADATA,
+        [topic | {"topic_id": "old", "observed_at": AT}, topic | {"topic_id": "new", "observed_at": since}],
+    )
+    [outcome] = registry.passport("east", ORDERS, 4).outcomes
+    assert outcome.status == "in_a_deleted_topic"
+    assert registry.passport("central", REMOTE, 103).source is None, "another record may stand there now"
