@@ -1,0 +1,96 @@
+"""Run checks, layer by layer: one that cannot look says why, and the others go on. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+
+# Each file's checks join when it is imported, in this order.
+from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, lake_checks, topic_checks, flow_checks  # noqa: F401  isort: skip
+from mirrorlake.doctor.findings import Finding, Findings, Seen, failure
+from mirrorlake.doctor.ground import Ground, Reach
+from mirrorlake.doctor.registry import Catalogue, Check, chosen
+from mirrorlake.errors import ConfigError, MirrorlakeError
+
+_LONGEST = 300
+
+
+def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Catalogue:
+    """List the checks, or those that are named; asks nobody.
+
+    Raises:
+        UsageError: a name is that of no check.
+    """
+    return chosen(only, skip)
+
+
+def examine(reach: Reach, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
+    """Examine settings, this machine, clusters, lake and flows.
+
+    Args:
+        reach: how to reach them.
+        only: run these checks; `kafka` stands for all that begin so.
+        skip: leave these out.
+
+    Raises:
+        UsageError: a name is that of no check.
+    """
+    ground, found, said = Ground(reach), Findings(), set[tuple[str, str]]()
+    for one in chosen(only, skip):
+        for subject, look in _looks(one, ground):
+            for seen in _guarded(look, subject):
+                # What a check cannot look at is met by the next ones, too.
+                if seen.severity == "ok" or (seen.subject, seen.detail) not in said:
+                    said.add((seen.subject, seen.detail))
+                    found.append(_finding(one, seen))
+    return found
+
+
+def _looks(one: Check, ground: Ground) -> Iterator[tuple[str, Callable[[], Iterable[Seen]]]]:
+    """Yield what a check is run for; what does not answer is left out, and `kafka.reachable` says so."""
+    config = ground.config
+    if one.per == "mirror":
+        yield one.name, partial(one.run, ground)
+    elif one.per == "flow":
+        for flow in config.flows:
+            if ground.answers(flow.source) and ground.answers(flow.target):
+                yield flow.name, partial(one.run, ground.flow(flow))
+    else:
+        for alias in ground.clusters if one.per == "cluster" else config.sources:
+            here = (
+                not ground.is_lake(alias) and ground.answers(alias)
+                if one.per == "cluster"
+                else _has_relay(ground, alias)
+            )
+            if here:
+                yield alias, partial(one.run, ground, alias)
+
+
+def _has_relay(ground: Ground, alias: str) -> bool:
+    try:
+        return ground.has_relay(alias)
+    except Exception:
+        # `lake.tables` says why.
+        return False
+
+
+def _guarded(look: Callable[[], Iterable[Seen]], subject: str) -> list[Seen]:
+    """Look; a failure is what was seen."""
+    try:
+        return list(look())
+    except ConfigError as error:
+        return [failure(fault.path, fault.problem, fault.remedy) for fault in error.faults]
+    except MirrorlakeError as error:
+        return [failure(subject, error.cause, error.remedy)]
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        detail = lines[0][:_LONGEST] if lines else type(error).__name__
+        return [
+            failure(subject, f"it cannot be looked at: {detail}", "MIRRORLAKE_DEBUG=1 in the environment shows where")
+        ]
+
+
+def _finding(one: Check, seen: Seen) -> Finding:
+    return Finding(
+        check=one.name, layer=one.layer, subject=seen.subject, severity=seen.severity, detail=seen.detail, fix=seen.fix
+    )

@@ -1,0 +1,125 @@
+"""What a doctor found: each thing that was looked at, what was seen, and the fix where it is not fine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar, Literal, NamedTuple
+
+from mirrorlake.render import Mood, Sheet, Shown, badge, plural, table
+
+Severity = Literal["ok", "warning", "failure"]
+_ORDER = {"failure": 0, "warning": 1, "ok": 2}
+_MOST_SUBJECTS = 3
+MOODS: dict[Severity, Mood] = {"failure": "bad", "warning": "warn", "ok": "note"}
+
+
+class Seen(NamedTuple):
+    """What a check saw of one subject; `fix` is the next command or setting."""
+
+    subject: str
+    severity: Severity
+    detail: str
+    fix: str = ""
+
+
+def fine(subject: str, detail: str) -> Seen:
+    """Say what was seen of a subject that is as it should be."""
+    return Seen(subject, "ok", detail)
+
+
+def warning(subject: str, detail: str, fix: str) -> Seen:
+    """Say what will hurt sooner or later."""
+    return Seen(subject, "warning", detail, fix)
+
+
+def failure(subject: str, detail: str, fix: str) -> Seen:
+    """Say what keeps records from being mirrored, or loses them."""
+    return Seen(subject, "failure", detail, fix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One subject as one check saw it; `fix` is the next command or setting where it is not fine.
+
+    Example:
+        >>> Finding(check="kafka.reachable", layer="cluster", subject="east", detail="3 brokers").docs
+        'docs/doctor.md#kafkareachable'
+    """
+
+    json_also: ClassVar[tuple[str, ...]] = ("ok", "docs")
+
+    check: str
+    layer: str
+    subject: str
+    severity: Severity = "ok"
+    detail: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is as it should be."""
+        return self.severity == "ok"
+
+    @property
+    def docs(self) -> str:
+        """Where the check is explained."""
+        return f"docs/doctor.md#{anchor(self.check)}"
+
+
+def anchor(name: str) -> str:
+    """Return the anchor that a page gives the heading of a check.
+
+    >>> anchor("target.max-message-bytes")
+    'targetmax-message-bytes'
+    """
+    return re.sub(r"[^\w-]", "", name)
+
+
+class Findings(Shown, list[Finding]):
+    """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
+
+    @property
+    def bad(self) -> list[Finding]:
+        """What is not as it should be, failures first."""
+        return sorted((one for one in self if not one.ok), key=lambda one: _ORDER[one.severity])
+
+    def sheet(self) -> Sheet:
+        """List what is not fine first, each with its fix, then each check that found nothing, with what it saw."""
+        bad = self.bad
+        # As badges, the names are whole in any width, to be copied.
+        rows = [(badge(one.check, MOODS[one.severity]), one.subject, one.detail, one.fix) for one in bad]
+        parts = [table("", ["check", "subject", "finding", "next"], rows)] if bad else []
+        good = [one for one in self if one.ok]
+        parts += [table("fine", ["check", "subject", "seen"], _by_check(good))] if good else []
+        mood: Mood = "bad" if any(one.severity == "failure" for one in bad) else "warn"
+        return Sheet(
+            title="doctor",
+            badge=badge(plural(len(bad), "finding"), mood) if bad else badge("ok"),
+            facts=(f"looked at {plural(len(self), 'thing')}",),
+            parts=tuple(parts),
+        )
+
+
+def _by_check(good: list[Finding]) -> list[tuple[object, ...]]:
+    """Put what one check saw of many subjects into one row."""
+    rows: list[tuple[object, ...]] = []
+    for name, several in groupby(good, key=lambda one: one.check):
+        found = list(several)
+        subjects = list(dict.fromkeys(one.subject for one in found))
+        details = list(dict.fromkeys(one.detail for one in found))
+        rows.append((badge(name, "good"), some(subjects), some(details, "; ")))
+    return rows
+
+
+def some(texts: Iterable[str], between: str = ", ") -> str:
+    """Name the first few.
+
+    >>> some(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    several = list(texts)
+    more = len(several) - _MOST_SUBJECTS
+    return between.join(several[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,186 @@
+"""Checks of a flow itself: its ledger, its consumer groups, what a person or a failure has stopped, and who mirrors beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
+from mirrorlake.doctor.ground import FlowGround, Ground, value
+from mirrorlake.doctor.registry import check
+from mirrorlake.errors import NotAuthorized
+from mirrorlake.kafka.lane import ledger_spec
+from mirrorlake.model.patterns import shape_of
+from mirrorlake.render import duration, plural
+from mirrorlake.topics import refused
+
+_KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+
+@check("ledger.settings", layer="flow", per="flow", fix="kafka-configs sets the ledger's settings as the finding says")
+def _ledger_settings(at: FlowGround) -> Iterator[Seen]:
+    """Nobody gave the flow's ledger a retention: a ledger without its last records has forgotten what was sent."""
+    if at.ledger is None:
+        yield fine(at.flow.name, "there is no ledger yet")
+        return
+    wanted, held = ledger_spec(at.ledger.name, 1).configs, at.target.looks.settings([at.ledger.name])
+    told = held.get(at.ledger.name, {})
+    changed = {name: value(told, name) for name in _KEPT if name in told and value(told, name) != wanted[name]}
+    if changed:
+        fix = ",".join(f"{name}={wanted[name]}" for name in changed)
+        yield failure(
+            at.ledger.name,
+            f"has {', '.join(f'{name}={held}' for name, held in changed.items())} on {at.flow.target}",
+            f"kafka-configs --bootstrap-server … --alter --topic {at.ledger.name} --add-config {fix}",
+        )
+    else:
+        yield fine(at.flow.name, "the ledger keeps all its records")
+
+
+@check("ledger.state", layer="flow", per="flow", fix="mirrorlake republish --flow F --restore-ledger")
+def _ledger_state(at: FlowGround) -> Iterator[Seen]:
+    """The flow's ledger can be read, and knows no less than its copy in the lake; who owns the lanes, and since when."""
+    rows = at.ground.lake.ask(_COPIED, flow=at.flow.name, missing_ok=True)
+    copied = {row.lane: row.seq for row in rows}
+    restore = f"mirrorlake republish --flow '{at.flow.name}' --restore-ledger"
+    if at.ledger is None:
+        if copied:
+            yield failure(at.flow.name, f"its ledger is gone from {at.flow.target}, and the lake holds a copy", restore)
+        else:
+            yield fine(at.flow.name, "there is no ledger yet")
+        return
+    with at.ground.reach.ledger(at.flow) as reader:
+        records = {lane: reader.last(lane) for lane in range(at.ledger.partitions)}
+    short = {lane: seq for lane, seq in copied.items() if (one := records.get(lane)) is None or one.seq < seq}
+    for lane, seq in short.items():
+        one = records.get(lane)
+        ends = "holds no record" if one is None else f"ends at {one.seq}"
+        yield failure(at.flow.name, f"lane {lane} of its ledger {ends}, and its copy in the lake at {seq}", restore)
+    newest = max((one for one in records.values() if one), key=lambda one: one.committed_at_ms, default=None)
+    if newest is None:
+        yield fine(at.flow.name, "the ledger is empty")
+    elif not short:
+        age = duration(max(0.0, at.ground.now_ms - newest.committed_at_ms))
+        owner = newest.claim.owner[:8] or "nobody"
+        yield fine(at.flow.name, f"{plural(newest.claim.lanes, 'lane')} of owner {owner}, newest record {age} ago")
+
+
+@check(
+    "groups.held-back", layer="flow", finds="warning", fix="sync: {groups: false}, or placement and delivery by default"
+)
+def _groups_held_back(ground: Ground) -> Iterator[Seen]:
+    """Consumer groups of every flow can be kept in step (law A): where clusters mirror each other, some settings make it guesswork."""
+    for flow in ground.config.flows:
+        why = refused(flow, ground.config.flows) if flow.sync.groups else ""
+        if why:
+            fix = f"set sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default"
+            yield warning(flow.name, f"groups are held back: {why}", fix)
+        else:
+            yield fine(flow.name, "groups are kept in step" if flow.sync.groups else "`sync.groups` is off")
+
+
+@check(
+    "groups.live-on-target",
+    layer="flow",
+    per="flow",
+    finds="warning",
+    fix="a group of their own for one side's consumers",
+)
+def _groups_live(at: FlowGround) -> Iterator[Seen]:
+    """No group has members on both clusters: one that is live on the target is never moved, so a failover cannot place it."""
+    if at.ground.is_lake(at.flow.source) or not at.flow.sync.groups:
+        yield fine(at.flow.name, "no group is kept in step")
+        return
+    live = [
+        at.ground.once(("live", alias), at.ground.reach.groups(alias).active)
+        for alias in (at.flow.source, at.flow.target)
+    ]
+    both = at.flow.group_selection.select(set.intersection(*live))
+    if both:
+        yield warning(
+            at.flow.name,
+            f"live on {at.flow.source} and {at.flow.target}: {some(both)}; on {at.flow.target} they are never moved",
+            f"give the consumers on {at.flow.target} a group of their own, or name the groups in exclude_groups",
+        )
+    else:
+        yield fine(at.flow.name, "no group has members on both clusters")
+
+
+@check("mm2.beside", layer="flow", per="flow", fix="stop MirrorMaker 2; mirrorlake takeover goes on where it ended")
+def _mm2_beside(at: FlowGround) -> Iterator[Seen]:
+    """No MirrorMaker 2 mirrors the same pair: with the same names of topics every record would arrive twice."""
+    group = f"{at.flow.source}-mm2"
+    try:
+        members = at.target.members(group)
+    except NotAuthorized:
+        # Nothing else asks for this permission.
+        yield fine(at.flow.name, f"not looked at: group {group} may not be described")
+        return
+    if members:
+        yield failure(
+            at.flow.name,
+            f"group {group} of MirrorMaker 2 has {plural(members, 'worker')} on {at.flow.target}",
+            f"stop it, then mirrorlake takeover --flow '{at.flow.name}'",
+        )
+    else:
+        yield fine(at.flow.name, f"nobody works as {group}")
+
+
+@check("flow.paused", layer="flow", finds="warning", fix="mirrorlake resume")
+def _paused(ground: Ground) -> Iterator[Seen]:
+    """Nothing is paused: a pause that was forgotten lets the source's retention overtake the mirror."""
+    for subject, pause in ground.control().pauses.items():
+        why = f" ({pause.reason})" if pause.reason else ""
+        said = f"paused by {pause.who} {duration(ground.now - pause.since)} ago{why}"
+        yield warning(str(subject), said, pause.resume_command)
+    if not ground.control().pauses:
+        yield fine("pauses", "nothing is paused")
+
+
+@check("flow.parked", layer="flow", fix="the finding's next step, then mirrorlake resume")
+def _parked(ground: Ground) -> Iterator[Seen]:
+    """No stream is parked: one that failed stays so while the others go on."""
+    for name, parked in ground.control().parked.items():
+        said = f"parked {duration(ground.now - parked.since)} ago: {parked.cause}"
+        yield (warning if parked.is_retried else failure)(name, said, parked.next_step)
+    if not ground.control().parked:
+        yield fine("streams", "none is parked")
+
+
+@check("flow.never-leave", layer="flow", per="flow", finds="warning", fix="correct `never_leave` of the cluster")
+def _never_leave(at: FlowGround) -> Iterator[Seen]:
+    """Each plain name in `never_leave` is a topic of the source: a name with a typing error protects nothing."""
+    denied = at.ground.config.cluster(at.flow.source).never_leave.expressions
+    absent = [name for name in (shape_of(one).literal for one in denied) if name and name not in at.all_names]
+    kept = [name for name in at.all_names if at.flow.selection.matches(name) and at.flow.denies(name)]
+    if absent:
+        fix = f"correct never_leave of {at.flow.source}; a name for a topic to come may stay, with --skip flow.never-leave"
+        yield warning(at.flow.name, f"never_leave of {at.flow.source} names no topic it has: {some(absent)}", fix)
+    yield fine(at.flow.name, f"{plural(len(kept), 'topic')} held back" + (f": {some(kept)}" if kept else ""))
+
+
+@check("flow.twice", layer="flow", finds="warning", fix="exclude_topics on one of the flows")
+def _twice(ground: Ground) -> Iterator[Seen]:
+    """No topic goes to the same cluster by two flows: its consumers would read every record under two names."""
+    told = False
+    for source in ground.config.sources:
+        if not ground.answers(source):
+            continue
+        names = ground.once(("names", source), ground.reach.source(source).topic_names)
+        ways = Counter(
+            (name, flow.target) for flow in ground.config.flows_from(source) for name in names if flow.carries(name)
+        )
+        for (name, target), ways_there in ways.items():
+            if ways_there > 1:
+                told = True
+                flows = [
+                    one.name for one in ground.config.flows_from(source) if one.target == target and one.carries(name)
+                ]
+                yield warning(
+                    name, f"goes to {target} by {', '.join(flows)}", f"add {name} to exclude_topics of one of them"
+                )
+    if not told:
+        yield fine("flows", "no topic goes to one cluster by two of them")
+
+
+_COPIED = "SELECT lane, max(ledger_seq) AS seq FROM {offset_map} WHERE flow = :flow GROUP BY lane"

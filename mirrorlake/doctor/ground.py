@@ -1,0 +1,242 @@
+"""What the checks stand on: the settings, and what clusters and lake answer, each asked once, failures included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar, cast
+
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.kafka import ClusterAdmin, Groups, TopicSetting, TopicState
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import Control, Lake, landed_positions, read_to
+from mirrorlake.model.control import ControlState
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.topics import LakeTopics, TopicSource
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How the doctor reaches what a mirror reaches; everything that is a function may fail.
+
+    `running` says which flows a process of this machine runs, and `probed` what is wrong with each address of a cluster.
+    """
+
+    config: MirrorConfig
+    lake: Lake
+    now: datetime
+    source: Callable[[str], TopicSource]
+    admin: Callable[[str], ClusterAdmin]
+    groups: Callable[[str], Groups]
+    ledger: Callable[[FlowConfig], LedgerReader]
+    producer_options: Callable[[FlowConfig], Mapping[str, str]]
+    held: Callable[[FlowConfig], Iterable[HeldTopic]]
+    control: Callable[[], Control]
+    running: Callable[[], Mapping[str, str]]
+    probed: Callable[[], Mapping[str, Mapping[str, str]]]
+
+
+class LandedTimes(NamedTuple):
+    """The timestamps of a topic's landed records, the oldest and the newest, in milliseconds since 1970."""
+
+    oldest: int
+    newest: int
+
+
+@dataclass(slots=True)
+class _Once:
+    """Answers by question; one that failed fails again at once, instead of after its time-out."""
+
+    known: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
+
+    def __call__(self, question: Hashable, ask: Callable[[], T]) -> T:
+        if question not in self.known:
+            try:
+                self.known[question] = ask(), None
+            except Exception as error:
+                self.known[question] = None, error
+        answer, problem = self.known[question]
+        if problem is not None:
+            raise problem
+        return cast(T, answer)
+
+
+class Ground:
+    """What all checks share; each question is asked once."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.config = reach.config
+        self.lake = reach.lake
+        self.now = reach.now
+        self.once = _Once()
+
+    @property
+    def now_ms(self) -> float:
+        """The time of the look, in milliseconds since 1970."""
+        return self.now.timestamp() * 1000
+
+    @property
+    def clusters(self) -> list[str]:
+        """The aliases that a flow uses, sorted."""
+        return sorted({*self.config.sources, *self.config.targets})
+
+    def is_lake(self, alias: str) -> bool:
+        """Tell whether applications publish into a cluster, and no broker stands behind it."""
+        return self.config.cluster(alias).is_lake
+
+    def admin(self, alias: str) -> ClusterAdmin:
+        """Return the admin of a Kafka cluster."""
+        return self.reach.admin(alias)
+
+    def brokers(self, alias: str) -> int:
+        """Return how many brokers answer."""
+        return self.once(("brokers", alias), lambda: self.admin(alias).broker_count())
+
+    def answers(self, alias: str) -> bool:
+        """Tell whether a cluster answers; a lake cluster has nobody who could be silent."""
+        if self.is_lake(alias):
+            return True
+        try:
+            return self.brokers(alias) > 0
+        except Exception:
+            return False
+
+    def broker_configs(self, alias: str) -> Mapping[str, str | None]:
+        """Return the settings of one broker; none where they may not be read."""
+        return self.once(("configs", alias), lambda: self.admin(alias).broker_configs())
+
+    def probed(self) -> Mapping[str, Mapping[str, str]]:
+        """Say what is wrong with each address of every cluster, "" where it listens."""
+        return self.once("probed", self.reach.probed)
+
+    def running(self) -> Mapping[str, str]:
+        """Return who runs which flows on this machine."""
+        return self.once("running", self.reach.running)
+
+    def control(self) -> ControlState:
+        """Read the pauses and settings in force of the control table."""
+        return self.once("control", lambda: self.reach.control().state())
+
+    def missing(self) -> Iterable[str]:
+        """List the tables that the lake lacks."""
+        return self.once("missing", lambda: self.lake.missing(self.config.sources))
+
+    def has_relay(self, alias: str) -> bool:
+        """Tell whether a source's relay exists."""
+        location = self.lake.relay_location(alias)
+        return self.once(("relay", alias), lambda: self.lake.exists(location))
+
+    def relay_properties(self, alias: str) -> Mapping[str, str]:
+        """Read the properties of a relay; none of one that does not exist."""
+        if not self.has_relay(alias):
+            return {}
+        location = self.lake.relay_location(alias)
+        return self.once(("properties", alias), lambda: self.lake.properties(location))
+
+    def landed(self, alias: str) -> Mapping[str, LandedTimes]:
+        """Return the time span of the landed records of each topic."""
+
+        def ask() -> dict[str, LandedTimes]:
+            if not self.has_relay(alias):
+                return {}
+            return {row.topic: LandedTimes(row.oldest, row.newest) for row in self.lake.ask(_LANDED, relay=alias)}
+
+        return self.once(("landed", alias), ask)
+
+    def landed_to(self, alias: str) -> Mapping[TopicPartition, int]:
+        """Read how far each partition is landed; control records at its end count."""
+
+        def ask() -> dict[TopicPartition, int]:
+            if not self.has_relay(alias):
+                return {}
+            found = read_to(self.lake, alias)
+            # The newest life of a topic comes last.
+            held = dict(sorted(landed_positions(self.lake, alias).reached.items()))
+            newest = {TopicPartition(source.topic, source.partition): position for source, position in held.items()}
+            return found | {tp: max(position, found.get(tp, 0)) for tp, position in newest.items()}
+
+        return self.once(("landed to", alias), ask)
+
+    def flow(self, flow: FlowConfig) -> FlowGround:
+        """Return the ground of the checks of one flow."""
+        return self.once(("flow", flow.name), lambda: FlowGround(self, flow))
+
+
+class FlowGround:
+    """What the checks of one flow share: its topics on both sides, with their settings."""
+
+    def __init__(self, ground: Ground, flow: FlowConfig) -> None:
+        self.ground = ground
+        self.flow = flow
+        self.source = ground.reach.source(flow.source)
+        self.target = ground.admin(flow.target)
+
+    @property
+    def all_names(self) -> list[str]:
+        """The names of the source's topics."""
+        return self.ground.once(("names", self.flow.source), self.source.topic_names)
+
+    @property
+    def topics(self) -> Mapping[str, TopicState]:
+        """The topics that the flow carries, as the source describes them."""
+
+        def ask() -> dict[str, TopicState]:
+            return self.source.describe(name for name in self.all_names if self.flow.carries(name))
+
+        return self.ground.once(("topics", self.flow.name), ask)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Their partitions."""
+        return [TopicPartition(name, one) for name, state in self.topics.items() for one in range(state.partitions)]
+
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
+        """The settings in force of the source's topics; of those that may be read."""
+
+        def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
+            looks = self.source if isinstance(self.source, LakeTopics) else self.ground.admin(self.flow.source).looks
+            return looks.settings(self.topics)
+
+        return self.ground.once(("source settings", self.flow.name), ask)
+
+    @property
+    def remotes(self) -> Mapping[str, TopicState]:
+        """The remote topics that exist, by the source topic's name."""
+
+        def ask() -> dict[str, TopicState]:
+            names = {name: self.flow.remote_topic(name) for name in self.topics}
+            found = self.target.describe(names.values())
+            return {name: found[remote] for name, remote in names.items() if remote in found}
+
+        return self.ground.once(("remotes", self.flow.name), ask)
+
+    @property
+    def remote_settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
+        """The settings in force of the remote topics, by their own names; of those that may be read."""
+
+        def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
+            return self.target.looks.settings({state.name for state in self.remotes.values()})
+
+        return self.ground.once(("remote settings", self.flow.name), ask)
+
+    @property
+    def ledger(self) -> TopicState | None:
+        """The flow's ledger; None where there is none yet."""
+        topic = self.flow.ledger_topic
+        return self.ground.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
+
+
+def value(settings: Mapping[str, TopicSetting], name: str, default: str = "") -> str:
+    """Return one setting of a topic as it is in force; the default where it is not told."""
+    return settings[name].value if name in settings else default
+
+
+_LANDED = """
+    SELECT topic, min(unix_millis(timestamp)) AS oldest, max(unix_millis(timestamp)) AS newest FROM {relay} GROUP BY topic
+"""

@@ -1,0 +1,152 @@
+"""Checks of the lake: that it can be used, that its tables are as they were made, and that upkeep keeps up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
+from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.registry import check
+from mirrorlake.lake import RELAY, SIDE_TABLES, OneWriter, land_checkpoint_path, look_at_store, read_checkpoint_location
+from mirrorlake.render import count, duration, plural, size
+
+_MANY_FILES, _SMALL = 5_000, 10**6
+_MANY_COMMITS = 2_000
+# What a platform may switch on by itself; `delta.appendOnly` is not among them, because retention and erasure switch it off.
+_KEPT = (
+    "delta.enableDeletionVectors",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.autoOptimize.autoCompact",
+)
+_NEVER = {
+    "delta.setTransactionRetentionDuration": "it forgets which batches were written, and a batch may be landed twice",
+    "delta.columnMapping.mode": "workers read the relay's files by the names of its columns",
+}
+_OFF = {"", "none"}
+
+
+@check("lake.store", layer="lake", fix="the finding names what the store must allow; docs/object-stores.md")
+def _store(ground: Ground) -> Iterator[Seen]:
+    """An object store takes a file, lists it, tells two writers apart (law F), and deletes; nothing of the trial stays."""
+    store = ground.lake.store
+    if store is None:
+        yield fine("lake", "not on an object store with settings")
+        return
+    for look in look_at_store(store):
+        if look.problem:
+            yield failure(look.what, look.problem, look.fix)
+        else:
+            yield fine(look.what, f"works below {store.root}")
+
+
+@check("lake.tables", layer="lake", fix="check lake.root and its permissions; mirrorlake apply creates tables")
+def _tables(ground: Ground) -> Iterator[Seen]:
+    """The lake's tables can be read; those that are missing come with the first run."""
+    missing = list(ground.missing())
+    found = f"{plural(len(missing), 'table')} to create with the first run" if missing else "all tables exist"
+    yield fine("tables", found)
+
+
+@check("lake.properties", layer="lake", per="relay", fix="ALTER TABLE … SET TBLPROPERTIES as docs/tables.md has them")
+def _properties(ground: Ground, alias: str) -> Iterator[Seen]:
+    """Nobody changed the properties of a relay: automatic rewriting, deletion vectors and forgotten transactions cost exactness."""
+    held = ground.relay_properties(alias)
+    wanted = {name: RELAY.properties[name] for name in _KEPT}
+    changed = [f"{name}={held[name]}" for name in wanted if held.get(name, wanted[name]).lower() != wanted[name]]
+    if changed:
+        told = ", ".join(f"'{name.partition('=')[0]}' = '{wanted[name.partition('=')[0]]}'" for name in changed)
+        yield failure(alias, f"its relay has {some(changed)}", f"ALTER TABLE … SET TBLPROPERTIES ({told})")
+    harmful = {name: why for name, why in _NEVER.items() if held.get(name, "").lower() not in _OFF}
+    for name, why in harmful.items():
+        yield failure(alias, f"its relay has {name}: {why}", f"ALTER TABLE … UNSET TBLPROPERTIES ('{name}')")
+    if not changed and not harmful:
+        yield fine(alias, "its relay is as it was made")
+
+
+@check(
+    "lake.relay-files",
+    layer="lake",
+    per="relay",
+    finds="warning",
+    fix="mirrorlake maintain; maintenance.every while running",
+)
+def _relay_files(ground: Ground, alias: str) -> Iterator[Seen]:
+    """A relay does not fall apart into small files (5 000 below 1 MB on average): questions and restarts get slow."""
+    files, held = ground.lake.size(ground.lake.relay_location(alias))
+    said = f"{plural(files, 'file')}, {size(held)}"
+    if files >= _MANY_FILES and held / files < _SMALL:
+        yield warning(
+            alias, f"its relay has {said}: {size(held // files)} each", "mirrorlake maintain; set maintenance.every"
+        )
+    else:
+        yield fine(alias, said)
+
+
+@check("lake.log-files", layer="lake", finds="warning", fix="mirrorlake maintain, which writes log checkpoints")
+def _log_files(ground: Ground) -> Iterator[Seen]:
+    """No table's log holds thousands of commits after its last log checkpoint: each reader would read them one by one."""
+    root = ground.config.lake.folder()
+    if root is None:
+        yield fine("tables", "not looked at: the lake is not a folder of this machine")
+        return
+    relays = {f"relay of {alias}": ground.lake.relay_location(alias) for alias in ground.config.sources}
+    others = {table.name: ground.lake.meta_location(table) for table in SIDE_TABLES}
+    worst = 0
+    for name, location in {**relays, **others}.items():
+        logs = Path(location, "_delta_log")
+        commits = sorted(int(one.stem) for one in logs.glob("*.json") if one.stem.isdigit())
+        last = max((int(one.name.split(".")[0]) for one in logs.glob("*.checkpoint*.parquet")), default=-1)
+        after = sum(one > last for one in commits)
+        worst = max(worst, after)
+        if after > _MANY_COMMITS:
+            said = f"{count(after)} commits after its last log checkpoint"
+            yield warning(name, said, "mirrorlake maintain; set maintenance.every")
+    yield fine("tables", f"at most {plural(worst, 'commit')} after a log checkpoint")
+
+
+@check(
+    "lake.samples",
+    layer="lake",
+    finds="warning",
+    fix="mirrorlake run, or mirrorlake sample where runs are jobs; read its log",
+)
+def _samples(ground: Ground) -> Iterator[Seen]:
+    """While a mirror runs, positions were looked at lately: without, verdicts, RPO and alerts speak of the past."""
+    every = ground.config.sampling.every
+    if not every:
+        yield fine("samples", "`sampling.every` is 0s")
+        return
+    rows = ground.lake.ask("SELECT max(observed_at) AS newest FROM {samples} WHERE error IS NULL", missing_ok=True)
+    newest = next((row.newest for row in rows), None)
+    if newest is None:
+        yield fine("samples", "none was taken yet")
+        return
+    age = ground.now - (newest if newest.tzinfo else newest.replace(tzinfo=ground.now.tzinfo))
+    said = f"the newest is {duration(age)} old"
+    if age < timedelta(minutes=-1):
+        yield warning(
+            "samples", "the newest comes from the future", "set the clock of this machine, or of the one that runs"
+        )
+    elif ground.running() and age > max(10 * every, timedelta(minutes=5)):
+        yield warning("samples", f"{said}, though the mirror runs here", "read the log of run for why looks fail")
+    else:
+        yield fine("samples", said)
+
+
+@check("lake.checkpoint-location", layer="lake", per="relay", fix="mirrorlake land --source A --rebuild-checkpoint")
+def _checkpoint_location(ground: Ground, alias: str) -> Iterator[Seen]:
+    """Landing's checkpoint location still knows the batches that the relay holds: else Spark starts at 0, and Delta drops records."""
+    if ground.is_lake(alias):
+        yield fine(alias, "published into, not landed")
+        return
+    writer = OneWriter(ground.lake, alias)
+    writer.look()
+    signed = writer.last_batch
+    known = read_checkpoint_location(ground.lake, land_checkpoint_path(ground.lake, alias, writer.number))
+    if signed is not None and signed.checkpoint == writer.number and signed.batch > known.last_planned:
+        fix = f"mirrorlake land --source {alias} --rebuild-checkpoint (loses and repeats nothing)"
+        yield failure(alias, f"{known.path} {known.ending}, and the relay holds batch {signed.batch}", fix)
+    else:
+        yield fine(alias, f"number {writer.number}, batch {known.last_planned}")

@@ -1,0 +1,101 @@
+"""The checks by their names: what each looks at, of what, and what it costs to leave a finding as it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from mirrorlake.doctor.findings import MOODS, Seen, Severity, anchor
+from mirrorlake.errors import UsageError
+from mirrorlake.render import Sheet, Shown, badge, plural, table
+
+Layer = Literal["settings", "machine", "cluster", "lake", "flow"]
+# What a check is run once for: the mirror, each cluster that answers, each flow whose clusters both answer, each relay.
+Per = Literal["mirror", "cluster", "flow", "relay"]
+Run = Callable[..., Iterable[Seen]]
+Looking = TypeVar("Looking", bound=Run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One named check; `finds` is the worst that it says, `about` why it matters, `fix` what mends it in general."""
+
+    name: str
+    layer: Layer
+    per: Per
+    finds: Severity
+    about: str
+    fix: str
+    run: Run
+    place: tuple[str, int] = ("", 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        said = {"name": self.name, "layer": self.layer, "finds": self.finds, "about": self.about, "fix": self.fix}
+        return {**said, "docs": f"docs/doctor.md#{anchor(self.name)}"}
+
+
+_LAYERS: tuple[Layer, ...] = ("settings", "machine", "cluster", "lake", "flow")
+CHECKS: dict[str, Check] = {}
+
+
+def check(
+    name: str, *, layer: Layer, fix: str, per: Per = "mirror", finds: Severity = "failure"
+) -> Callable[[Looking], Looking]:
+    """Make a function a check: its docstring says what it looks at and why."""
+
+    def join(run: Looking) -> Looking:
+        about = " ".join((inspect.getdoc(run) or "").split())
+        code: Any = run
+        place = (code.__module__, code.__code__.co_firstlineno)
+        CHECKS[name] = Check(name=name, layer=layer, per=per, finds=finds, about=about, fix=fix, run=run, place=place)
+        return run
+
+    return join
+
+
+class Catalogue(Shown, list[Check]):
+    """The checks, in the order in which they look: a list of `Check` that shows itself."""
+
+    def sheet(self) -> Sheet:
+        """List each with its layer and what it looks at."""
+        rows = [(badge(one.name, MOODS[one.finds]), one.layer, one.about) for one in self]
+        parts = (table("", ["check", "layer", "looks at"], rows, least=("layer",)),)
+        return Sheet(title="doctor", facts=(plural(len(self), "check"),), parts=parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {"checks": [one.as_dict() for one in self]}
+
+
+def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
+    """Return the checks to run: those of `only`, or all, without those of `skip`; a beginning such as `kafka` names several.
+
+    Raises:
+        UsageError: a name is that of no check; lists the close ones.
+    """
+    for name in (*only, *skip):
+        if not any(_is_named(known, name) for known in CHECKS):
+            near = [known for known in CHECKS if set(name.split(".")) & set(known.split("."))]
+            raise UsageError(
+                f"no check is called '{name}'",
+                consequence="nothing was looked at",
+                remedy=f"name one of: {', '.join(near)}" if near else "mirrorlake doctor --list shows the names",
+            )
+    return Catalogue(
+        one
+        for one in sorted(CHECKS.values(), key=_order)
+        if (not only or any(_is_named(one.name, name) for name in only))
+        and not any(_is_named(one.name, name) for name in skip)
+    )
+
+
+def _order(one: Check) -> tuple[int, tuple[str, int]]:
+    """Order checks by layer, then as their files have them, whichever file was imported first."""
+    return _LAYERS.index(one.layer), one.place
+
+
+def _is_named(known: str, name: str) -> bool:
+    return known == name or known.startswith(f"{name}.")

@@ -1,0 +1,395 @@
+"""Checks of a flow's topics on the source and on the target: what is lost there, refused there, or thrown away there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
+from mirrorlake.doctor.ground import FlowGround, value
+from mirrorlake.doctor.registry import check
+from mirrorlake.kafka import TopicSetting, TopicState
+from mirrorlake.lag import offset_bytes_of
+from mirrorlake.lake import landed_positions
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.patterns import shape_of
+from mirrorlake.render import count, duration, plural, size
+
+_AHEAD_MS = 60_000
+_HUNG_S = 15 * 60
+# Before a retention ends, so that somebody can act.
+_SHARE = 0.8
+
+
+# -- the source ------------------------------------------------------------------------------------------------------
+
+
+@check("source.topics", layer="flow", per="flow", fix="correct `topics` of the flow, or create the topic")
+def _topics(at: FlowGround) -> Iterator[Seen]:
+    """The flow selects topics that the source has, and each plain name of its list is one: a name with a typing error is silent."""
+    flow, topics = at.flow, at.topics
+    partitions = sum(one.partitions for one in topics.values())
+    if not topics:
+        fix = f"check `topics` of the flow against the topics of {flow.source}"
+        yield failure(flow.name, f"0 topics selected of {count(len(at.all_names))} on {flow.source}", fix)
+        return
+    names = [shape_of(one).literal for one in flow.topics.expressions]
+    absent = [name for name in names if name and name not in at.all_names]
+    if absent:
+        fix = f"correct `topics` of the flow, or create the topic on {flow.source}"
+        yield warning(flow.name, f"{flow.source} has no topic {some(absent)}", fix)
+    yield fine(flow.name, f"{plural(len(topics), 'topic')}, {plural(partitions, 'partition')} on {flow.source}")
+
+
+@check("source.permissions", layer="flow", per="flow", fix="the finding is the kafka-acls command")
+def _source_permissions(at: FlowGround) -> Iterator[Seen]:
+    """This user may see, read and look at the settings of every topic that the flow takes: what it may not see, Kafka hides."""
+    at.source.require_topics(at.flow.topics)
+    if not at.ground.is_lake(at.flow.source):
+        admin = at.ground.admin(at.flow.source)
+        admin.require(at.topics, "READ")
+        admin.configs(at.topics.keys() - at.settings.keys())
+    yield fine(at.flow.name, f"may read {plural(len(at.topics), 'topic')} of {at.flow.source}")
+
+
+@check("source.leaders", layer="flow", per="flow", fix="bring the brokers back; kafka-leader-election for a leader")
+def _leaders(at: FlowGround) -> Iterator[Seen]:
+    """Every partition that the flow takes has a leader: one without is not landed, and all others go on without a word."""
+    if at.ground.is_lake(at.flow.source):
+        yield fine(at.flow.name, "a lake cluster has no brokers")
+        return
+    layout = at.ground.admin(at.flow.source).looks.layout()
+    lost = [f"{name}-{one.partition}" for name in at.topics for one in layout.get(name, ()) if one.leader is None]
+    if lost:
+        fix = f"bring the brokers of {at.flow.source} back"
+        yield failure(at.flow.name, f"{plural(len(lost), 'partition')} without a leader: {some(lost)}", fix)
+    else:
+        yield fine(at.flow.name, "all partitions have leaders")
+
+
+@check(
+    "source.retention",
+    layer="flow",
+    per="flow",
+    fix="mirrorlake land --source A --once now; raise retention.ms of the topic",
+)
+def _source_retention(at: FlowGround) -> Iterator[Seen]:
+    """Law E: the source deleted nothing before it was landed, and will not soon; in an idle topic nobody waits."""
+    found = [seen for topic in at.topics.values() for seen in _expiring(at, topic)]
+    yield from found or [fine(at.flow.name, "nothing was or will soon be deleted before it is landed")]
+
+
+def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
+    name, alias, landed = topic.name, at.flow.source, at.ground.landed_to(at.flow.source)
+    span = at.ground.landed(alias).get(name)
+    if span is None:
+        return
+    places = [TopicPartition(name, partition) for partition in range(topic.partitions)]
+    ends = at.source.latest(places)
+    waiting = [tp for tp in places if ends.get(tp, 0) > landed.get(tp, 0)]
+    if not waiting:
+        return
+    first = at.source.earliest(waiting)
+    gone = {tp: offset - landed[tp] for tp, offset in first.items() if tp in landed and offset > landed[tp]}
+    if gone:
+        yield failure(
+            name,
+            f"{sum(gone.values())} offsets of {plural(len(gone), 'partition')} left {alias} before they were landed",
+            f"mirrorlake land --source {alias} --once says which; raise retention.ms or retention.bytes of {name}",
+        )
+    settings = at.settings.get(name, {})
+    retention, policy = int(value(settings, "retention.ms", "-1")), value(settings, "cleanup.policy", "delete")
+    age_ms = at.ground.now_ms - span.newest
+    if "delete" in policy and retention > 0 and age_ms > retention * _SHARE:
+        yield failure(
+            name,
+            f"records of {plural(len(waiting), 'partition')} are not landed, and {alias} may delete them in "
+            f"{max(0.0, retention - age_ms) / 3.6e6:.1f} h: the newest landed record is {age_ms / 3.6e6:.1f} h old, "
+            f"{retention / 3.6e6:.1f} h are kept",
+            f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
+        )
+    keeps = int(value(settings, "retention.bytes", "-1"))
+    if "delete" in policy and keeps >= 0:
+        yield from _filling(at, {tp: ends[tp] - landed.get(tp, 0) for tp in waiting}, keeps)
+    tombstones = int(value(settings, "delete.retention.ms", "-1"))
+    if "compact" in policy and 0 <= tombstones < age_ms:
+        yield warning(
+            name,
+            f"compacted, and landing stands {duration(age_ms)} back: {alias} keeps tombstones for {duration(tombstones)}, so keys "
+            "that were deleted since may stay on the target",
+            f"mirrorlake land --source {alias} --once, then compare with mirrorlake verify; raise delete.retention.ms of {name}",
+        )
+
+
+def _filling(at: FlowGround, waiting: Mapping[TopicPartition, int], keeps: int) -> Iterator[Seen]:
+    """Say where as many bytes wait as the source keeps; an estimate that is never too small."""
+    alias, lake = at.flow.source, at.ground.lake
+    lives = {TopicPartition(one.topic, one.partition): one for one in sorted(landed_positions(lake, alias).reached)}
+    landed = at.ground.landed_to(alias)
+    sizes = offset_bytes_of(lake, {(alias, lives[tp]): landed[tp] for tp in waiting if tp in lives})
+    most = [offsets * sizes.get((alias, lives[tp]), 0) for tp, offsets in waiting.items() if tp in lives]
+    full = [each for each in most if each > keeps * _SHARE]
+    if full:
+        name = next(iter(waiting)).topic
+        yield failure(
+            name,
+            f"by estimate up to {size(max(full))} of a partition are not landed, and {alias} keeps {size(keeps)} "
+            f"(retention.bytes): {plural(len(full), 'partition')} may lose records soon",
+            f"mirrorlake land --source {alias} --once now, or raise retention.bytes of {name}",
+        )
+
+
+@check("transactions.open", layer="flow", per="flow", fix="kafka-transactions find-hanging, then abort, on the source")
+def _transactions_open(at: FlowGround) -> Iterator[Seen]:
+    """No transaction on the source is open for a quarter of an hour: records after it are hidden from every reader, this one too."""
+    if at.ground.is_lake(at.flow.source):
+        yield fine(at.flow.name, "a lake cluster has no open transactions")
+        return
+    admin = at.ground.admin(at.flow.source)
+    stable, ends = admin.latest(at.partitions), admin.ends(at.partitions)
+    held = {tp: offset for tp, offset in stable.items() if ends.get(tp, offset) > offset}
+    since = _first_seen(at, held)
+    for tp, offset in held.items():
+        age_s = at.ground.now.timestamp() - since.get(tp, at.ground.now.timestamp())
+        if age_s > _HUNG_S:
+            yield failure(
+                str(tp),
+                f"open at offset {offset} for {duration(age_s * 1000)}: {count(ends[tp] - offset)} offsets after it are hidden",
+                f"kafka-transactions --bootstrap-server … abort --topic {tp.topic} --partition {tp.partition} "
+                f"--start-offset {offset}, on {at.flow.source}",
+            )
+    yield fine(at.flow.name, f"{plural(len(held), 'partition')} with an open transaction")
+
+
+def _first_seen(at: FlowGround, held: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+    """Return since when samples saw each partition end where it ends now, in seconds since 1970."""
+    if not held:
+        return {}
+    rows = at.ground.lake.ask(
+        _STABLE, source=at.flow.source, since=int((at.ground.now.timestamp() - 86_400) * 1_000_000), missing_ok=True
+    )
+    return {
+        TopicPartition(row.topic, row.partition): row.since / 1000
+        for row in rows
+        if held.get(TopicPartition(row.topic, row.partition)) == row.position
+    }
+
+
+@check("clock.skew", layer="flow", per="flow", finds="warning", fix="NTP on this machine and on the producers'")
+def _clock_skew(at: FlowGround) -> Iterator[Seen]:
+    """No record is from the future, by this machine's clock: time lag, RPO and retention are wrong by as much as clocks differ."""
+    if at.ground.is_lake(at.flow.source):
+        yield fine(at.flow.name, "applications publish by this machine's clock")
+        return
+    newest = at.ground.admin(at.flow.source).looks.newest_times(at.partitions)
+    ahead = {tp: ms - at.ground.now_ms for tp, ms in newest.items() if ms - at.ground.now_ms > _AHEAD_MS}
+    if ahead:
+        worst = max(ahead, key=lambda tp: ahead[tp])
+        yield warning(
+            at.flow.name,
+            f"records of {plural(len(ahead), 'partition')} are from the future, those of {worst} by {duration(ahead[worst])}",
+            f"compare the clocks of this machine and of {at.flow.source}'s producers (NTP)",
+        )
+    else:
+        yield fine(at.flow.name, "no record is from the future")
+
+
+# -- the target ------------------------------------------------------------------------------------------------------
+
+
+@check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
+def _remote_topics(at: FlowGround) -> Iterator[Seen]:
+    """No remote topic that records were sent to was deleted or created again: the flow sends nothing to it until a person chooses."""
+    held = list(at.ground.reach.held(at.flow))
+    yield from (failure(one.remote, one.cause, one.remedy) for one in held)
+    if not held:
+        yield fine(at.flow.name, "each is the one that records were sent to")
+
+
+@check("target.permissions", layer="flow", per="flow", fix="the finding is the kafka-acls command")
+def _target_permissions(at: FlowGround) -> Iterator[Seen]:
+    """This user may write the remote topics and the ledger, and look at their settings."""
+    names = [*(state.name for state in at.remotes.values()), *([at.ledger.name] if at.ledger else [])]
+    at.target.require(names, "WRITE")
+    at.target.configs({state.name for state in at.remotes.values()} - at.remote_settings.keys())
+    yield fine(at.flow.name, f"may write {plural(len(names), 'topic')} of {at.flow.target}")
+
+
+@check("target.partitions", layer="flow", per="flow", fix="mirrorlake apply --flow F")
+def _target_partitions(at: FlowGround) -> Iterator[Seen]:
+    """Every remote topic has at least as many partitions as its source: a record without a place stops its lane."""
+    small = False
+    for name, held in at.remotes.items():
+        wanted = at.flow.placement.remote_partitions(name, at.topics[name].partitions)
+        if held.partitions < wanted:
+            small = True
+            said = f"{held.partitions} partitions on {at.flow.target}, {wanted} are needed"
+            yield failure(held.name, said, f"mirrorlake apply --flow '{at.flow.name}'")
+    if not small:
+        yield fine(at.flow.name, f"{plural(len(at.remotes), 'remote topic')} of {len(at.topics)} are there")
+
+
+def _each(at: FlowGround) -> Iterator[tuple[str, str, Mapping[str, TopicSetting], Mapping[str, TopicSetting]]]:
+    """Yield each mirrored topic, its remote name, and the settings of both, where the target's may be read."""
+    for name, held in at.remotes.items():
+        if held.name in at.remote_settings:
+            yield name, held.name, at.settings.get(name, {}), at.remote_settings[held.name]
+
+
+@check("target.timestamp-type", layer="flow", per="flow", fix="message.timestamp.type=CreateTime on the remote topic")
+def _timestamp_type(at: FlowGround) -> Iterator[Seen]:
+    """Law C: no remote topic replaces the records' timestamps by its own clock."""
+    found = [
+        failure(
+            remote,
+            f"{at.flow.target} replaces record timestamps by the time of arrival (message.timestamp.type)",
+            f"set message.timestamp.type=CreateTime on {remote}, or accept that timestamps differ (law C)",
+        )
+        for _, remote, _, there in _each(at)
+        if value(there, "message.timestamp.type") == "LogAppendTime"
+    ]
+    yield from found or [fine(at.flow.name, "timestamps stay")]
+
+
+@check(
+    "target.max-message-bytes", layer="flow", per="flow", fix="max.message.bytes of the remote topic as the source's"
+)
+def _max_message_bytes(at: FlowGround) -> Iterator[Seen]:
+    """Every remote topic accepts records as large as its source does: a larger one stops its lane when it comes, one day."""
+    found = []
+    for name, remote, here, there in _each(at):
+        allowed, accepted = int(value(here, "max.message.bytes", "0")), int(value(there, "max.message.bytes", "0"))
+        if accepted < allowed:
+            said = f"accepts {accepted} bytes, {name} on the source allows {allowed}"
+            found.append(failure(remote, said, f"raise max.message.bytes of {remote} to {allowed}"))
+    yield from found or [fine(at.flow.name, "records of any size that the source takes fit")]
+
+
+@check("target.retention", layer="flow", per="flow", finds="warning", fix="retention.ms of the remote topic")
+def _target_retention(at: FlowGround) -> Iterator[Seen]:
+    """No record is older than its remote topic keeps: Kafka counts from the record's own timestamp and deletes it at once."""
+    found = []
+    spans = at.ground.landed(at.flow.source)
+    for name, remote, _, there in _each(at):
+        retention, policy = int(value(there, "retention.ms", "-1")), value(there, "cleanup.policy", "delete")
+        oldest = spans[name].oldest if name in spans else None
+        if "delete" in policy and retention >= 0 and oldest is not None and oldest < at.ground.now_ms - retention:
+            said = f"the relay holds records older than the {duration(retention)} that {remote} keeps; the target deletes them"
+            fix = f"raise retention.ms of {remote} on {at.flow.target} if they must stay readable there"
+            found.append(warning(remote, said, fix))
+    yield from found or [fine(at.flow.name, "what was landed may stay on the target")]
+
+
+@check("target.cleanup-policy", layer="flow", per="flow", fix="cleanup.policy of the remote topic as the source's")
+def _cleanup_policy(at: FlowGround) -> Iterator[Seen]:
+    """No remote topic is compacted where its source is not: it refuses records without a key, and drops all but the last of one."""
+    found = []
+    for name, remote, here, there in _each(at):
+        if "compact" in value(there, "cleanup.policy") and "compact" not in value(here, "cleanup.policy", "delete"):
+            said = f"compacted on {at.flow.target}, and {name} is not: records without a key are refused, older ones of a key go"
+            found.append(failure(remote, said, f"set cleanup.policy=delete on {remote}"))
+    yield from found or [fine(at.flow.name, "no remote topic is compacted where its source is not")]
+
+
+def _single(at: FlowGround, states: Iterable[TopicState], names: str) -> Iterator[Seen]:
+    brokers = at.ground.brokers(at.flow.target)
+    alone = sorted(one.name for one in states if one.replicas == 1) if brokers > 1 else []
+    if alone:
+        yield warning(
+            at.flow.name,
+            f"one replica each on {at.flow.target}, which has {brokers} brokers: {some(alone)}; a lost broker takes them away",
+            "kafka-reassign-partitions gives them more replicas; replication_factor of the flow is for new topics",
+        )
+    else:
+        yield fine(at.flow.name, f"{names} stand on as many brokers as {at.flow.target} allows")
+
+
+@check(
+    "target.replication",
+    layer="flow",
+    per="flow",
+    fix="replication_factor; kafka-reassign-partitions for old topics",
+)
+def _target_replication(at: FlowGround) -> Iterator[Seen]:
+    """Remote topics survive the loss of a broker, and new ones can be made with the replicas that the settings ask for."""
+    flow, brokers, factor = at.flow, at.ground.brokers(at.flow.target), at.flow.replication_factor
+    if factor is not None and factor > brokers:
+        yield failure(
+            flow.name,
+            f"replication_factor is {factor}, and {flow.target} has {plural(brokers, 'broker')}: no topic can be made",
+            f"set replication_factor of {flow.name} to {brokers} or less",
+        )
+    yield from _single(at, at.remotes.values(), "remote topics")
+    default = int(at.ground.broker_configs(flow.target).get("default.replication.factor") or 0)
+    if brokers > 1 and (factor or default) == 1:
+        by = "replication_factor is 1" if factor else f"{flow.target} has default.replication.factor=1"
+        yield warning(
+            flow.name,
+            f"{by} with {brokers} brokers: each new remote topic stands on one of them only",
+            f"set replication_factor: {min(3, brokers)} for {flow.name}",
+        )
+
+
+@check(
+    "ledger.replication",
+    layer="flow",
+    per="flow",
+    finds="warning",
+    fix="kafka-reassign-partitions gives the ledger three replicas",
+)
+def _ledger_replication(at: FlowGround) -> Iterator[Seen]:
+    """The flow's ledger survives the loss of a broker: it is the truth of what was sent."""
+    yield from _single(at, [at.ledger] if at.ledger else [], "the ledger's records")
+
+
+@check("target.in-sync", layer="flow", per="flow", fix="bring the brokers back, or lower min.insync.replicas")
+def _in_sync(at: FlowGround) -> Iterator[Seen]:
+    """Remote topics and ledger have enough replicas in sync to take a write (min.insync.replicas): else nothing is sent."""
+    names = {state.name for state in at.remotes.values()} | ({at.ledger.name} if at.ledger else set())
+    layout, settings = at.target.looks.layout(), at.target.looks.settings(names)
+    refused, thin = [], []
+    for name in sorted(names):
+        least = int(value(settings.get(name, {}), "min.insync.replicas", "1"))
+        for one in layout.get(name, ()):
+            if one.leader is None or len(one.isr) < least:
+                refused.append(f"{name}-{one.partition} ({len(one.isr)} of {least})")
+            elif len(one.isr) < len(one.replicas):
+                thin.append(f"{name}-{one.partition}")
+    if refused:
+        fix = f"bring the brokers of {at.flow.target} back, or lower min.insync.replicas of the topics"
+        yield failure(at.flow.name, f"too few replicas in sync to take a write: {some(refused)}", fix)
+    if thin:
+        fix = f"bring the brokers of {at.flow.target} back"
+        yield warning(at.flow.name, f"{plural(len(thin), 'partition')} with replicas out of sync: {some(thin)}", fix)
+    if not refused and not thin:
+        yield fine(at.flow.name, "all replicas are in sync")
+
+
+@check(
+    "target.transaction-timeout",
+    layer="flow",
+    per="flow",
+    fix="producer: {transaction.timeout.ms: …} up to the brokers' limit",
+)
+def _transaction_timeout(at: FlowGround) -> Iterator[Seen]:
+    """The brokers permit transactions as long as the flow asks for (transaction.max.timeout.ms): else no lane can begin."""
+    if at.flow.delivery != "exactly_once":
+        yield fine(at.flow.name, "sends without transactions")
+        return
+    asked = int(at.ground.reach.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
+    allowed = at.ground.broker_configs(at.flow.target).get("transaction.max.timeout.ms")
+    if allowed is not None and asked > int(allowed):
+        yield failure(
+            at.flow.name,
+            f"transaction.timeout.ms is {asked}, and {at.flow.target} permits {allowed}: no lane can begin",
+            f"set producer: {{transaction.timeout.ms: {allowed}}} for {at.flow.name}, or raise the brokers' limit",
+        )
+    else:
+        yield fine(at.flow.name, f"{duration(asked)} of {duration(int(allowed)) if allowed else 'what is permitted'}")
+
+
+_STABLE = """
+    SELECT topic, partition, position, min(unix_millis(observed_at)) AS since
+    FROM {positions}
+    WHERE source = :source AND kind = 'last_stable' AND unix_micros(observed_at) >= :since
+    GROUP BY topic, partition, position
+"""

@@ -1,0 +1,72 @@
+"""A doctor over settings whose clusters do not listen, and a lake in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mirrorlake.config.loading import load
+from mirrorlake.doctor.examination import examine
+from mirrorlake.doctor.findings import Findings
+from mirrorlake.doctor.ground import Ground, Reach
+from mirrorlake.mirror.mirror import Mirror
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def settings(east: Mapping[str, Any] | None = None, **top: Any) -> dict[str, Any]:
+    clusters = {
+        "east": {"bootstrap_servers": "127.0.0.1:1", **(east or {})},
+        "west": {"bootstrap_servers": "127.0.0.1:1"},
+    }
+    flows = [{"source": "east", "target": "west", "topics": "orders"}]
+    return {"lake": {"root": "./lake"}, "clusters": clusters, "flows": flows, **top}
+
+
+def examined(
+    folder: Path,
+    *,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+    now: datetime | None = None,
+    running: Iterable[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> Findings:
+    """Write the settings, and examine them."""
+    return examine(reach_of(folder, now=now, running=running, given=given), only=only, skip=skip)
+
+
+def ground_of(folder: Path, *, given: Mapping[str, Any]) -> Ground:
+    """Write the settings, and stand on them."""
+    return Ground(reach_of(folder, now=None, running=(), given=given))
+
+
+def reach_of(folder: Path, *, now: datetime | None, running: Iterable[str], given: Mapping[str, Any] | None) -> Reach:
+    """Write the settings, and reach what they name."""
+    file = folder / "mirror.yml"
+    file.touch(mode=0o600)
+    file.write_text(yaml.safe_dump(dict(given or settings())))
+    connections = Mirror(load(file), spark=None)._connections
+    return Reach(
+        config=connections.config,
+        lake=connections.lake,
+        now=now or connections.now(),
+        source=connections.source,
+        admin=connections.admin,
+        groups=connections.groups,
+        ledger=connections.ledger,
+        producer_options=connections.producer_options,
+        held=lambda _: (),
+        control=connections.control,
+        running=lambda: dict.fromkeys(running, "process 1"),
+        probed=connections.probed,
+    )
+
+
+def bad(folder: Path, *only: str, **more: Any) -> list[tuple[str, str]]:
+    """Return subject and detail of what some checks find."""
+    return [(one.subject, one.detail) for one in examined(folder, only=only, **more).bad]

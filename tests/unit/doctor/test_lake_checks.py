@@ -1,0 +1,96 @@
+"""What is wrong with a lake in a folder is found without Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.config.loading import load
+from mirrorlake.doctor import lake_checks
+from mirrorlake.lake.control import Control
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import CONTROL, OFFSET_MAP, RELAY, SAMPLES
+from mirrorlake.topics import settings_in_force
+from tests.unit.doctor.kit import NOON, bad, examined, settings
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    FolderTables().create(str(tmp_path / "lake" / "relay" / "east"), RELAY)
+    # Writes the settings.
+    examined(tmp_path, only=["settings.file"])
+    return Lake(no_spark, load(tmp_path / "mirror.yml").lake, sees_all=lambda: True)
+
+
+def no_spark() -> None:
+    raise AssertionError("a question about a folder started Spark")
+
+
+def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> None:
+    lake.create_side_table(SAMPLES)
+    found = examined(tmp_path, only=["lake", "flow.paused", "flow.parked", "settings.drift"])
+    assert found.bad == []
+    assert {"lake.properties", "lake.relay-files", "lake.log-files", "lake.checkpoint-location"} <= {
+        one.check for one in found
+    }
+
+
+def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:
+    lake.set_properties(
+        lake.relay_location("east"),
+        {"delta.autoOptimize.autoCompact": "true", "delta.setTransactionRetentionDuration": "interval 1 days"},
+    )
+    (_, changed), (_, forgets) = bad(tmp_path, "lake.properties")
+    assert "delta.autoOptimize.autoCompact=true" in changed
+    assert "a batch may be landed twice" in forgets
+
+
+def test_small_files_and_a_long_log(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lake, "size", lambda *_: (9_000, 9_000_000))
+    assert bad(tmp_path, "lake.relay-files") == [("east", "its relay has 9 000 files, 9.0 MB: 1.0 kB each")]
+    monkeypatch.setattr(lake_checks, "_MANY_COMMITS", 2)
+    for number in range(3):
+        lake.set_properties(lake.relay_location("east"), {"mirrorlake.test": str(number)})
+    assert bad(tmp_path, "lake.log-files") == [("relay of east", "4 commits after its last log checkpoint")]
+
+
+def test_samples_that_nobody_takes_any_more(lake: Lake, tmp_path: Path) -> None:
+    lake.create_side_table(SAMPLES)
+    assert bad(tmp_path, "lake.samples", running=["east->west"]) == []
+    lake.append_rows(SAMPLES, [{"observed_at": NOON, "subject": "cluster", "name": "east"}])
+    later = NOON + timedelta(hours=3)
+    assert bad(tmp_path, "lake.samples", now=later) == [], "nothing runs that could look"
+    [(_, detail)] = bad(tmp_path, "lake.samples", now=later, running=["east->west"])
+    assert detail == "the newest is 3 h 0 min old, though the mirror runs here"
+    assert "from the future" in bad(tmp_path, "lake.samples", now=NOON - timedelta(hours=1))[0][1]
+
+
+def test_pauses_parked_streams_and_settings_that_are_not_in_force(lake: Lake, tmp_path: Path) -> None:
+    control = Control(lake, now=lambda: NOON)
+    config = load(tmp_path / "mirror.yml")
+    settings_in_force.put_in_force(config, control)
+    assert bad(tmp_path, "settings.drift", "flow") == []
+    edited = settings()
+    edited["flows"][0]["lanes"] = 4
+    [(_, detail)] = bad(tmp_path, "settings.drift", given=edited)
+    assert detail == "1 change of the file not in force (flow east->west)"
+    settings_in_force.pause(control, settings_in_force.subject_of(config, flow="east->west"), reason="a release")
+    [(subject, detail)] = bad(tmp_path, "flow.paused", now=NOON + timedelta(days=9))
+    assert (subject, detail.endswith("9 d 0 h ago (a release)")) == ("flow east->west", True)
+    said = {"error": "RecordTooLarge", "cause": "too large", "remedy": "raise it", "exit_code": 4}
+    control.append("park", settings_in_force.Subject(kind="stream", name="east->west"), value=said)
+    [finding] = examined(tmp_path, only=["flow.parked"]).bad
+    assert (finding.severity, "mirrorlake resume" in finding.fix) == ("failure", True)
+
+
+def test_tables_that_cannot_be_read(lake: Lake, tmp_path: Path) -> None:
+    for table in (CONTROL, OFFSET_MAP):
+        lake.create_side_table(table)
+    for commit in Path(lake.meta_location(CONTROL), "_delta_log").glob("*.json"):
+        commit.write_text("not a commit")
+    found = examined(tmp_path, only=["flow.paused", "lake.properties"])
+    assert [one.check for one in found.bad] == ["flow.paused"]
+    assert "cannot be looked at" in found.bad[0].detail
