@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, all_known, total, worst
+from mirrorlake.metrics.health import Health
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 
@@ -73,6 +74,8 @@ class Metrics(Collector):
             ["stream", "error", "retried"],
             registry=self.registry,
         )
+        # Counted where the turns are: a probe asks it beside the scrapes.
+        self.health = Health()
         self._per_partition = per_partition
         self._most_series = most_series
         self._families: tuple[GaugeMetricFamily, ...] = ()
@@ -89,10 +92,11 @@ class Metrics(Collector):
 
     def looked(self, stream: str, *, at: float) -> None:
         """Note that a stream looked for records and found none."""
-        self._success.labels(stream).set(at)
+        self._turned(stream, at)
 
     def republished(self, flow: str, records: Mapping[str, int]) -> None:
         """Count records that a target has confirmed, by source topic."""
+        self.health.turned(f"republish {flow}")
         for topic, count in records.items():
             self._sent.labels(flow, topic).inc(count)
 
@@ -100,8 +104,11 @@ class Metrics(Collector):
         """Replace what is parked."""
         self._parked.clear()
         for name, one in streams.items():
-            stream = name if name.startswith("land ") else f"republish {name}"
-            self._parked.labels(stream, one.error, str(one.is_retried).lower()).set(1)
+            self._parked.labels(_stream(name), one.error, str(one.is_retried).lower()).set(1)
+
+    def running(self, streams: Iterable[str], *, pause_s: float = 0.0) -> None:
+        """Note which streams run well, at a look of the supervisor, and how long they may wait between two batches."""
+        self.health.runs(map(_stream, streams), pause_s=pause_s)
 
     def show(self, figures: Figures) -> None:
         """Replace what the last look at the tables found; series that are not in it any more are gone."""
@@ -133,7 +140,15 @@ class Metrics(Collector):
     def _batch(self, stream: str, seconds: float | None, at: float) -> None:
         if seconds is not None:
             self._batches.labels(stream).observe(seconds)
+        self._turned(stream, at)
+
+    def _turned(self, stream: str, at: float) -> None:
         self._success.labels(stream).set(at)
+        self.health.turned(stream)
+
+
+def _stream(name: str) -> str:
+    return name if name.startswith("land ") else f"republish {name}"
 
 
 class _Place(NamedTuple):

@@ -1,11 +1,16 @@
-"""Serve a registry over HTTP, from memory."""
+"""Serve a registry over HTTP, from memory, and at `/healthz` whether the mirror makes turns."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
+
+from mirrorlake.metrics.health import Health
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +24,7 @@ class MetricsServer:
         registry: what to serve.
         port: the port; 0 takes a free one.
         address: the address to listen at. Anybody who can reach it reads the names of topics and groups.
+        health: what `/healthz` answers, with 503 where it names a problem; without it, as for every other path, the metrics.
 
     Example:
         >>> server = MetricsServer(CollectorRegistry(), port=0).start()
@@ -27,8 +33,11 @@ class MetricsServer:
         >>> server.stop()
     """
 
-    def __init__(self, registry: CollectorRegistry, *, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self, registry: CollectorRegistry, *, port: int, address: str = "127.0.0.1", health: Health | None = None
+    ) -> None:
         self._registry = registry
+        self._health = health
         self._address = address
         self.port = port
         self._server: WSGIServer | None = None
@@ -45,6 +54,9 @@ class MetricsServer:
                 error.strerror or error,
             )
             return self
+        metrics = self._server.get_app()
+        if self._health is not None and metrics is not None:
+            self._server.set_app(partial(_with_health, metrics, self._health))
         self.port = self._server.server_port
         log.info("metrics.served address=%s:%s", self._address, self.port)
         return self
@@ -55,3 +67,13 @@ class MetricsServer:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+
+
+def _with_health(
+    metrics: Callable[..., Iterable[bytes]], health: Health, environ: dict[str, Any], start_response: Callable[..., Any]
+) -> Iterable[bytes]:
+    if environ.get("PATH_INFO") != "/healthz":
+        return metrics(environ, start_response)
+    is_well, document = health.document()
+    start_response("200 OK" if is_well else "503 Service Unavailable", [("Content-Type", "application/json")])
+    return [document]

@@ -27,15 +27,18 @@ def measured(connections: Connections, checks: Checks, *, port: int | None) -> I
         return
     # Heavy imports for those who serve no metrics.
     from mirrorlake.metrics import BatchListener, Metrics, MetricsFeed, MetricsServer
+    from mirrorlake.runtime import is_connect
 
     metrics = Metrics(per_partition=settings.per_partition)
     with ExitStack() as stack:
         try:
-            server = MetricsServer(metrics.registry, port=port, address=settings.address).start()
+            server = MetricsServer(metrics.registry, port=port, address=settings.address, health=metrics.health).start()
             stack.callback(_quietly, server.stop)
-            listener, streams = BatchListener(metrics, now=connections.now), connections.spark.streams
-            streams.addListener(listener)
-            stack.callback(_quietly, streams.removeListener, listener)
+            if not is_connect(connections.spark):
+                # Over Connect no query runs, and live tasks and planned batches report for themselves.
+                listener, streams = BatchListener(metrics, now=connections.now), connections.spark.streams
+                streams.addListener(listener)
+                stack.callback(_quietly, streams.removeListener, listener)
             connections.metrics = metrics
             stack.callback(setattr, connections, "metrics", None)
             every_s = settings.every.total_seconds()

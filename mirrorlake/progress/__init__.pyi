@@ -9,5 +9,8 @@ from mirrorlake.progress.board import Tell as Tell
 from mirrorlake.progress.board import silent as silent
 from mirrorlake.progress.lines import LOGGER as LOGGER
 from mirrorlake.progress.lines import LogLines as LogLines
+from mirrorlake.progress.log_format import about as about
+from mirrorlake.progress.log_format import asked_of_log as asked_of_log
+from mirrorlake.progress.log_format import line_format as line_format
 from mirrorlake.progress.said import Said as Said
 from mirrorlake.progress.said import Speaker as Speaker

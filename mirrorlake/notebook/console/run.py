@@ -24,6 +24,7 @@ from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.pulse import Reading
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.notebook.console.unit import systemd_unit
 from mirrorlake.render import badge, duration, escape, table
 
 _ALL = "all flows"
@@ -244,24 +245,26 @@ def progress_table(looks: Sequence[Look], sources: Mapping[str, str]) -> str:
     """
     first, last = looks[0], looks[-1]
     seconds = (last.at - first.at).total_seconds()
+    came, went = _counts(last.ran)
+    came_since, went_since = _counts(last.ran.since(first.ran))
 
-    def rate(before: int, after: int) -> int | None:
-        return round((after - before) / seconds) if seconds > 0 else None
+    def rate(records: int) -> int | None:
+        return round(records / seconds) if seconds > 0 else None
 
-    came = [{one.source: one.records for one in look.ran.landed} for look in (first, last)]
-    went = [{one.flow: one.records for one in look.ran.republished} for look in (first, last)]
     rows = []
     for name, source in sources.items():
         flow = None if last.status is None else last.status.get(name)
         lag = None if flow is None or flow.time_lag_ms is None else timedelta(milliseconds=flow.time_lag_ms)
-        (came_then, came_now), (went_then, went_now) = (
-            (one[0].get(key, 0), one[1].get(key, 0)) for one, key in ((came, source), (went, name))
-        )
-        rates = rate(came_then, came_now), rate(went_then, went_now)
         judged = (None, None, None) if flow is None else (flow.offset_lag, lag, badge(flow.verdict))
-        rows.append((name, came_now, rates[0], went_now, rates[1], *judged))
+        arrived = came.get(source, 0), rate(came_since.get(source, 0))
+        rows.append((name, *arrived, went.get(name, 0), rate(went_since.get(name, 0)), *judged))
     columns = ["flow", "records in", "in/s", "records out", "out/s", "offset lag", "time lag", "verdict"]
     return table("", columns, rows).html()
+
+
+def _counts(ran: Ran) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many records were landed by source, and republished by flow."""
+    return {one.source: one.records for one in ran.landed}, {one.flow: one.records for one in ran.republished}
 
 
 def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: bool) -> str:
@@ -269,16 +272,7 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
     named = str(file) if file is not None else "conf/mirror.yml"
     conf = shlex.quote(named) + (f" --flow {shlex.quote(flow)}" if flow else "")
     job = Path(mirrorlake.__file__).parents[1] / "jobs" / "run.py"
-    unit = "\n".join(
-        (
-            "[Service]",
-            f"ExecStart={sys.executable} -m mirrorlake run --conf {conf}",
-            "Restart=on-failure",
-            "# 2: the settings are wrong, 3: refused for safety; both wait for a person.",
-            "RestartPreventExitStatus=2 3",
-            "TimeoutStopSec=60",
-        )
-    )
+    unit = systemd_unit([sys.executable, "-m", "mirrorlake", "run", "--conf", conf], settings=named)
     needed = sorted(set(_REFERENCE.findall(mirror.config.text)))
     lines = [
         "<p><b>Elsewhere.</b> The same mirror as a command or a job:</p>",

@@ -12,9 +12,12 @@ import promql_parser
 import pytest
 import yaml
 
+from mirrorlake.cli.app import app
+
 HOUSE = Path(__file__).parents[3]
 ALERTS = yaml.safe_load((HOUSE / "conf/prometheus/alerts.yml").read_text())
 BOARD = json.loads((HOUSE / "conf/grafana/mirrorlake.json").read_text())
+PAGE = (HOUSE / "docs/alerts.md").read_text()
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 TARGETS = [(panel["title"], target["expr"]) for panel in BOARD["panels"] for target in panel["targets"]]
 # What docs/metrics.md lists, with its labels; Prometheus adds `instance` and `job` when it scrapes.
@@ -54,8 +57,8 @@ def test_an_expression_asks_for_metrics_and_labels_that_are_served(name: str, ex
 def test_an_alert_says_who_wakes_and_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("page", "ticket")
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    headings = re.findall(r"^## (.+)$", (HOUSE / page).read_text(), re.M)
-    assert anchor in [heading.lower() for heading in headings]
+    # Where `make site` puts the page, and the anchor of its section.
+    assert (page, anchor) == ("docs/alerts/", rule["alert"].lower())
     served = set().union(*(METRICS[one.name] for one in selectors(promql_parser.parse(rule["expr"]))))
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= served
 
@@ -63,6 +66,22 @@ def test_an_alert_says_who_wakes_and_what_to_do(rule: dict[str, Any]) -> None:
 def test_every_page_of_an_alert_belongs_to_a_rule() -> None:
     headings = re.findall(r"^## (.+)$", (HOUSE / "docs/alerts.md").read_text(), re.M)
     assert headings == [rule["alert"] for rule in RULES]
+
+
+@pytest.mark.parametrize("section", PAGE.split("\n## ")[1:], ids=lambda section: str(section.split("\n")[0]))
+def test_a_page_says_when_what_it_means_what_to_do_and_how_to_go_back(section: str) -> None:
+    assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.M) == ["When", "Means", "Do", "Back"]
+    name = section.split("\n")[0]
+    [rule] = [rule for rule in RULES if rule["alert"] == name]
+    minutes = re.fullmatch(r"(\d+)m", rule.get("for", ""))
+    when = section.partition("**Means.**")[0]
+    said = {"1m": "a minute ago"}.get(rule.get("for", ""), f"{minutes[1]} minutes" if minutes else "")
+    assert said in when or name == "MirrorIsNotWatched", "the page says the rule's own time"
+
+
+def test_commands_of_the_pages_exist() -> None:
+    known = {command.name or str(command.callback.__name__) for command in app.registered_commands if command.callback}
+    assert set(re.findall(r"`mirrorlake ([a-z-]+)", PAGE)) <= known
 
 
 def test_panels_do_not_overlap() -> None:

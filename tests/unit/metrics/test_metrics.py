@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import threading
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -21,11 +23,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.lag.figures import Figures
-from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.verdict import HopPlace, Verdict
 from mirrorlake.metrics.feed import BatchListener, FlowFeed, MetricsFeed
+from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.composition import Services
@@ -85,7 +88,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ]
     return Figures(
         at=NOON + timedelta(seconds=20),
-        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), retention_of=lambda _: 3_600_000),
+        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), retention_of=lambda _: Kept(ms=3_600_000)),
         latency=[
             LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
         ],
@@ -384,3 +387,50 @@ def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog:
 def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
     with pytest.raises(KeyError), measure_mirror(services(Streams()), free_ports(1)[0]):
         raise KeyError("orders")
+
+
+def probe(port: int) -> tuple[int, dict[str, Any]]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
+    metrics, now = Metrics(), [0.0]
+    metrics.health = health = Health(patience_s=60, clock=lambda: now[0])
+    server = MetricsServer(metrics.registry, port=0, health=health).start()
+    try:
+        assert probe(server.port)[0] == 503, "nothing has been started"
+        metrics.running(["land east", FLOW])
+        assert probe(server.port)[0] == 503, "nothing has made a turn"
+        metrics.landed("east", records=5, seconds=None, at=0.0)
+        metrics.looked(f"republish {FLOW}", at=0.0)
+        assert probe(server.port) == (
+            200,
+            {"live": True, "streams": ["land east", f"republish {FLOW}"], "problems": []},
+        )
+        now[0] = 70.0
+        metrics.running(["land east", FLOW])
+        metrics.landed("east", records=0, seconds=None, at=70.0)
+        status, said = probe(server.port)
+        assert (status, said["problems"]) == (503, [f"republish {FLOW} has made no turn for 70 s"])
+        # A flow that is paused or parked is nothing that a new start would mend.
+        metrics.running(["land east"])
+        assert probe(server.port)[0] == 200
+        # What is told to wait for an hour between two batches is given that hour.
+        metrics.running(["land east"], pause_s=3600)
+        now[0] = 3700.0
+        metrics.running(["land east"], pause_s=3600)
+        assert probe(server.port)[0] == 200
+        now[0] = 70.0
+        # One that is resumed is given its time again.
+        metrics.running(["land east", FLOW])
+        assert probe(server.port)[0] == 200
+        metrics.republished(FLOW, {"orders": 1})
+        now[0] = 200.0
+        assert "nobody has looked" in probe(server.port)[1]["problems"][0], "the supervisor itself hangs"
+        assert scrape(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.stop()

@@ -1,0 +1,110 @@
+"""Log lines with facts: what a line is about stands in it by name, as text for people and as JSON for programs.
+
+A message begins with its event and goes on in `key=%s` pairs, which are its facts; `about` adds the flow, the source or the batch
+that the code around it works on, for lines of libraries, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import Any
+
+_CONVERSION = re.compile(r"(?:\b(\w+)=)?%[-+ #0]*\d*(?:\.\d+)?([srdifgxe%])")
+_EVENT = re.compile(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+(?=[\s;:]|$)")
+_OWN = ("at", "level", "logger", "event", "text", "process")
+_around: ContextVar[Mapping[str, Any]] = ContextVar("what log lines are about", default=MappingProxyType({}))
+
+
+@contextmanager
+def about(**facts: Any) -> Iterator[None]:
+    """Add facts to every line that this thread logs within the block.
+
+    Example:
+        >>> with about(flow="east->central", batch=7):
+        ...     logging.getLogger("mirrorlake").info("lane.slow lane=%s", 2)
+    """
+    before = _around.set({**_around.get(), **facts})
+    try:
+        yield
+    finally:
+        _around.reset(before)
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the facts of a line by name: those of its message, of its `extra={"facts": …}`, and of what it is about."""
+    own: dict[str, Any] = {}
+    given = record.args if isinstance(record.args, tuple) else ()
+    values = iter(given)
+    for name, kind in _CONVERSION.findall(str(record.msg)):
+        if kind == "%":
+            continue
+        value = next(values, None)
+        if name and name not in _OWN:
+            own[name] = value
+    return {**_around.get(), **getattr(record, "facts", {}), **own}
+
+
+class TextLine(logging.Formatter):
+    """A line for people: time, level, logger and message, then what it is about, where the message does not say so."""
+
+    def __init__(self, *, named: bool) -> None:
+        super().__init__(
+            "%(asctime)s %(levelname)s %(name)s: %(message)s" if named else "%(asctime)s %(levelname)s %(message)s"
+        )
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        """Add what the line is about."""
+        said = super().formatMessage(record)
+        more = {name: value for name, value in facts_of(record).items() if f"{name}=" not in record.message}
+        return " ".join([said, *(f"{name}={value}" for name, value in more.items())])
+
+
+class JsonLine(logging.Formatter):
+    """A line for programs: one JSON document, with its facts beside `at`, `level`, `logger`, `event`, `text` and `process`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the document."""
+        text = record.getMessage()
+        event = _EVENT.match(str(record.msg))
+        document: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **({"event": event[0]} if event else {}),
+            "text": text,
+            "process": record.process,
+            **{name: _plain(value) for name, value in facts_of(record).items()},
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            document = {
+                "error": record.exc_info[0].__name__,
+                **document,
+                "traceback": self.formatException(record.exc_info),
+            }
+        return json.dumps(document, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def asked_of_log(asked: str | None) -> tuple[str | None, bool]:
+    """Read `MIRRORLAKE_LOG`: a level, `json`, or both with a comma; return the level, and whether lines are JSON.
+
+    >>> asked_of_log("info,json"), asked_of_log("WARNING"), asked_of_log("json"), asked_of_log(None)
+    (('INFO', True), ('WARNING', False), (None, True), (None, False))
+    """
+    words = [word.strip().upper() for word in (asked or "").split(",") if word.strip()]
+    return next((word for word in words if word != "JSON"), None), "JSON" in words
+
+
+def line_format(*, as_json: bool, named: bool = False) -> logging.Formatter:
+    """Return the format of a handler's lines; `named` puts the logger's name into text."""
+    return JsonLine() if as_json else TextLine(named=named)
