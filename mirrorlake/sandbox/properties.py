@@ -47,6 +47,7 @@ _DEFAULTS: Mapping[str, object] = {
     "share.coordinator.state.topic.num.partitions": 2,
     # The default of 128 MiB would not fit into the heap.
     "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+    "log.cleaner.backoff.ms": 1000,
     # Retention and time-outs act within a second instead of minutes, so that they can be shown and tested.
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,

@@ -1,0 +1,146 @@
+"""The mirror under test: a process of its own, kept running as systemd would keep it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tests.chaos.history import History
+from tests.flow.kit import environment
+
+_RESTART_S = 1.0
+# What SIGTERM may take (docs/operations.md), and what a machine under load adds.
+_GRACE_S = 40.0
+# Exit codes with which it may end by itself: a cluster or a store failed.
+_ALLOWED = {4}
+
+
+class Incarnation:
+    """One process of the mirror with all that it started."""
+
+    def __init__(self, log: Path, conf: Path) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
+            self.popen = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment(SPARK_LOCAL_DIRS=str(log.parent / "spark")),
+            )
+        self.killed = False
+        self._root = psutil.Process(self.popen.pid)
+        self._seen: dict[int, psutil.Process] = {}
+
+    def tree(self) -> list[psutil.Process]:
+        """Return its living processes, those whose parent is gone included."""
+        with suppress(psutil.NoSuchProcess):
+            for process in [self._root, *self._root.children(recursive=True)]:
+                self._seen[process.pid] = process
+        return [one for one in self._seen.values() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal all of them."""
+        for process in self.tree():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the main process as the kernel's memory killer would; what it started is left to itself."""
+        self.tree()
+        self.killed = True
+        self.popen.kill()
+        self.popen.wait()
+
+    def terminate(self, history: History) -> None:
+        """Ask it to end, as systemd does."""
+        self.tree()
+        self.killed = True
+        asked = time.monotonic()
+        self.popen.terminate()
+        try:
+            code = self.popen.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            history.find("SIGTERM", f"the mirror still ran {_GRACE_S:.0f} s after SIGTERM")
+            self.kill()
+            return
+        history.say(f"mirror ended {time.monotonic() - asked:.0f} s after SIGTERM with {code}")
+        # Before it had put its handler in place, the signal itself ends it.
+        if code not in (0, 4, -signal.SIGTERM):
+            history.find("SIGTERM", f"the mirror ended with {code}")
+
+    def jvms(self) -> list[psutil.Process]:
+        return [one for one in self.tree() if one.name().startswith("java")]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return Spark's Python workers and their daemon."""
+        jvms = self.jvms()
+        return [one for jvm in jvms for one in jvm.children(recursive=True)]
+
+    @property
+    def lines(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Keeper(threading.Thread):
+    """Start the mirror, and start it again when it has ended."""
+
+    def __init__(self, folder: Path, conf: Path, history: History) -> None:
+        super().__init__(daemon=True, name="keeper")
+        self._folder, self._conf, self._history = folder, conf, history
+        self._ends = threading.Event()
+        self.lock = threading.RLock()
+        self.all: list[Incarnation] = []
+        self.now = self.begin()
+
+    def begin(self) -> Incarnation:
+        """Start one more process of the mirror."""
+        self.all.append(Incarnation(self._folder / f"mirror-{len(self.all) + 1}.log", self._conf))
+        return self.all[-1]
+
+    def run(self) -> None:
+        while not self._ends.wait(0.2):
+            with self.lock:
+                code = self.now.popen.poll()
+                if code is None:
+                    self.now.tree()
+                    continue
+                if not self.now.killed:
+                    self._history.say(f"mirror ended by itself with {code}")
+                    if code not in _ALLOWED:
+                        self._history.find("ended", f"{self.now.log.name} ended by itself with {code}: {self.last()}")
+            if self._ends.wait(_RESTART_S):
+                return
+            with self.lock:
+                if self.now.popen.poll() is not None:
+                    self.now = self.begin()
+                    self._history.say("mirror started again")
+
+    def last(self) -> str:
+        return " / ".join(self.now.lines.splitlines()[-3:])[:600]
+
+    def end(self) -> None:
+        """End everything that was started; what outlives its main process by a minute is a finding."""
+        self._ends.set()
+        self.join()
+        if self.now.popen.poll() is None:
+            self.now.terminate(self._history)
+        deadline = time.monotonic() + 60
+        while (left := [one for each in self.all for one in each.tree()]) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                self._history.find("left running", f"{process.pid} {' '.join(process.cmdline())[:160]}")
+                process.kill()
+        for each in self.all:
+            if "Traceback" in each.lines:
+                text = each.lines
+                at = text.index("Traceback")
+                self._history.find("traceback", f"{each.log.name}: {text[at : at + 3000]}")
