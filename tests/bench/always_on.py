@@ -94,14 +94,16 @@ def load(producer: Producer, rate: int, seconds: float) -> None:
 
 
 @contextmanager
-def mirrorlake(contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the mirror as an operator does."""
+def mirrorlake(contest: Contest, *, verify: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Run the mirror as an operator does; `verify` is how often it proves what came, empty for never."""
     conf, log = contest.directory / "mirror.yml", contest.directory / "mirror.log"
     flows = [
         {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*"} for target in contest.targets
     ]
     clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
     settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
+    if verify:
+        settings["verify"] = {"every": verify}
     conf.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
     with log.open("wb") as out:
@@ -158,7 +160,10 @@ class Subject:
         took = watcher.between(first, last)
         values = {f"p{share} ms": float(np.percentile(took, share)) for share in (50, 99) if len(took)}
         values |= {"cores": used.cpu_seconds / used.seconds, "memory GB": self._tree.memory_gb()}
-        self._keep("always-on", f"{rate:,} records/s" if rate else "idle", values, others_cores=used.strangers_cores)
+        case = f"{rate:,} records/s" if rate else "idle"
+        if self._options.verify:
+            case += f", verify every {self._options.verify}"
+        self._keep("always-on", case, values, others_cores=used.strangers_cores)
 
     def burst(self, number: int) -> None:
         """Write a whole workload at once, and wait until every target holds it; the first burst only warms up."""
@@ -217,7 +222,7 @@ def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
         is_ours = name == MIRRORLAKE
         alias = contest.source.alias if is_ours else "mm2live"
         with (
-            mirrorlake(contest) if is_ours else mm2.running(name, alias, contest) as process,
+            mirrorlake(contest, verify=options.verify) if is_ours else mm2.running(name, alias, contest) as process,
             Watcher(contest.targets[0].bootstrap_servers, f"{alias}.{LIVE.name}") as watcher,
         ):
             subject = Subject(name, alias, process, contest, options, book)

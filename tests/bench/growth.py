@@ -2,6 +2,7 @@
 
 python -m tests.bench.growth relay    # add actions without their files
 python -m tests.bench.growth map      # a file a day, sorted, as upkeep leaves them
+python -m tests.bench.growth status   # what a status reads of the lake, by partitions that all move
 python -m tests.bench.growth upkeep   # small files that are rewritten
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,19 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, OFFSET_MAP, RELAY_ROWS, Lake, RelayLog, TableUpkeep, WrittenFile, write_files
+from mirrorlake.lag import Lag
+from mirrorlake.lake import (
+    METADATA,
+    OFFSET_MAP,
+    RELAY_ROWS,
+    Lake,
+    RelayLog,
+    TableUpkeep,
+    WrittenFile,
+    landed_positions,
+    proven_until,
+    write_files,
+)
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
@@ -32,6 +45,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
+from tests.bench.lag import EVERY_S, fill
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 # A lane that commits four times a second writes so many runs a day.
@@ -41,7 +55,7 @@ FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(Top
 
 def main(part: str) -> None:
     """Print one line a measurement."""
-    {"relay": _relay, "map": _map, "upkeep": _upkeep}[part]()
+    {"relay": _relay, "map": _map, "status": _status, "upkeep": _upkeep}[part]()
 
 
 def _say(**values: Any) -> None:
@@ -187,6 +201,27 @@ def _map() -> None:
                 look_up=_cost(look_up),
                 look_back=_cost(look_back),
                 look_where_there_is_no_record=_cost(look_past_the_end),
+            )
+
+
+def _status() -> None:
+    looks, unused = 240, cast(Any, None)
+    end = NOON + timedelta(seconds=looks * EVERY_S)
+    flow = FlowConfig(source="east", target="central", topics="t").bound_to(TopicPattern(), adds_hops=False)
+    for partitions in (10, 100, 1_000):
+        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as root:
+            lake, tables = Lake(_no_spark, LakeConfig(root=root)), FolderTables()
+            tables.create(lake.relay_location("east"), RELAY)
+            for table in SIDE_TABLES:
+                tables.create(lake.meta_location(table), table)
+            fill(lake, int(NOON.timestamp()), looks, partitions)
+            lag = Lag(lake, [flow], look=unused, runs=unused, readers=unused, now=lambda: end)
+            assert len(lag.windows()) == partitions
+            _say(
+                partitions=partitions,
+                newest_samples=_cost(lag.windows),
+                landed=_cost(lambda: landed_positions(lake, "east")),  # noqa: B023
+                proven=_cost(lambda: proven_until(lake, flow)),  # noqa: B023
             )
 
 

@@ -193,7 +193,7 @@ def measure_questions(mirror: Mirror, options: Options, book: Book, say: Say) ->
     partitions = max(1, round(PARTITIONS * options.scale))
     end = datetime.now(timezone.utc).replace(microsecond=0)
     looks = DAYS * 86_400 // EVERY_S
-    _fill(mirror.lake, int(end.timestamp()) - looks * EVERY_S, looks, partitions)
+    fill(mirror.lake, int(end.timestamp()) - looks * EVERY_S, looks, partitions)
     say(f"made {looks:,} looks at {partitions} partitions")
     lag, hour, month = mirror.lag, timedelta(hours=1), end - timedelta(days=DAYS)
     old = end - timedelta(days=20)
@@ -232,7 +232,7 @@ def _asked(what: str, ask: Callable[[], Sequence[Any]], book: Book, mode: str) -
     book.keep("questions", what, {**used.cost, "rows": rows}, mode=mode, others_cores=used.strangers_cores)
 
 
-def _fill(lake: Lake, begin_s: int, looks: int, partitions: int) -> None:
+def fill(lake: Lake, begin_s: int, looks: int, partitions: int) -> None:
     """Write the tables, a file for each day, as a night's tidying leaves them."""
     # Two records a look; republishing is one look late, a group 20 looks.
     kinds = (

@@ -36,6 +36,7 @@ class Options:
     rates: Sequence[int]
     seconds: float
     bursts: int
+    verify: str
     seed: int
     json: Path
     directory: Path | None
@@ -96,6 +97,7 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
     )
     add("--seconds", type=float, default=60.0, metavar="S", help="of each rate (60)")
     add("--bursts", type=int, default=3, metavar="N", help="into the running mirror; medians (3)")
+    add("--verify", default="", metavar="5s", help="how often the running mirror proves what came (never)")
     add("--seed", type=int, default=7, metavar="N", help="of the record values (7)")
     add("--json", type=Path, default=Path("build/bench.json"), metavar="FILE", help="added to (build/bench.json)")
     add("--directory", type=Path, help="where data is put while it runs (the system's temporary folder)")
