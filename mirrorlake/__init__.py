@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mirrorlake.face import attach
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public names are listed in `__init__.pyi`, and loaded at first use: importing the package starts nothing and stays below
 # 0.3 s.

@@ -3,7 +3,7 @@
 from mirrorlake import errors as errors
 from mirrorlake import sandbox as sandbox
 from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
-from mirrorlake.doctor.checks import Finding as Finding
+from mirrorlake.doctor.findings import Finding as Finding
 from mirrorlake.errors import MirrorlakeError as MirrorlakeError
 from mirrorlake.lag.standing import PartitionStatus as PartitionStatus
 from mirrorlake.lag.status import FlowStatus as FlowStatus

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 
@@ -25,7 +25,8 @@ def attach(room: str, *own: str) -> tuple[Callable[[str], Any], Callable[[], lis
         True
     """
     module: Any = sys.modules[room]
-    stub = module.__spec__.loader.get_data(str(Path(module.__file__).with_name("__init__.pyi")))
+    # As it is written: in an executor's working directory a `Path` would drop the first two characters of "./mirrorlake.zip".
+    stub = module.__spec__.loader.get_data(f"{os.path.dirname(module.__file__)}{os.sep}__init__.pyi")  # noqa: PTH120
     homes = {
         name.asname or name.name: (node.module or "", name.name)
         for node in ast.parse(stub).body

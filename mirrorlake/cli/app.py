@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake import __version__
 from mirrorlake.cli.command import app
 from mirrorlake.cli.commands import (  # noqa: F401  each module adds its commands to `app`
     failover,
@@ -34,6 +35,21 @@ from mirrorlake.model.causes import root_cause
 log = logging.getLogger(__name__)
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(__version__)  # noqa: T201  an answer, before any command is known
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app) -> NoReturn:
     """Run one command and exit with its code; a user's mistake never ends in a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -42,7 +58,7 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
         # Called after what others register from now on, as Spark does.
         atexit.register(ending.leave)
     output = Output(as_json="--json" in given)
-    log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
+    log_to_stderr(os.environ.get("MIRRORLAKE_LOG"), as_json=output.as_json)
     try:
         code = commands(given, standalone_mode=False)
     except MirrorlakeError as error:

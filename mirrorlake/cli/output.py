@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mirrorlake.cli.fit import fitted
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.progress import LOGGER, Display, LogLines, Said, display_here
+from mirrorlake.progress import LOGGER, Display, LogLines, Said, asked_of_log, display_here, line_format
 from mirrorlake.render import Sheet, Shown, Table, document, table
 
 
@@ -37,7 +37,7 @@ class Output:
         """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
         if _is_quiet():
             return LogLines()
-        if self.as_json:
+        if self.as_json or _is_json():
             return _JsonLines()
         here = display_here()
         return _PlainLines(self.note) if isinstance(here, LogLines) else here
@@ -74,6 +74,9 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, where it disturbs no document."""
+        if _is_json():
+            _JsonLines().say(Said(at=datetime.now(timezone.utc), stage="note", text=text))
+            return
         self._errors.print(text, markup=False, style="dim")
 
     def line(self, stage: str, text: str) -> None:
@@ -81,21 +84,38 @@ class Output:
         if _is_quiet():
             return
         said = Said(at=datetime.now(timezone.utc), stage=stage, text=text)
-        if self.as_json:
+        if self.as_json or _is_json():
             _JsonLines().say(said)
         else:
             _PlainLines(self.note).say(said)
 
     def error(self, error: MirrorlakeError) -> None:
-        """Print an error: for people on standard error, as a document under `--json`."""
-        self._errors.print(f"error: {error}", markup=False, style="red")
+        """Print an error: for people on standard error, or as a line of the log there; as a document under `--json`."""
+        if _is_json():
+            said = {"at": _at(datetime.now(timezone.utc)), "level": "error", "event": "cli.error", "text": str(error)}
+            _write({**said, **error.as_dict()})
+        else:
+            self._errors.print(f"error: {error}", markup=False, style="red")
         self.document(error.as_dict())
 
 
 def _is_quiet() -> bool:
     """Tell whether the log was asked for without lines of progress."""
-    asked = os.environ.get("MIRRORLAKE_LOG", "").upper()
-    return asked in ("WARNING", "ERROR", "CRITICAL")
+    return asked_of_log(os.environ.get("MIRRORLAKE_LOG"))[0] in ("WARNING", "ERROR", "CRITICAL")
+
+
+def _is_json() -> bool:
+    """Tell whether every line on standard error is to be JSON, whatever the command prints on standard output."""
+    return asked_of_log(os.environ.get("MIRRORLAKE_LOG"))[1]
+
+
+def _at(when: datetime) -> str:
+    return when.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def _write(document: dict[str, Any]) -> None:
+    sys.stderr.write(json.dumps(document, default=str) + "\n")
+    sys.stderr.flush()
 
 
 class _PlainLines(LogLines):
@@ -119,22 +139,23 @@ class _JsonLines(LogLines):
 
     def say(self, said: Said, /) -> None:
         """Print a line of a run."""
-        sys.stderr.write(json.dumps(said.as_dict(), default=str) + "\n")
-        sys.stderr.flush()
+        _write({**said.as_dict(), "level": "info", "event": f"run.{said.stage}"})
 
 
-def log_to_stderr(level: str | None) -> None:
+def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
     """Send the package's log to standard error, unless the host has configured logging already.
 
     Args:
-        level: what is asked for; None stands for warnings, and the progress of long work.
+        asked: a level, `json`, or both with a comma; None stands for warnings, and the progress of long work.
+        as_json: lines are JSON all the same.
     """
+    level, is_json = asked_of_log(asked)
     logger = logging.getLogger("mirrorlake")
     if logger.handlers or logging.getLogger().handlers:
         return
     wanted = int(getattr(logging, (level or "WARNING").upper(), logging.WARNING))
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(line_format(as_json=as_json or is_json))
     handler.addFilter(lambda record: record.levelno >= _least(record.name, wanted, asked=level is not None))
     logger.addHandler(handler)
     # What is not for people goes into the log file, where there is one.

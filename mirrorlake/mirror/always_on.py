@@ -15,7 +15,7 @@ from itertools import starmap
 from typing import NoReturn
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError
+from mirrorlake.errors import MirrorlakeError, StoreError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -26,6 +26,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import silent
+from mirrorlake.runtime import is_gone
 
 
 class AlwaysOn:
@@ -99,6 +100,17 @@ class AlwaysOn:
         self._notices.update(self._watch.state, waiting, healthy)
         if self._lines is not None:
             self._lines.tick()
+
+    def lost(self) -> MirrorlakeError | None:
+        """Return why no stream can run in this process any more, None where they can: a session is started once."""
+        session = self._connections.standing_session()
+        if session is None or not is_gone(session):
+            return None
+        return StoreError(
+            "Spark does not answer: its JVM has ended",
+            consequence="no stream can run in this process; what was under way is finished by the next one",
+            remedy="start the same command again; where the system's log says that memory ran out, give it more",
+        )
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:

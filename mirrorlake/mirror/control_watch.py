@@ -6,7 +6,7 @@ import logging
 
 from mirrorlake.config import identity, load, plain
 from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
+from mirrorlake.errors import ConfigError, Fault, MirrorlakeError, SafetyError
 from mirrorlake.kafka import librdkafka_options
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import view_of
@@ -31,9 +31,15 @@ class ControlWatch:
         self.state = ControlState()
 
     def look(self) -> ControlState:
-        """Read the state that holds now, and adopt newly applied settings."""
+        """Read the state that holds now, and adopt newly applied settings.
+
+        Raises:
+            SafetyError: a later release upgraded the lake; nothing more may be written to it by this one.
+        """
         try:
             self.state = self._control.state()
+        except SafetyError:
+            raise
         except Exception as error:
             # The streams retry a store that fails by themselves; this look does not end them.
             self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")
@@ -70,7 +76,7 @@ class ControlWatch:
 
     def _say(self, why: str) -> None:
         if why != self._said:
-            log.warning("settings.not_adopted, the mirror goes on as it is: %s", why)
+            log.warning("settings.not_adopted why=%s; the mirror goes on as it is", why)
         self._said = why
 
 

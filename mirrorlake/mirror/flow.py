@@ -17,13 +17,14 @@ from mirrorlake.mirror.results import Ran, Republishing
 from mirrorlake.model.control import Pause
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Sheet, Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import pandas as pd
 
@@ -66,6 +67,14 @@ class FlowHandle(Shown):
     def apply(self, plan: Plan | None = None) -> Plan:
         """Carry out a plan of this flow (see `Mirror.apply`)."""
         return self._services.changes.apply(self.name, plan)
+
+    def acls(
+        self, principal: str, *, also: Collection[str] = (), host: str = "*", command_config: str = ""
+    ) -> NeededAcls:
+        """List the ACLs that a principal needs for this flow (see `Mirror.acls`)."""
+        return self._services.changes.acls(
+            self.name, principal=principal, also=also, host=host, command_config=command_config
+        )
 
     def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Plan where this flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
@@ -168,7 +177,7 @@ class FlowHandle(Shown):
 
     @property
     def quarantine(self) -> Quarantine:
-        """The records that no rule could judge, and the call that sends them again."""
+        """The records that were put aside, and the call that sends them again."""
         return self._services.streams.quarantine(self.config)
 
     # -- consumer groups ------------------------------------------------------------------------------------------
@@ -361,9 +370,12 @@ class FlowHandle(Shown):
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
+        direct: bool = False,
     ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
-        return self._services.checks.verify(self.name, full=full, since=since, until=until, sample=sample)[0]
+        return self._services.checks.verify(
+            self.name, full=full, since=since, until=until, sample=sample, direct=direct
+        )[0]
 
     @property
     def lag(self) -> Lag:

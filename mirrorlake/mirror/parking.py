@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, MirrorlakeError, StoreError
 from mirrorlake.landing import pause_s
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
-from mirrorlake.model.parked import Parked
+from mirrorlake.model.parked import Parked, stream_facts
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,9 @@ log = logging.getLogger(__name__)
 FIRST_S = 60.0
 # A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
-# A cluster that answers again is found soon; a store, or a worker that dies each time, is tried less often.
-_MOST_S = {ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
+# A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
+# tried less often.
+_MOST_S = {LoginRefused: 60.0, ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
 # The first new start repairs most of what it can: a failure that lasts a second is not news.
 _PUBLISHED_FROM = 2
 
@@ -99,6 +101,7 @@ def place_of(
         parked.error,
         parked.cause,
         parked.next_step,
+        extra={"facts": stream_facts(stream.name)},
     )
     return ParkingPlace(
         stream=stream,
@@ -125,6 +128,13 @@ def _as_mirrorlake_error(name: str, error: Exception) -> MirrorlakeError:
     )
 
 
+def _longest_pause_s(config: MirrorConfig) -> float:
+    triggers = [flow.trigger for flow in config.flows] + [
+        config.cluster(source).land.trigger for source in config.sources
+    ]
+    return max((trigger.total_seconds() for trigger in triggers), default=0.0)
+
+
 class Notices:
     """Keep the table `control` up to date about this process's streams, with a row only where something changes."""
 
@@ -136,8 +146,11 @@ class Notices:
     def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Record what is parked and what runs well again, where the table says something else; show it in the metrics."""
         shown = {name: place.parked for name, place in waiting.items()}
-        if shown != self._shown and self._connections.metrics is not None:
-            self._connections.metrics.parked(shown)
+        metrics = self._connections.metrics
+        if metrics is not None:
+            metrics.running(healthy, pause_s=_longest_pause_s(self._connections.config))
+            if shown != self._shown:
+                metrics.parked(shown)
         self._shown = shown
         for name, place in waiting.items():
             if place.is_published and not place.parked.is_same(state.parked.get(name)):
@@ -150,4 +163,5 @@ class Notices:
             self._control.append(action, Subject(kind=STREAM, name=name), value=parked and parked.said())
         except Exception as error:
             # The log has it; the next look tries again.
-            log.warning("stream.not_recorded what=%s why=%s", name, root_cause(str(error)))
+            why = root_cause(str(error))
+            log.warning("stream.not_recorded what=%s why=%s", name, why, extra={"facts": stream_facts(name)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirrorlake.model.control import Pause
@@ -52,6 +52,20 @@ class Ran(Shown, _Ran):
     """
 
     __slots__ = ()
+
+    def since(self, before: Ran) -> Ran:
+        """Subtract an earlier look at the same run: what it did since.
+
+        Example:
+            >>> Ran([Landing("east", 9)], []).since(Ran([Landing("east", 2)], [])).landed[0].records
+            7
+        """
+        landed = {one.source: one.records for one in before.landed}
+        sent = {one.flow: one.records for one in before.republished}
+        return Ran(
+            [replace(one, records=one.records - landed.get(one.source, 0)) for one in self.landed],
+            [replace(one, records=one.records - sent.get(one.flow, 0)) for one in self.republished],
+        )
 
     def sheet(self) -> Sheet:
         """Return a line a stream."""

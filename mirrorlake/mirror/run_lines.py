@@ -33,7 +33,7 @@ class RunLines:
         # What a stream has done, and what it had done before it started again.
         self._done: dict[str, int] = {}
         self._before: dict[str, int] = {}
-        self._last = (self._began, 0, 0)
+        self._last = (self._began, Ran([], []))
 
     def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
         """Say a line, from any thread."""
@@ -69,7 +69,7 @@ class RunLines:
         self._done[phase] = done
 
     def ran(self) -> Ran:
-        """Return what the run has done so far, by stream; withheld records count as republished here."""
+        """Count the run's work so far, by stream; withheld records count as republished here."""
         counts = {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
         landed = [Landing(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
         sent = [Republishing(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)]
@@ -78,11 +78,10 @@ class RunLines:
     def minute(self, status: Callable[[], Status]) -> None:
         """Say what came in and went out since the last such line, the lag, and the worst verdict."""
         ran, at = self.ran(), time.monotonic()
-        landed, sent = (sum(one.records for one in several) for several in ran)
-        since, landed_then, sent_then = self._last
-        self._last = at, landed, sent
-        passed_s = max(at - since, 0.001)
-        came, went = landed - landed_then, sent - sent_then
+        before, then = self._last
+        self._last = at, ran
+        passed_s = max(at - before, 0.001)
+        came, went = (sum(one.records for one in several) for several in ran.since(then))
         facts: dict[str, Any] = {
             "landed": came,
             "republished": went,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.always_on import AlwaysOn
@@ -48,9 +49,9 @@ class Runner:
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
-        self._connections.start_spark()
-        work = AlwaysOn(self._connections, self._streams, sends=False, source=source, first={"rebuild": rebuild})
-        landed, _ = work.run(stop, isolates=False)
+        # Nobody else need run: without upkeep the log of a relay gets 300 000 files a day.
+        keeps = self._kept_small(stop)
+        landed, _ = self._stay_on(stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
         return landed[0] if landed else Landing(source, 0)
 
     def republish(
@@ -62,9 +63,7 @@ class Runner:
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
-        self._connections.start_spark()
-        work = AlwaysOn(self._connections, self._streams, lands=False, flow=flow.name, first=first)
-        _, sent = work.run(stop, isolates=False)
+        _, sent = self._stay_on(stop, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else Republishing(flow.name, 0)
 
     def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None) -> Ran:
@@ -77,19 +76,13 @@ class Runner:
             if once:
                 sources = sorted({one.source for one in flows} - {*config.lake_clusters})
                 return self._drain(sources, flows, stop, board)
-            self._lines = lines
-
-            def say() -> None:
-                lines.minute(lambda: self._checks.status(flow))
-                keep_log_small()
-
-            minute = Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)
+            self._lines, minute = lines, self._minute(lines, flow)
             background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
             with background, measured(self._connections, self._checks, port=metrics_port):
                 return AlwaysOn(self._connections, self._streams, flow=flow, lines=lines).run(stop)
 
     def so_far(self) -> Ran:
-        """Return what the newest always-on run has done so far (see `Mirror.so_far`)."""
+        """Count the work of the newest always-on run so far (see `Mirror.so_far`)."""
         return Ran([], []) if self._lines is None else self._lines.ran()
 
     def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
@@ -97,7 +90,7 @@ class Runner:
 
         A drain starts Spark where it finds something to do.
         """
-        config, began = self._connections.config, time.monotonic()
+        config = self._connections.config
         place = config.lake.location() or ".".join(config.lake.namespace() or ())
         lines.say(
             "settings",
@@ -105,10 +98,6 @@ class Runner:
             f"log of Spark and clients: {log_into_file()}",
             log=str(log_file()),
         )
-
-        def ready() -> None:
-            lines.say("spark", "ready", seconds=time.monotonic() - began)
-
         touched = {alias for flow in flows for alias in (flow.source, flow.target)}
         with lines.stage("clusters", f"{', '.join(sorted(touched))} tried"):
             away = {
@@ -121,10 +110,35 @@ class Runner:
             lines.say("clusters", f"{alias} does not answer: {said}", cluster=alias)
         self._refuse_in_vain(flows, {*away})
         if not once:
-            self._connections.start_spark(ready)
-            lines.say("spark", "starting")
+            self._start_spark(lines)
         with lines.stage("lake", f"tables in {place} are there"):
             self._connections.lake.create_all(sorted({one.source for one in flows}))
+
+    def _start_spark(self, lines: RunLines) -> None:
+        began = time.monotonic()
+        self._connections.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
+        lines.say("spark", "starting")
+
+    def _minute(self, lines: RunLines, flow: str | None) -> Duty:
+        def say() -> None:
+            lines.minute(lambda: self._checks.status(flow))
+            keep_log_small()
+
+        return Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)
+
+    def _kept_small(self, stop: threading.Event) -> list[Duties]:
+        if not self._connections.config.maintenance.every:
+            return []
+        return [Duties("lake", [self._upkeep.duty(stop.is_set)])]
+
+    def _stay_on(self, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any) -> Ran:
+        """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
+        with self._connections.board() as board:
+            lines = RunLines(board, now=self._connections.now)
+            self._start_spark(lines)
+            with _beside(Duties("lines", [self._minute(lines, flow)]), *beside):
+                streams = AlwaysOn(self._connections, self._streams, flow=flow, lines=lines, **chosen)
+                return streams.run(stop, isolates=False)
 
     def _refuse_in_vain(self, flows: Sequence[FlowConfig], away: Set[str]) -> None:
         """End before Spark starts where nothing can be landed, and nothing is landed that could be sent.
@@ -146,9 +160,7 @@ class Runner:
         """
         config = self._connections.config
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
-        both = [Duties("mirror", self._duties()), Duties("lines", [minute])]
-        if config.maintenance.every:
-            both.append(Duties("lake", [self._upkeep.duty(stop.is_set)]))
+        both = [Duties("mirror", self._duties()), Duties("lines", [minute]), *self._kept_small(stop)]
         if config.verify.every:
             both.append(Duties("proofs", [self._checks.duty()]))
         with _beside(*both):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
 from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, ParkingPlace, Stream, place_of
-from mirrorlake.model.parked import worst
+from mirrorlake.model.parked import stream_facts, worst
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ class Work(Protocol):
 
     def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Note what is parked, and which streams run well."""
+
+    def lost(self) -> MirrorlakeError | None:
+        """Return why no stream can run any more; None while they can."""
 
 
 @dataclass(slots=True)
@@ -79,8 +82,8 @@ class Supervisor:
         """Run the streams until they end, and return the results of each stream's calls.
 
         Raises:
-            MirrorlakeError: every stream is parked and none is tried again: the worst reason. Without isolation, the first
-                failure, after the others finished their batch.
+            MirrorlakeError: every stream is parked and none is tried again: the worst reason. Nothing can run any more. Without
+                isolation, the first failure, after the others finished their batch.
         """
         wanted: dict[str, Stream] = {}
         next_look = self._began = time.monotonic()
@@ -119,7 +122,7 @@ class Supervisor:
             if place is not None and (place.retry_at is None or stream.made_of != place.stream.made_of):
                 # A person has acted, so what was before does not count any more.
                 del self._parked[name]
-            log.info("stream.start what=%s", name)
+            log.info("stream.start what=%s", name, extra={"facts": stream_facts(name)})
             stop = threading.Event()
             self._running[name] = _Running(stream, pool.submit(stream.call, stop), stop)
 
@@ -132,14 +135,14 @@ class Supervisor:
         since = time.monotonic() - HEALTHY_S
         for name, one in self._running.items():
             if one.started <= since and self._parked.pop(name, None) is not None:
-                log.info("stream.recovered what=%s", name)
+                log.info("stream.recovered what=%s", name, extra={"facts": stream_facts(name)})
         return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
         """Stop what is not wanted as it is; return whether something is stopping."""
         for name, one in self._running.items():
             if (name not in wanted or wanted[name].made_of != one.stream.made_of) and not one.stop.is_set():
-                log.info("stream.stop what=%s", name)
+                log.info("stream.stop what=%s", name, extra={"facts": stream_facts(name)})
                 one.stop.set()
         return any(one.stop.is_set() for one in self._running.values())
 
@@ -157,8 +160,12 @@ class Supervisor:
                 self._results.setdefault(name, []).append(one.future.result())
             elif isinstance(error, ClusterUnreachable) and one.stop.is_set() and not self._stop.is_set():
                 # A flow is often paused because its target is away.
-                log.info("stream.stopped_while_away what=%s", name)
+                log.info("stream.stopped_while_away what=%s", name, extra={"facts": stream_facts(name)})
             elif self._isolates and isinstance(error, Exception):
+                # A new start would fail for ever; whoever keeps the process running starts another. A stop that was asked for
+                # may end the JVM first, which is not a failure.
+                if not self._stop.is_set() and (lost := self._work.lost()) is not None:
+                    self._failure = self._failure or lost
                 self._park(one, error)
             else:
                 self._failure = self._failure or error
@@ -196,5 +203,5 @@ def drain(
         if error is not None:
             failures.append(error)
             why, then = (error.cause, error.remedy) if isinstance(error, MirrorlakeError) else (str(error), "")
-            log.warning("run.failed what=%s why=%s next=%s", name, why, then)
+            log.warning("run.failed what=%s why=%s next=%s", name, why, then, extra={"facts": stream_facts(name)})
     return [future.result() for future in futures.values() if future.exception() is None], failures

@@ -128,19 +128,15 @@ def publish(
     return 0
 
 
-PausedCluster = Annotated[str | None, typer.Option("--cluster", help="Neither read from nor write to this cluster.")]
-PausedFlow = Annotated[str | None, typer.Option("--flow", help="Stop republishing in this flow; landing goes on.")]
-PausedTopic = Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")]
-Reason = Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")]
-
-
 @command()
 def pause(
     cli: Invocation,
-    cluster: PausedCluster = None,
-    flow: PausedFlow = None,
-    topic: PausedTopic = None,
-    reason: Reason = "",
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Neither read from nor write to this cluster.")
+    ] = None,
+    flow: Annotated[str | None, typer.Option("--flow", help="Stop republishing in this flow; landing goes on.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; status and the log show it.")] = "",
 ) -> int:
     """Pause a cluster, a flow or a topic; running mirrors follow within seconds, and no cluster is asked."""
     cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
@@ -150,10 +146,15 @@ def pause(
 @command()
 def resume(
     cli: Invocation,
-    cluster: PausedCluster = None,
-    flow: PausedFlow = None,
-    topic: PausedTopic = None,
-    reason: Reason = "",
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="Read from and write to this cluster again; restart its parked streams."),
+    ] = None,
+    flow: Annotated[
+        str | None, typer.Option("--flow", help="Republish in this flow again; restart it where it is parked.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="With --flow: send this source topic again.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the table control keeps it.")] = "",
 ) -> int:
     """End a pause, or start a parked stream again; what was held back is sent in order, without a gap or a repeat."""
     before = cli.mirror.parked()

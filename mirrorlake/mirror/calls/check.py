@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake import doctor
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Report, Status
+from mirrorlake.mirror import presence
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
@@ -40,6 +43,7 @@ class CheckCalls(CoreCalls):
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
+        direct: bool = False,
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.
 
@@ -52,6 +56,8 @@ class CheckCalls(CoreCalls):
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
             sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
+            direct: compare source and target without the relay, wherever the source still holds the records. What has left
+                the relay is compared so anyway.
 
         Raises:
             UsageError: a time or the sample is none.
@@ -62,10 +68,10 @@ class CheckCalls(CoreCalls):
             True
         """
         if flow is not None and flow.startswith(PREFIXES) and self._services.replaying.is_one(flow):
-            if since is not None or until is not None or sample is not None:
+            if since is not None or until is not None or sample is not None or direct:
                 raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
             return self._services.replaying.verify(flow)
-        return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample)
+        return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
 
     def proof_report(self, verification: str) -> ProofReport:
         """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
@@ -81,18 +87,36 @@ class CheckCalls(CoreCalls):
         """
         return self._services.checks.proof_report(verification)
 
-    def doctor(self) -> Findings:
-        """Look at every layer the mirror stands on; changes nothing."""
+    def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
+        """Look at every layer the mirror stands on: settings, this machine, clusters, lake and flows; changes nothing.
+
+        Args:
+            only: run these checks of docs/doctor.md; `kafka` stands for all that begin so.
+            skip: leave these out.
+
+        Raises:
+            UsageError: a name is that of no check.
+
+        Example:
+            >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
+            []
+        """
         connections = self._connections
-        return doctor.examine(
-            self.config,
-            sources=connections.sources(),
-            admins=connections.admins(),
+        reach = doctor.Reach(
+            config=self.config,
             lake=connections.lake,
-            held=self._services.streams.held,
             now=connections.now(),
-            probed=connections.probed(),
+            source=connections.source,
+            admin=connections.admin,
+            groups=connections.groups,
+            ledger=connections.ledger,
+            producer_options=connections.producer_options,
+            held=self._services.streams.held,
+            control=connections.control,
+            running=partial(presence.running, self.config.lake.folder(), [one.name for one in self.config.flows]),
+            probed=connections.probed,
         )
+        return doctor.examine(reach, only=only, skip=skip)
 
     @property
     def lag(self) -> Lag:

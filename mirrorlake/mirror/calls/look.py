@@ -154,8 +154,8 @@ class LookCalls(CoreCalls):
     ) -> Iterator[BrowsedRecord]:
         """Yield records as they are produced, or landed, from now on; commits nothing (law H).
 
-        What is to come is known when this returns: no record that is produced later is left out. Partitions that the topic gets
-        meanwhile are not read on a cluster.
+        What is to come is known when this returns: no record that is produced later is left out, also of partitions that the
+        topic gets meanwhile, where it was asked for all.
 
         Args:
             cluster: the alias of a source or a target; of a lake cluster the relay is read.

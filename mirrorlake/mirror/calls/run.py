@@ -54,7 +54,7 @@ class RunCalls(CoreCalls):
         return self._services.runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
 
     def so_far(self) -> Ran:
-        """Return what the newest always-on `run` of this mirror has done so far; nothing before it began.
+        """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
 
         Example:
             >>> mirror.so_far()  # doctest: +SKIP
@@ -153,7 +153,7 @@ class RunCalls(CoreCalls):
         return handle.send_again(topic) if send_again else handle.accept_empty(topic)
 
     def quarantine(self, flow: str) -> Quarantine:
-        """Return the records of a flow that no rule could judge, and the call that sends them again."""
+        """Return the records that a flow put aside, and the call that sends them again."""
         return self[flow].quarantine
 
     def sample(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from mirrorlake import mm2
+from mirrorlake import failover, mm2
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause
+from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
-from mirrorlake.topics import SETTINGS, apply_plan, make_plan, settings_in_force
+from mirrorlake.topics import SETTINGS, apply_plan, make_plan, needed_acls, settings_in_force
 
 if TYPE_CHECKING:
     from mirrorlake.mm2 import TakeoverPlan
@@ -58,6 +60,26 @@ class Changes:
         if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
             settings_in_force.put_in_force(connections.config, control, flow=flow)
         return chosen
+
+    def acls(
+        self, flow: str | None, *, principal: str, also: Collection[str], host: str, command_config: str
+    ) -> NeededAcls:
+        """List the ACLs that a principal needs (see `Mirror.acls`)."""
+        config, chosen = self._connections.config, self._connections.chosen(flow)
+        homes = []
+        for each in chosen:
+            own = [one for one in config.flows_to(each.source) if one.source == each.target]
+            made = None if own or config.cluster(each.source).is_lake else failover.made_way_home(each)
+            homes += own or ([] if made is None else [made])
+        return needed_acls(
+            config,
+            chosen,
+            principal=principal,
+            ways_home=homes,
+            extras=also,
+            host=host,
+            command_config=command_config,
+        )
 
     def pause(self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str) -> Pause:
         """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""

@@ -19,6 +19,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Groups
 from mirrorlake.lag import (
+    Blocked,
     Lag,
     Report,
     Retention,
@@ -27,12 +28,14 @@ from mirrorlake.lag import (
     SampleSites,
     Status,
     Windows,
+    blocked_partitions,
     make_report,
     read_status,
 )
 from mirrorlake.lake import write_proofs
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets import known_maps
 from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
@@ -168,7 +171,15 @@ class Checks:
             state=connections.control().state(),
             retention_of=self._retention(),
             windows=lambda: self._windows_of(chosen),
+            blocked_of=self._blocked,
         )
+
+    def _blocked(self, alias: str, stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
+        connections = self._connections
+        if connections.config.cluster(alias).is_lake:
+            return {}
+        readers = partial(connections.reader, committed=False)
+        return blocked_partitions(connections.admin(alias), readers, stable, now=connections.now())
 
     def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
         """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart."""
@@ -206,6 +217,7 @@ class Checks:
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         sample: float | None = None,
+        direct: bool = False,
         lost: Collection[str] = (),
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
@@ -223,7 +235,14 @@ class Checks:
         began_at = connections.now()
         with connections.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             call = pool.submit(
-                self._compared, chosen, full=full, between=between, sample=sample, lost=lost, tell=board.tell
+                self._compared,
+                chosen,
+                full=full,
+                between=between,
+                sample=sample,
+                direct=direct,
+                lost=lost,
+                tell=board.tell,
             )
             while wait([call], timeout=DRAW_EVERY_S).not_done:
                 board.tick()
@@ -261,6 +280,7 @@ class Checks:
         full: bool = False,
         between: tuple[datetime | None, datetime | None] | None = None,
         sample: float | None = None,
+        direct: bool = False,
         lost: Collection[str] = (),
         waits: bool = True,
         may_job: bool = True,
@@ -293,6 +313,7 @@ class Checks:
                 seed=verification,
             ),
             lost=lost,
+            direct=direct,
             waits=waits,
             # Beside streams a job's tasks would stand in line before those that send.
             session=connections.standing_session() if may_job else None,

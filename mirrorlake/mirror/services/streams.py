@@ -18,7 +18,7 @@ from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.progress import Tell
+from mirrorlake.progress import Tell, about
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import ContinuousSync, require_source, rule_changes
 
@@ -61,7 +61,8 @@ class Streams:
         lander = landing.Lander(
             connections.lake, connections.admin(source), self.land_settings(source), now=connections.now, tell=tell
         )
-        lander.run(once=once, stop=stop, rebuild=rebuild)
+        with about(source=source):
+            lander.run(once=once, stop=stop, rebuild=rebuild)
         return Landing(source, lander.records)
 
     def land_settings(self, alias: str) -> LandSettings:
@@ -120,7 +121,8 @@ class Streams:
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
         republisher = self._republisher(flow, state, tell)
-        republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
+        with about(flow=flow.name):
+            republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
 
     def drain(

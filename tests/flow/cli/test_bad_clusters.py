@@ -86,6 +86,8 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "proven_until": None,
         "expires_in_ms": None,
         "expires_why": None,
+        "blocked_offsets": 0,
+        "blocked_ms": None,
         "in_per_s": None,
         "out_per_s": None,
         "eta_ms": 0,

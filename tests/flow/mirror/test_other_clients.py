@@ -22,7 +22,17 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.java import CONSUMER, PRODUCER, java
-from tests.flow.kit import Where, address_of, commit, committed, consume, create_topic, topic_name, wait_until
+from tests.flow.kit import (
+    Where,
+    address_of,
+    assert_equal_topics,
+    commit,
+    committed,
+    consume,
+    create_topic,
+    topic_name,
+    wait_until,
+)
 from tests.kafka.topics.test_acls import acl, listed
 from tests.servers.lakes import MakeMirror
 
@@ -95,7 +105,7 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
 ) -> None:
     """Law H: nothing on the source differs before and after everything that a mirror does."""
     east, central, topic = guarded_clusters["east"], guarded_clusters["central"], topic_name()
-    create_topic(east, topic, 1, retention_ms="86400000")
+    create_topic(east, topic, 2, retention_ms="86400000")
     lines = [f"a:1,b:{number}\tkey-{number}\tvälue-{number}" for number in range(200)]
     java(
         PRODUCER,
@@ -114,14 +124,14 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
     assert found["topics"] == before["topics"], "law H"
     assert found == before, "law H"
 
-    commit(east, "readers", topic, {0: 100})
+    commit(east, "readers", topic, {0: 50})
     mirror.admin("east").acls.create([acl(topic)])
     wait_until(lambda: listed(mirror.admin("east")), "the ACL is there")
     before = traces(east)
     ask_and_carry_on(mirror, "east->central", topic)
     differing = {kind for kind, held in traces(east).items() if held != before[kind]}
     assert not differing, "law H: with groups and ACLs to carry"
-    assert committed(central, "readers", f"east.{topic}", 1) == {0: 100}
+    assert committed(central, "readers", f"east.{topic}", 2) == {0: 50}
     assert listed(mirror.admin("central")) == [acl(f"east.{topic}")]
 
     printed = java(
@@ -130,6 +140,7 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
         *("--max-messages", "200", "--isolation-level", "read_committed"),
         *("--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"),
     )
-    assert printed.splitlines() == lines
+    assert sorted(printed.splitlines()) == sorted(lines)
     source, target = consume(east, topic), consume(central, f"east.{topic}")
-    assert [r.content for r in source[0]] == [r.content for r in target[0]], "law C"
+    assert all(len(records) > 50 for records in source.values())
+    assert_equal_topics(source, target)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import mirrorlake
 from tests.commands import run_cli
 
 GOOD = """
@@ -73,6 +74,11 @@ def test_bad_use_exits_2(arguments: list[str]) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2
     assert "error:" in done.stderr
+
+
+def test_the_version_is_said_before_any_command() -> None:
+    done = run_cli("--version")
+    assert (done.returncode, done.stdout) == (0, f"{mirrorlake.__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [["land", "--source", "nrth"], ["republish", "--flow", "nope"]])

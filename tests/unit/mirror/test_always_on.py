@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.results import Landing, Ran
+from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import Subject
+from mirrorlake.progress import Board
+from mirrorlake.runtime import Duty
 from mirrorlake.topics import settings_in_force
 from tests.builders import NOON, mirror_config
+from tests.unit.mirror.test_run_lines import Heard
 from tests.unit.topics.kit import Table
 
 FLOWS = [
@@ -85,3 +89,22 @@ def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(connecti
     assert work.run(streams.stop, isolates=False) == Ran([Landing("east", 3)], [])
     work.wanted()[0].call(threading.Event())
     assert streams.options == [{"rebuild": True}, {}]
+
+
+def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(connections: Any) -> None:
+    streams, kept, heard = OneBatch(), threading.Event(), Heard()
+    lands = streams.land
+
+    def land(source: str, stop: threading.Event, **options: Any) -> Landing:
+        options["tell"](f"land {source}", 3, None)
+        assert kept.wait(60), "upkeep is a duty of whoever lands"
+        return lands(source, stop, **options)
+
+    streams.land = land  # type: ignore[method-assign]
+    connections.admin = connections.config.cluster
+    connections.board = lambda: Board(heard, clock=lambda: 0.0)
+    connections.start_spark = lambda ready: ready()
+    duty = Duty(name="maintain", every_s=60, do=kept.set)
+    runner = Runner(connections, streams, cast("Any", None), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
+    assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
+    assert {one.stage for one in heard.said} == {"spark", "ready"}

@@ -51,6 +51,9 @@ class Streams:
     def report(self, *_: object) -> None:
         pass
 
+    def lost(self) -> MirrorlakeError | None:
+        return None
+
     def _call(self, name: str, made: str) -> Callable[[threading.Event], str]:
         def call(stop: threading.Event) -> str:
             self.log.append(f"+{name}{made}")
@@ -114,7 +117,9 @@ class Failing:
         self.made_of = dict.fromkeys(errors, "1")
         self.table, self.stop, self.heard = Table(), threading.Event(), dict[str, Parked]()
         connections: Any = SimpleNamespace(
-            control=lambda: self.table, metrics=SimpleNamespace(parked=self.heard.update)
+            control=lambda: self.table,
+            metrics=SimpleNamespace(parked=self.heard.update, running=lambda *_, **__: None),
+            config=SimpleNamespace(flows=(), sources=()),
         )
         self.notices = Notices(connections)
         self.done: Callable[[], bool] = lambda: False
@@ -141,6 +146,9 @@ class Failing:
         self.done = done
         Supervisor(self, self.stop, look_every_s=0.0, now=lambda: NOON).run()
         assert self.looks < 3000, "what was waited for never came"
+
+    def lost(self) -> MirrorlakeError | None:
+        return None
 
     def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         self.notices.update(self.table.state(), waiting, healthy)
@@ -229,6 +237,24 @@ def test_a_cluster_that_was_there_before_is_waited_for(monkeypatch: pytest.Monke
     monkeypatch.setattr("mirrorlake.mirror.supervisor.FIRST_S", 0.0)
     streams = Failing(monkeypatch, a=[AWAY, AWAY, AWAY, None])
     streams.run(lambda: streams.starts["a"] == 4)
+
+
+def test_where_nothing_can_run_any_more_the_run_ends_instead_of_trying_for_ever() -> None:
+    """The JVM was killed: every start in this process fails."""
+    streams = Streams(a="1", b="fails")
+    streams.then = [lambda: None] * 1000
+    streams.lost = lambda: StoreError("the JVM has ended")  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="the JVM has ended"):
+        streams.run()
+    assert streams.log[-1] == "-a1", "what still runs ends in order"
+
+
+def test_a_stop_that_reaches_the_jvm_first_is_no_failure() -> None:
+    """As SIGTERM to a whole group of processes does."""
+    streams = Streams(a="1", b="away")
+    streams.then = [lambda: None]
+    streams.lost = lambda: StoreError("the JVM has ended")  # type: ignore[method-assign]
+    assert streams.run() == {"a": ["1"]}
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
