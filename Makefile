@@ -9,14 +9,14 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser demo lab test lint test-unit bench docs lock clean
+.PHONY: help env browser demo lab test lint test-unit bench chaos docs audit sbom lock site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(INSTALLED) ## build .venv from the lock (again only when the lock changes)
 
-demo: env ## two local Kafka clusters, a mirror between them, and a look at the result
+demo: env ## three local Kafka clusters, a mirror between them, and a look at the result
 	$(BIN)/python notebooks/demo --conf $(CONF)
 
 # It listens on loopback only; from another machine: make lab LAB="--ip 0.0.0.0", or an SSH tunnel to its port.
@@ -42,17 +42,35 @@ browser: ## a Chromium for the browser tests, from Debian where none is found
 test-unit: env ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit
 
-lint: env ## style, types and the direction of imports
+lint: env ## style, types, the direction of imports, and the links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.site
 
 bench: env ## latency, cores, CPU and start beside MirrorMaker 2; SUITES="drain --targets 1" for a part
 	$(BIN)/python -m tests.bench $(SUITES)
 
+SEED ?=
+MINUTES ?= 3
+BROKERS ?= 1
+SCENARIO ?=
+chaos: env ## faults by chance and a checker beside them (docs/faults.md): SEED=7 MINUTES=5 BROKERS=3 SCENARIO=target-hang,mirror-kill
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(MINUTES) --brokers $(BROKERS) --only "$(SCENARIO)" --history
+
 docs: env ## the pages of docs/ that are made from code
 	$(BIN)/python -m tests.docs
+
+# It asks a public vulnerability service, PyPI's by default: AUDIT="-s osv" for another. Without an answer it fails.
+AUDIT ?=
+audit: env ## known weaknesses of what is locked; needs a network
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock $(AUDIT)
+
+SBOM := build/mirrorlake.cdx.json
+sbom: env ## build/mirrorlake.cdx.json: what is locked, with versions and sums (CycloneDX)
+	@mkdir -p $(dir $(SBOM))
+	$(BIN)/cyclonedx-py requirements requirements.lock --output-reproducible --output-format JSON --output-file $(SBOM)
 
 lock: env ## resolve requirements.lock anew from pyproject.toml and requirements.in
 	$(BIN)/python -m venv build/lock
@@ -60,6 +78,12 @@ lock: env ## resolve requirements.lock anew from pyproject.toml and requirements
 	build/lock/bin/uv pip compile pyproject.toml requirements.in --all-extras --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --quiet \
 		--output-file requirements.lock
+
+site: env ## the documentation as a site in build/site; fails on a link that leads nowhere
+	$(BIN)/python -m tests.site
+
+release: env ## wheel and sdist of HEAD in dist/: built twice, compared, checked and installed
+	$(BIN)/python -m tests.release
 
 clean: ## remove .venv, caches and the lake of the demo
 	rm -rf $(VENV) build dist *.egg-info lake spark-warehouse metastore_db derby.log

@@ -6,10 +6,38 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from mirrorlake.doctor.examination import list_checks
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+from mirrorlake.notebook.console.unit import systemd_unit
 from tests.bench.results import load, markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
+_CHECKS = "<!-- made from mirrorlake/doctor/ by `make docs` -->"
+_LAYERS = {
+    "settings": "Settings",
+    "machine": "This machine",
+    "cluster": "Clusters",
+    "lake": "The lake",
+    "flow": "Flows, their topics and groups",
+}
+UNIT = DOCS.parent / "jobs" / "systemd" / "mirrorlake.service"
+_UNIT_HEAD = """\
+# A mirror as a service (docs/kubernetes.md#systemd): made from mirrorlake/notebook/console/unit.py by `make docs`.
+# useradd --system mirrorlake; cp mirrorlake.service /etc/systemd/system/; systemctl enable --now mirrorlake
+"""
+_UNIT_OWN = (
+    "User=mirrorlake",
+    "StateDirectory=mirrorlake",
+    "CacheDirectory=mirrorlake",
+    "WorkingDirectory=/var/lib/mirrorlake",
+    "# ${secret:kafka/east} is read from /etc/mirrorlake/secrets/kafka/east: of root, and for the group mirrorlake to read.",
+    "Environment=HOME=/var/lib/mirrorlake MIRRORLAKE_CACHE=/var/cache/mirrorlake MIRRORLAKE_SECRETS_DIR=/etc/mirrorlake/secrets",
+    "NoNewPrivileges=yes",
+    "PrivateTmp=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "MemoryMax=4G",
+)
 _BEGIN, _END = "<!-- made from mirrorlake/lake/schema.py by `make docs` -->", "<!-- end -->"
 
 
@@ -34,6 +62,44 @@ def benchmarks_page() -> str:
     return re.sub(r"<!-- figures of (?P<suite>\S+) -->.*?<!-- end -->", table, page, flags=re.DOTALL)
 
 
+def doctor_page() -> str:
+    """Return `docs/doctor.md` with the checks as the code has them; the text around them is written by hand."""
+    page = (DOCS / "doctor.md").read_text()
+    before, rest = page.split(_CHECKS)
+    _, after = rest.split(_END)
+    body = "\n".join(_checks())
+    return f"{before}{_CHECKS}\n\n{body}\n{_END}{after}"
+
+
+def _checks() -> Iterator[str]:
+    layer = ""
+    for one in list_checks():
+        if one.layer != layer:
+            layer = one.layer
+            yield f"## {_LAYERS[layer]}\n"
+        found = {"ok": "Finds nothing; it tells.", "warning": "Warns.", "failure": "Fails."}[one.finds]
+        yield f"### {one.name}\n"
+        yield f"{one.about}\n"
+        yield f"{found} Fix: {one.fix}.\n"
+
+
+def decisions_page() -> str:
+    """Return `docs/decisions/README.md`: the records by their titles."""
+    records = sorted(path for path in (DOCS / "decisions").glob("0*.md"))
+    titles = [(path.name, path.read_text().splitlines()[0].removeprefix("# ")) for path in records]
+    lines = [f"- [{title}]({name})" for name, title in titles]
+    return "\n".join(
+        [
+            "# Decisions",
+            "",
+            "Why things are as they are: half a page each, kept when a later one replaces it.",
+            "",
+            *lines,
+            "",
+        ]
+    )
+
+
 def _section(table: TableSchema) -> Iterator[str]:
     yield f"### {table.name}"
     yield ""
@@ -45,6 +111,22 @@ def _section(table: TableSchema) -> Iterator[str]:
         yield f"| `{name}` | `{kind}` | {comment.replace('|', 'or')} |"
 
 
+def systemd_unit_file() -> str:
+    """Return `jobs/systemd/mirrorlake.service`: what the console shows, hardened, with places of its own."""
+    command = [
+        "/opt/mirrorlake/bin/mirrorlake",
+        "run",
+        "--conf",
+        "/etc/mirrorlake/mirror.yml",
+        "--metrics-port",
+        "9464",
+    ]
+    return f"{_UNIT_HEAD}{systemd_unit(command, settings='/etc/mirrorlake/mirror.yml', more=_UNIT_OWN)}\n"
+
+
 if __name__ == "__main__":
+    UNIT.write_text(systemd_unit_file())
     (DOCS / "tables.md").write_text(tables_page())
     (DOCS / "benchmarks.md").write_text(benchmarks_page())
+    (DOCS / "doctor.md").write_text(doctor_page())
+    (DOCS / "decisions" / "README.md").write_text(decisions_page())

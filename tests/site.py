@@ -1,0 +1,76 @@
+"""The documentation as a site: `make site` builds it into build/site, and fails on a link that leads nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build"
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def pages() -> list[Path]:
+    """Return the pages, by their places in the repository."""
+    own = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "notebooks/README.md")]
+    return [page.relative_to(ROOT) for page in (*own, *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
+
+
+def linked() -> set[Path]:
+    """Return the files that pages link to and that are no pages: pictures, settings, notebooks."""
+    return {target for page in pages() for target in links_of(page) if (ROOT / target).is_file()} - set(pages())
+
+
+def links_of(page: Path) -> Iterator[Path]:
+    """Yield where the links of a page into the repository lead, from its root."""
+    for target in _LINK.findall(_without_code((ROOT / page).read_text())):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield Path((ROOT / page.parent / target).resolve()).relative_to(ROOT)
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def nav() -> list[str]:
+    """Return the pages that the site's menu names."""
+    text = (ROOT / "docs" / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    found: list[str] = []
+
+    def walk(item: object) -> None:
+        if isinstance(item, str):
+            found.append(item)
+        for each in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
+            walk(each)
+
+    walk(yaml.safe_load(text))
+    return found
+
+
+def build() -> int:
+    """Put the pages and what they link to side by side as in the repository, and build the site; return mkdocs' exit code."""
+    source = BUILD / "site-source"
+    shutil.rmtree(source, ignore_errors=True)
+    for file in (*pages(), *sorted(linked())):
+        place = source / "pages" / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, place)
+    shutil.copyfile(ROOT / "docs" / "mkdocs.yml", source / "mkdocs.yml")
+    command = [sys.executable, "-m", "mkdocs", "build", "--clean", "--config-file", str(source / "mkdocs.yml")]
+    # Material tells of its successor, in colours.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    told = [line for line in (done.stderr + done.stdout).splitlines() if line.strip() and not line.startswith("INFO")]
+    sys.stderr.write("".join(f"{line}\n" for line in told))
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(build())
