@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, new_topic, produce
+from tests.flow.kit import commit, new_topic
 from tests.servers.lab import Lab, RunNotebook, screenshot, write_notebook
 from tests.servers.lakes import MakeMirror
 
@@ -30,7 +30,7 @@ def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
 
 
 @pytest.mark.law("G")
-def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_where_records_stand(
+def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_a_failover(
     lab: Lab,
     run_notebook: RunNotebook,
     east: KafkaCluster,
@@ -38,8 +38,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     make_mirror: MakeMirror,
     tmp_path: Path,
 ) -> None:
-    orders, attack = new_topic(east, partitions=3), "<img src=x onerror=alert(1)>"
-    produce(east.bootstrap_servers, orders, 6, partitions=3, prefix=attack)
+    orders = new_topic(east, 6, partitions=3)
     commit(east.bootstrap_servers, f"audit-{orders}", orders, {0: 1})
     # The mirror of a job elsewhere, on the lake that the wizard names.
     flow = {"source": "east", "target": "central", "topics": orders, "sync": {"groups": False}}
@@ -47,8 +46,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     before = topics(central)
     write_notebook(lab, "console.ipynb", "import mirrorlake as ml\n\nml.console()")
     page = run_notebook("console.ipynb")
-    said: list[str] = []
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
     for alias, cluster in (("east", east), ("central", central)):
         keep_cluster(page, alias, cluster.bootstrap_servers)
     screenshot(page, "console-clusters")
@@ -85,27 +82,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     expect(page.locator(".ml-lag-chart .js-plotly-plot, .js-plotly-plot.ml-lag-chart").first).to_be_visible()
     screenshot(page, "console-status")
 
-    page.get_by_role("tab", name="Groups").click()
-    page.locator(".ml-groups-look").click()
-    group = page.locator(".ml-groups-rows tr", has_text=f"audit-{orders}")
-    expect(group).to_contain_text("would move")
-    group.locator(".ml-grid-open").click()
-    expect(page.locator(".ml-groups-rows")).to_contain_text(f"east.{orders}-0@1")
-
-    page.get_by_role("tab", name="Records").click()
-    page.locator(".ml-records-topic input").fill(orders)
-    expect(page.locator(".ml-records-partition option")).to_have_count(4)
-    page.locator(".ml-records-partition select").select_option("0")
-    page.locator(".ml-records-look").click()
-    for side in ("source", "relay", "target"):
-        expect(page.locator(f".ml-records-{side} tbody tr")).to_have_count(2)
-        expect(page.locator(f".ml-records-{side} tbody tr").last).to_contain_text(attack)
-    page.locator(".ml-records-target tbody tr").first.click()
-    passport = page.locator(".ml-passport")
-    for place in (f"{orders}-0@1", f"east.{orders}-0@1", ".parquet"):
-        expect(passport).to_contain_text(place)
-    screenshot(page, "console-records")
-
     page.get_by_role("tab", name="Recovery").click()
     page.locator(".ml-recovery-look").click()
     expect(page.locator(".ml-recovery-objectives")).to_contain_text(orders)
@@ -116,7 +92,6 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
     expect(page.locator(".ml-errors")).to_be_hidden()
     screenshot(page, "console-recovery")
-    assert not said, "record content is text, and no script"
 
 
 def refresh_until(page: Page, verdict: str) -> None:

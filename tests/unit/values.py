@@ -6,16 +6,17 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from mirrorlake.config.edit.flow_preview import FlowPreview, TopicPreview
-from mirrorlake.doctor.checks import Finding, Findings
+from mirrorlake.doctor.findings import Finding, Findings
+from mirrorlake.doctor.registry import Catalogue, Check
 from mirrorlake.doctor.trial import Tried
-from mirrorlake.failover.cutover import Check, CutoverReport
+from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LiveLag
 from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
-from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.loss import FlowLoss, Loss
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
@@ -31,7 +32,8 @@ from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupMember, GroupStanding, StandingGroup, StandingPart
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
-from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
+from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Observed
+from mirrorlake.model.needed_acls import NeededAcl, NeededAcls
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     DeletedTopic,
@@ -129,6 +131,12 @@ def report(text: str, *, equal: bool = False) -> VerifyReport:
     return VerifyReport(flow=text, equal=equal, partitions=(proof,), differences=() if equal else (found,))
 
 
+def needed_acls(text: str) -> NeededAcls:
+    """Return one ACL that a principal needs."""
+    acl = NeededAcl(cluster=text, resource="TOPIC", name=text, operations=("READ",), purpose=text)
+    return NeededAcls(flows=(text,), principal=text, acls=(acl,), servers={text: text}, notes=(text,))
+
+
 def group_position(group: str, action: Any = "move", metadata: str = "", reason: str = "exact") -> GroupPosition:
     """Return one position of a group."""
     resume = Resume(
@@ -176,7 +184,7 @@ def lag_verdict(text: str) -> LagVerdict:
     place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
     looks = [NOON + timedelta(seconds=second) for second in range(3)]
     window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
-    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), retention_of=lambda _: 60_000)
+    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), retention_of=lambda _: Kept(ms=60_000))
 
 
 def report_page(text: str) -> Report:
@@ -292,7 +300,7 @@ def every(text: str) -> list[Shown]:
         Change(where=text, kind="topic", name=text, action=action, before=settings, after=settings, reason=text)
         for action in ("create", "conflict", text)
     ]
-    seen = Seen(at=NOON, cluster=text, topic=text, partitions=2, configs={text: text})
+    seen = Observed(at=NOON, cluster=text, topic=text, partitions=2, configs={text: text})
     took = PartitionTakeover(topic=text, partition=0, remote=text, stored=None, position=7, refused=text)
     reason = TrialReason(kind="filtered", rule=text, version=text, reason=text, records=3)
     shown = RuleShown(rule=text, version=text, topics=(text,), does=text, on_error="drop", framed=None, definition={})
@@ -307,7 +315,7 @@ def every(text: str) -> list[Shown]:
         failover=failed_over(text),
         lag=LiveLag(before_ms=1.0, while_ms=2.0),
     )
-    check = Check(name=text, state="open", said=text, next=text)
+    check = ChecklistLine(name=text, state="open", said=text, next=text)
     return [
         failed_over(text),
         failed_back(text),
@@ -329,11 +337,12 @@ def every(text: str) -> list[Shown]:
         HeldTopic(flow=text, target=text, remote=text, topics=(text,), known=text),
         NotYetRepublished(9),
         BeforeFirst(5),
-        UnknownPartition(),
+        UnknownPartition(text),
         HistoryState(topics={(text, text): seen}, acls={text: {acl}}, groups={GroupPlace(text, text, text, 0): 17}),
         HistoryChanges(
             [HistoryChange(at=NOON, where=text, kind="group", name=text, action=text, before=text, after=7)]
         ),
+        needed_acls(text),
         TakeoverPlan(flow=text, partitions=(took,), reasons=(text,), notes=(text,)),
         RebuildPlan(
             like=text,
@@ -352,7 +361,8 @@ def every(text: str) -> list[Shown]:
             flow=text, topic=text, view=None, records=9, sent=6, changed=2, filtered=3, quarantined=0, reasons=(reason,)
         ),
         RulesShown([shown]),
-        Findings([Finding(layer="cluster", subject=text, ok=False, detail=text, fix=text)]),
+        Findings([Finding(check=text, layer=text, subject=text, severity="failure", detail=text, fix=text)]),
+        Catalogue([Check(name=text, layer="flow", per="flow", finds="warning", about=text, fix=text, run=list)]),
         MovedPositions(document={text: {"0": 7}}, resumes=(group_position(text).resume,)),
         pause,
         Parked(stream=text, since=NOON, error=text, cause=text, remedy=text),

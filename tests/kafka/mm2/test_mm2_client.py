@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.mm2_internal import Mm2Writer, mm2_topics

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.mm2.survey import OtherMirror, Sites

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.flow_view import FlowView
 from mirrorlake.rules.flow_view_build import make_flow_view
