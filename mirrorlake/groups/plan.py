@@ -90,18 +90,14 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
         by_group.setdefault(position.group, []).append(position)
     done = plan
     for group, moves in by_group.items():
-        now = target.committed([group], [move.resume.target for move in moves])[group]
         to = {
             move.resume.target: Committed(move.resume.downstream_offset, move.metadata)
             for move in moves
             if move.resume.downstream_offset is not None
         }
-        planned = {move.resume.target: move.target_offset for move in moves}
-        if any(tp in now and now[tp].offset not in (planned[tp], goal.offset) for tp, goal in to.items()):
-            done = done.holding(group, "it has committed on the target since the plan was made")
-            continue
         try:
-            target.commit(group, to)
+            if not target.commit(group, to, seen={move.resume.target: move.target_offset for move in moves}):
+                done = done.holding(group, "it has committed on the target since the plan was made")
         except GroupActive:
             done = done.holding(group, "it has got members on the target since the plan was made")
     return done

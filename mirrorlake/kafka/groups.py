@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException
@@ -162,14 +163,20 @@ class Groups:
             for attempt in patiently(_PASSING):
                 with attempt:
                     found = _committed_by(consumer, wanted)
-        return {
-            TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
-            for tp in found
-            if tp.error is None and tp.offset >= 0
-        }
+        return _positions_of(found)
 
-    def commit(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
+    def commit(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, Committed],
+        *,
+        seen: Mapping[TopicPartition, int | None] = MappingProxyType({}),
+    ) -> bool:
         """Set positions of a group without members (KIP-396); others of the group stay.
+
+        Returns false, with the group as it is, where it has committed something other than what the caller has `seen` of it:
+        looked at before each attempt, since an attempt that times out may have been carried out, and members have come and
+        gone since.
 
         Raises:
             GroupActive: the group has members; the coordinator refused and nothing was changed.
@@ -179,14 +186,18 @@ class Groups:
             for tp, position in sorted(positions.items())
         ]
         if not entries:
-            return
+            return True
         with (
             self._consumer(group) as consumer,
             self._errors.during(f"set the positions of group {group}", Need("READ", "GROUP", group)),
         ):
             for attempt in patiently(_PASSING):
                 with attempt:
+                    now = _positions_of(_committed_by(consumer, entries))
+                    if any(now[tp].offset not in (seen.get(tp), positions[tp].offset) for tp in now):
+                        return False
                     self._set(consumer, group, entries)
+        return True
 
     @contextmanager
     def _consumer(self, group: str) -> Iterator[Consumer]:
@@ -220,6 +231,14 @@ class Groups:
             topics = sorted({tp.topic for tp in entries})
             needs = [Need("READ", "TOPIC", topic) for topic in topics]
             raise self._errors.own(problem, doing, Need("READ", "GROUP", group), *needs)
+
+
+def _positions_of(found: Iterable[ClientPartition]) -> dict[TopicPartition, Committed]:
+    return {
+        TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
+        for tp in found
+        if tp.error is None and tp.offset >= 0
+    }
 
 
 def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[ClientPartition]:

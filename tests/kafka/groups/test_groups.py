@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorlake.errors import ClusterUnreachable, GroupActive
 from mirrorlake.kafka.groups import Committed, Groups
@@ -32,7 +33,7 @@ def test_positions_are_set_for_a_group_without_members_only(east: KafkaCluster) 
     groups = Groups("east", options)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     groups.commit(group, {zero: Committed(3, "a text"), one: Committed(1)})
-    groups.commit(group, {one: Committed(0)})
+    assert groups.commit(group, {one: Committed(0)}, seen={one: 1})
     assert groups.committed([group], [zero, one]) == {group: {zero: Committed(3, "a text"), one: Committed(0)}}
     assert groups.states()[group] == "empty", "nobody has joined"
 
@@ -40,9 +41,32 @@ def test_positions_are_set_for_a_group_without_members_only(east: KafkaCluster) 
     member.subscribe([topic])
     wait_until(lambda: member.poll(0.1) is None and member.assignment(), "the member has joined")
     with pytest.raises(GroupActive, match="has members on east"):
-        groups.commit(group, {zero: Committed(5)})
+        groups.commit(group, {zero: Committed(5)}, seen={zero: 3})
     assert groups.committed([group], [zero])[group][zero].offset == 3
     member.close()
+
+
+def test_an_attempt_that_timed_out_sets_back_nobody_who_read_on_meanwhile(
+    east: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(east, 10)
+    group, options = f"readers-{topic}", {"bootstrap.servers": east.bootstrap_servers}
+    groups, zero = Groups("east", options), TopicPartition(topic, 0)
+    carry_out, attempts = Groups._set, []
+
+    def times_out_at_first(self: Groups, consumer: Consumer, group: str, entries: list[ClientPartition]) -> None:
+        carry_out(self, consumer, group, entries)
+        attempts.append(entries)
+        if len(attempts) == 1:
+            reader = Consumer({**options, "group.id": group})
+            reader.commit(offsets=[ClientPartition(topic, 0, 9)], asynchronous=False)
+            reader.close()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(Groups, "_set", times_out_at_first)
+    assert not groups.commit(group, {zero: Committed(3)})
+    assert len(attempts) == 1
+    assert groups.committed([group], [zero])[group][zero].offset == 9, "it reads on where it was"
 
 
 def test_a_coordinator_that_hangs_under_a_commit_ends_no_process(
@@ -58,8 +82,8 @@ def test_a_coordinator_that_hangs_under_a_commit_ends_no_process(
     groups.commit("readers", {zero: Committed(1)})
     own.pause()
     with pytest.raises(ClusterUnreachable):
-        groups.commit("readers", {zero: Committed(2)})
+        groups.commit("readers", {zero: Committed(2)}, seen={zero: 1})
     own.kill()
     own.start()
-    groups.commit("readers", {zero: Committed(2)})
+    assert groups.commit("readers", {zero: Committed(2)}, seen={zero: 1})
     assert groups.committed(["readers"], [zero])["readers"][zero].offset == 2
