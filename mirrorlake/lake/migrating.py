@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from mirrorlake.errors import SafetyError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import GAPS
-from mirrorlake.lake.signs import LandingSign
+from mirrorlake.lake.signs import all_signs
 from mirrorlake.lake.version import LAKE_VERSION, due, stamp, version_in
 from mirrorlake.model.plan import Change
 
-# A lander leaves a sign every few seconds; one that is older belongs to a mirror that ended, or hangs.
+# A stream leaves a sign every 20 s; one that is older belongs to a mirror that ended, or hangs.
 _QUIET_S = 60
 
 
@@ -49,19 +48,19 @@ def lake_changes(lake: Lake) -> list[Change]:
     return changes
 
 
-def migrate(lake: Lake, sources: Iterable[str], *, now: datetime) -> None:
+def migrate(lake: Lake, *, now: datetime) -> None:
     """Take the planned steps, each with its version; taken twice they change nothing (law G).
 
     Raises:
-        SafetyError: a mirror lands into the lake; no step is taken beside one. To record a version is.
+        SafetyError: a mirror lands into the lake or republishes from it; no step is taken beside one. To record a version is.
     """
     location = lake.meta_location(GAPS)
     if not lake.exists(location):
         return
     version = version_in(lake.properties(location))
     steps = due(version or 1)
-    for alias in sources if steps else ():
-        _refuse_beside(alias, LandingSign(lake, alias).read(), now)
+    for name, sign in all_signs(lake).items() if steps else ():
+        _refuse_beside(name, sign.read(), now)
     for step in steps:
         step.do(lake)
         lake.set_properties(location, stamp(step.to))
@@ -69,11 +68,11 @@ def migrate(lake: Lake, sources: Iterable[str], *, now: datetime) -> None:
         lake.set_properties(location, stamp())
 
 
-def _refuse_beside(alias: str, landed_ms: int | None, now: datetime) -> None:
-    age_s = now.timestamp() - (landed_ms or 0) / 1000
+def _refuse_beside(name: str, worked_ms: int | None, now: datetime) -> None:
+    age_s = now.timestamp() - (worked_ms or 0) / 1000
     if age_s < _QUIET_S:
         raise SafetyError(
-            f"a mirror landed from {alias} {max(0, age_s):.0f} s ago",
+            f"a mirror worked on the lake {max(0, age_s):.0f} s ago ({name})",
             consequence="the lake was not migrated: an earlier release may not write to the new version",
             remedy=f"stop every job on this lake, wait {_QUIET_S} s, then mirrorlake apply",
         )

@@ -1,4 +1,4 @@
-"""The sign that landing works: the time of its last turn, in a small file next to the checkpoint locations.
+"""The sign that a stream works: the time of its last turn, in a small file next to the checkpoint locations.
 
 A source that nobody writes to leaves no trace in the relay, and processes do not ask each other.
 """
@@ -9,35 +9,47 @@ import logging
 import time
 from collections.abc import Callable
 
+from pyarrow import fs
+
 from mirrorlake.lake.lake import Lake
+from mirrorlake.model.flow import transactional_id
 from mirrorlake.progress import Tell
 from mirrorlake.runtime import open_place
 
 log = logging.getLogger(__name__)
 
 
-class LandingSign:
-    """Write and read the sign of one source; one process lands it, any may read. `now_ms` is milliseconds since 1970."""
+SIGN_EVERY_S = 20.0
+"""How often a stream signs at least. On an object store each sign is a request that is paid for."""
 
-    def __init__(self, lake: Lake, alias: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
-        self._alias = alias
-        self._folder = f"{lake.checkpoint_root()}/signs"
-        self._uri = f"{self._folder}/{alias}"
+
+class StreamSign:
+    """Write and read the sign of one stream: a source's alias where it lands, or `flow_sign`.
+
+    One process runs the stream, any may read. `now_ms` is milliseconds since 1970.
+    """
+
+    def __init__(self, lake: Lake, name: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self._name = name
+        self._uri = f"{_folder(lake)}/{name}"
         self._now_ms = now_ms
         self._due = 0.0
+        self._is_done = self._has_failed = False
 
     def write(self) -> None:
-        """Record that landing works now; a store that cannot be written to is logged, since landing itself goes on."""
+        """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on."""
         try:
             filesystem, path = open_place(self._uri)
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             with filesystem.open_output_stream(path) as file:
                 file.write(str(self._now_ms()).encode())
         except (OSError, ValueError) as error:
-            log.warning("land.no_sign source=%s why=%s", self._alias, str(error)[:200])
+            if not self._has_failed:
+                log.warning("stream.no_sign what=%s why=%s", self._name, str(error)[:200])
+            self._has_failed = True
 
     def read(self) -> int | None:
-        """Tell when landing last worked, in milliseconds since 1970; None where that is not known."""
+        """Tell when the stream last worked, in milliseconds since 1970; None where that is not known."""
         try:
             filesystem, path = open_place(self._uri)
             with filesystem.open_input_file(path) as file:
@@ -45,14 +57,35 @@ class LandingSign:
         except (OSError, ValueError):
             return None
 
-    def signing(self, tell: Tell, *, every_s: float) -> Tell:
-        """Pass each turn of a lander on to `tell`, and write the sign at an interval."""
+    def signing(self, tell: Tell, *, every_s: float = SIGN_EVERY_S) -> Tell:
+        """Pass each turn of a stream on to `tell`, and write the sign at an interval."""
 
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
             # A drain says by equal numbers that it is done: its last turn always counts.
-            if time.monotonic() >= self._due or done == total:
+            is_done = done == total
+            if time.monotonic() >= self._due or (is_done and not self._is_done):
                 self.write()
                 self._due = time.monotonic() + every_s
+            self._is_done = is_done
             tell(phase, done, total, unit)
 
         return turn
+
+
+def flow_sign(flow: str) -> str:
+    """Name the sign of a flow's republishing."""
+    return f"republish.{transactional_id(flow, 0)}"
+
+
+def all_signs(lake: Lake) -> dict[str, StreamSign]:
+    """Find the signs of all streams that ever worked on a lake, of every settings file."""
+    try:
+        filesystem, path = open_place(_folder(lake))
+        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    except (OSError, ValueError):
+        return {}
+    return {file.base_name: StreamSign(lake, file.base_name) for file in found if file.is_file}
+
+
+def _folder(lake: Lake) -> str:
+    return f"{lake.checkpoint_root()}/signs"

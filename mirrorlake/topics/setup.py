@@ -140,7 +140,7 @@ def apply_plan(
     if tables:
         tell("create lake tables", 0, tables, "tables")
     sources = list(sources)
-    migrate(lake, sources, now=now())
+    migrate(lake, now=now())
     lake.create_all(sources)
     if tables:
         tell("create lake tables", tables, tables, "tables")

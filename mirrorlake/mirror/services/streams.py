@@ -13,7 +13,7 @@ from mirrorlake import groups, landing, mm2, republish, rules
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.kafka import spark_options, tell_checkpoints
-from mirrorlake.lake import LandingSign
+from mirrorlake.lake import SIGN_EVERY_S, StreamSign, flow_sign
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
@@ -55,9 +55,7 @@ class Streams:
         connections = self._connections
         require_source(connections.admin(source), connections.config.flows_from(source))
         connections.lake.create_all([source])
-        if (every_s := self._sign_every(source)) is not None:
-            # Heartbeats say when landing last worked.
-            tell = LandingSign(connections.lake, source).signing(tell, every_s=every_s)
+        tell = StreamSign(connections.lake, source).signing(tell, every_s=self._sign_every(source))
         lander = landing.Lander(
             connections.lake, connections.admin(source), self.land_settings(source), now=connections.now, tell=tell
         )
@@ -98,13 +96,13 @@ class Streams:
         config = self._connections.config
         chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
         flows = [flow.model_dump(mode="json", include=chosen) for flow in config.flows_from(alias)]
-        signs = [every] if (every := self._sign_every(alias)) is not None else []
-        return identity([plain(config)["clusters"][alias], sorted(flows, key=str), *signs])
+        return identity([plain(config)["clusters"][alias], sorted(flows, key=str), self._sign_every(alias)])
 
-    def _sign_every(self, alias: str) -> float | None:
+    def _sign_every(self, alias: str) -> float:
+        # Heartbeats say when landing last worked.
         flows = self._connections.config.flows_from(alias)
-        every = [flow.mm2.heartbeat_interval for flow in flows if flow.mm2.heartbeats]
-        return min(every).total_seconds() if every else None
+        every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]
+        return min([*every, SIGN_EVERY_S])
 
     # -- republishing ---------------------------------------------------------------------------------------------
 
@@ -146,6 +144,7 @@ class Streams:
         if through is not None:
             settings = replace(settings, view=through(settings.view))
         audit.record(rule_changes(flow, audit), command="republish")
+        tell = StreamSign(connections.lake, flow_sign(flow.name)).signing(tell)
         return republish.Republisher(connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell)
 
     def in_order(self, flow: str) -> InOrder:
@@ -293,7 +292,7 @@ class Streams:
         connections = self._connections
         if connections.config.cluster(alias).is_lake:
             return lambda: int(connections.now().timestamp() * 1000)
-        return LandingSign(connections.lake, alias).read
+        return StreamSign(connections.lake, alias).read
 
     def continuous_sync(self, flow: FlowConfig) -> ContinuousSync:
         """Build what keeps the topics and ACLs of a flow in step."""

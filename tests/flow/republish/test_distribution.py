@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.lake import StreamSign, flow_sign
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
@@ -96,6 +97,7 @@ def test_one_landing_serves_targets_that_come_and_go_and_come_late(
         assert (lags(before, "east"), lags(before, "west")) == (0, RECORDS)
         assert before.republish("origin->west", once=True).records == RECORDS
         assert before.republish("origin->east", once=True).records == 0
+        assert StreamSign(before.lake, flow_sign("origin->east")).read(), "no step is taken on the lake beside it"
         with pytest.raises(ClusterUnreachable):
             down.result()
     assert origin.bytes_out(topic) == read, "republishing read from the source"

@@ -1,4 +1,4 @@
-"""The sign that landing works."""
+"""The sign that a stream works."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.lake.signs import LandingSign
+from mirrorlake.lake.signs import StreamSign
 from mirrorlake.progress.board import silent
 
 
-def sign_in(root: str, times: list[int]) -> LandingSign:
+def sign_in(root: str, times: list[int]) -> StreamSign:
     lake: Any = SimpleNamespace(checkpoint_root=lambda: root)
-    return LandingSign(lake, "east", now_ms=lambda: times[0])
+    return StreamSign(lake, "east", now_ms=lambda: times[0])
 
 
 @pytest.mark.parametrize("scheme", ["", "file:"])

@@ -21,7 +21,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.migrating import lake_changes, migrate
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, PROOFS, RELAY, SIDE_TABLES, WITHHELD
-from mirrorlake.lake.signs import LandingSign
+from mirrorlake.lake.signs import StreamSign, flow_sign
 from mirrorlake.lake.version import VERSION_PROPERTY, Migration
 from mirrorlake.mirror.control_watch import ControlWatch
 from tests.commands import run_cli, write_conf
@@ -108,11 +108,11 @@ def test_law_g_an_old_lake_goes_on_and_gets_its_version_by_a_plan_once(tmp_path:
     [change] = lake_changes(lake)
     assert (change.where, change.action, change.after) == ("lake", "record_version", 1)
     # Beside a mirror that lands, too: nothing else changes.
-    LandingSign(lake, "east", now_ms=lambda: int(NOW.timestamp() * 1000)).write()
-    migrate(lake, ["east"], now=NOW)
+    StreamSign(lake, "east", now_ms=lambda: int(NOW.timestamp() * 1000)).write()
+    migrate(lake, now=NOW)
     assert lake_changes(lake) == []
     before = lake.version(lake.meta_location(GAPS))
-    migrate(lake, ["east"], now=NOW)
+    migrate(lake, now=NOW)
     assert lake.version(lake.meta_location(GAPS)) == before, "law G: applied twice"
     assert lake_changes(lake_at(tmp_path / "elsewhere")) == [], "there is none yet"
 
@@ -158,15 +158,17 @@ def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
     with pytest.raises(SafetyError, match="mirrorlake apply"):
         lake.create_all(["east"])
 
-    LandingSign(lake, "east", now_ms=lambda: int(NOW.timestamp() * 1000)).write()
-    with pytest.raises(SafetyError, match="a mirror landed from east 5 s ago"):
-        migrate(lake, ["east"], now=NOW + timedelta(seconds=5))
+    for beside in ("east", flow_sign("east->central")):
+        StreamSign(lake, beside, now_ms=lambda: int(NOW.timestamp() * 1000)).write()
+        with pytest.raises(SafetyError, match=rf"a mirror worked on the lake 5 s ago \({beside}\)"):
+            migrate(lake, now=NOW + timedelta(seconds=5))
+        StreamSign(lake, beside, now_ms=lambda: 1).write()
     assert taken == []
     later = NOW + timedelta(minutes=2)
     with pytest.raises(OSError, match="killed"):
-        migrate(lake, ["east"], now=later)
+        migrate(lake, now=later)
     assert [change.after for change in lake_changes(lake)] == [3], "law F: what was done stands"
-    migrate(lake, ["east"], now=later)
+    migrate(lake, now=later)
     assert (taken, lake_changes(lake)) == ([2, 3, 3], [])
     assert lake.create_all(["east"]) == []
 
