@@ -164,6 +164,7 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
     wanted: dict[Acl, Acl] = {}
     left_out: list[LeftOut] = []
     narrowed: set[str] = set()
+    cut: list[Acl] = []
     # Denials first: where one could only be narrowed to names, a permission beside it must not reach further.
     for acl in sorted(acls, key=lambda one: (one.permission != "DENY", one)):
         reason = _why_not(acl, flow)
@@ -179,9 +180,15 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
         by_name = acl.permission == "ALLOW" and (
             EVERYBODY in narrowed or acl.principal in narrowed or (acl.principal == EVERYBODY and bool(narrowed))
         )
+        if _is_to_come(acl, flow) and any(_covers(denial, acl) for denial in cut):
+            left_out.append(
+                LeftOut(acl, f"a denial beside it covers only present topics, and {acl.name} is still to come")
+            )
+            continue
         places, why, exact = _places(acl, flow, by_name=by_name)
         if acl.permission == "DENY" and not exact:
             narrowed.add(acl.principal)
+            cut.append(acl)
         if why:
             left_out.append(LeftOut(acl, why))
         principal = flow.principals.get(acl.principal, acl.principal)
@@ -190,6 +197,18 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
                 there = replace(acl, name=name, pattern=pattern, principal=principal, operation=operation)
                 wanted.setdefault(there, acl)
     return Translated(wanted, tuple(left_out))
+
+
+def _is_to_come(acl: Acl, flow: AclFlow) -> bool:
+    """Tell whether it allows something on one topic that the flow will carry."""
+    is_one_topic = (acl.resource, acl.pattern, acl.permission) == ("TOPIC", "LITERAL", "ALLOW") and not acl.covers_all
+    return is_one_topic and acl.name not in flow.existing and flow.carries(acl.name)
+
+
+def _covers(denial: Acl, one: Acl) -> bool:
+    principals = {denial.principal, one.principal}
+    named = denial.covers_all or (denial.pattern == "PREFIXED" and one.name.startswith(denial.name))
+    return denial.resource == one.resource and named and (len(principals) == 1 or EVERYBODY in principals)
 
 
 def _why_not(acl: Acl, flow: AclFlow) -> str | None:
