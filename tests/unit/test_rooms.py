@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -17,8 +18,13 @@ SHARED = {"errors", "face", "model"}
 FACES = sorted(".".join(("mirrorlake", *stub.parent.relative_to(ROOT).parts)) for stub in ROOT.rglob("__init__.pyi"))
 
 
-def imports() -> Iterator[tuple[str, str, str]]:
-    """Yield `file, module, name` of each import of a room from another one."""
+@cache
+def imports() -> tuple[tuple[str, str, str], ...]:
+    """Return `file, module, name` of each import of a room from another one."""
+    return tuple(_imports())
+
+
+def _imports() -> Iterator[tuple[str, str, str]]:
     for file in sorted(ROOT.rglob("*.py")):
         place = file.relative_to(ROOT)
         tree = ast.parse(file.read_text())
