@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from mirrorlake.runtime import find_java, jars
+from mirrorlake.runtime import find_java
+from mirrorlake.runtime import session as own_session
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 
 HOUSE = Path(__file__).parents[2]
@@ -71,7 +72,8 @@ class ConnectServer:
             "spark.driver.memory": "1g",
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
-            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars("spark"))),
+            # The jars, and the JVM's options with the archive of Spark's classes: those of a session of our own.
+            **own_session._of_driver(find_java(), ()),
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.mirrorlake.liveSlots": "4",
