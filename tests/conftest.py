@@ -24,6 +24,9 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 # three minutes and more (three processes on 2 cores, 2026-11-22), then folders.
 _LONGEST = (
     "notebooks/test_notebooks.py",
+    "flow/mirror/test_connect.py",
+    "stores/test_sql.py",
+    "stores/test_flow.py",
     "flow/failover/test_failover.py",
     "flow/topics/test_loops.py",
     "notebooks/test_browser.py",
@@ -33,6 +36,8 @@ _LONGEST = (
     "flow/republish/test_exactly_once.py",
     "flow/republish/test_safety.py",
     "flow/mm2/test_takeover.py",
+    "flow/cluster/test_cluster.py",
+    "flow/landing/test_cuts.py",
     "spark/publish/test_publish.py",
     "flow/groups/test_groups.py",
     "flow/republish/test_remote_lost.py",
