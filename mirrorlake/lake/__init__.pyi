@@ -9,6 +9,8 @@ from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
+from mirrorlake.lake.fresh_files import FreshRoom as FreshRoom
+from mirrorlake.lake.fresh_files import is_fresh as is_fresh
 from mirrorlake.lake.lake import Lake as Lake
 from mirrorlake.lake.landed import CheckpointLocation as CheckpointLocation
 from mirrorlake.lake.landed import LandedPositions as LandedPositions

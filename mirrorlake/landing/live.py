@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, UnreadableHeaders
-from mirrorlake.lake import LandingLog, LiveProgress, Seat, write_files
+from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
 from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
@@ -108,6 +108,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
         yield TaskAnswer(CHANGED, b"the task died")
         return
     progress, batch, landed_until = LiveProgress(task.progress, start), 0, task.landed_until
+    room = FreshRoom(task.seat.path)
     progress.plan(batch, {})
     progress.done(batch)
     spent, memory = 0.0, BacklogMemory()
@@ -134,7 +135,9 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                 progress.plan(batch, fetched.read_to)
                 if fetched.rows:
                     landed_at = batch_time(datetime.now(timezone.utc), landed_until)
-                    files = list(write_files(task.seat.path, task.schema, _relay_rows(task, lives, fetched, landed_at)))
+                    rows, fresh = _relay_rows(task, lives, fetched, landed_at), room.left()
+                    files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
+                    room.take(sum(file.size for file in files) if fresh else 0)
                     relay.append(files, batch, landed_at)
                     landed_until = landed_at
                 progress.done(batch)

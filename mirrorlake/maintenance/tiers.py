@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
+from mirrorlake.lake import is_fresh
 from mirrorlake.model.flow import SourcePartition
 
 _MIB = 1 << 20
@@ -37,6 +38,11 @@ class KeptFile:
     landed_by: datetime
     newest: datetime | None = None
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it is not touched again: it is large, and compressed."""
+        return self.size >= LARGE and not is_fresh(self.path)
+
 
 def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
     """Choose the files that are rewritten together, of any source partitions; each list becomes one file.
@@ -49,7 +55,7 @@ def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
         if run and (file.source != run[-1].source or file.first_offset <= run[-1].last_offset):
             found += _of_run(run)
             run = []
-        if file.size >= LARGE:
+        if file.is_final:
             found += _of_run(run)
             run = []
         else:

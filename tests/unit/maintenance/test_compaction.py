@@ -24,7 +24,7 @@ from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance import compaction
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
-from mirrorlake.maintenance.tiers import FANOUT
+from mirrorlake.maintenance.tiers import FANOUT, FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
@@ -44,9 +44,9 @@ class Relay:
         self.tables.create(self.path, RELAY)
         self.batches = 0
 
-    def land(self, *several: list[dict[str, Any]]) -> None:
+    def land(self, *several: list[dict[str, Any]], fresh: bool = False) -> None:
         self.batches += 1
-        files = list(write_files(self.path, SCHEMA, iter([batch(*several)])))
+        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh))
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
     def compact(self, *flows: SentUpTo, now: datetime = LATER) -> compaction.Compacted:
@@ -87,6 +87,27 @@ def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_sta
     [file] = [f for f in RelayLog(relay.tables, relay.path).files({ORDERS: 50}) if f.source == ORDERS]
     assert (file.first_offset, file.last_offset, file.records, file.shared) == (0, 3 * FANOUT - 1, 3 * FANOUT, False)
     assert relay.compact(up_to(10_000)) == compaction.Compacted()
+
+
+@pytest.mark.law("C", "D")
+def test_law_c_what_was_landed_uncompressed_is_compressed_by_its_first_compaction(relay: Relay) -> None:
+    for first in range(0, 3 * FANOUT, 3):
+        relay.land(rows("orders", 0, *range(first, first + 3)), fresh=first % 2 == 0)
+    before = relay.records()
+    assert relay.compact(up_to(10_000)).into == 1
+    [file] = DeltaTable(relay.path).file_uris()
+    assert (codecs(file), relay.records()) == ({"ZSTD"}, before)
+
+
+@pytest.mark.parametrize(("name", "is_touched"), [("part-1.zstd.parquet", False), ("part-1.fresh.parquet", True)])
+def test_a_large_file_is_rewritten_only_while_it_is_not_compressed(name: str, is_touched: bool) -> None:
+    one = {"size": FULL, "records": 1, "source": ORDERS, "first_offset": 0, "last_offset": 0, "landed_by": NOON}
+    assert bool(due([KeptFile(path=name, **one)])) == is_touched  # type: ignore[arg-type]
+
+
+def codecs(file: str) -> set[str]:
+    footer = pq.ParquetFile(file.removeprefix("file://")).metadata
+    return {footer.row_group(0).column(number).compression for number in range(footer.num_columns)}
 
 
 @pytest.mark.law("F")

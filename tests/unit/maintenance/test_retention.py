@@ -44,7 +44,7 @@ class World:
         self.batches = 0
         self.today = NOON
 
-    def land(self, count: int = 1, *, topic: str = "orders", accounted: bool = True) -> None:
+    def land(self, count: int = 1, *, topic: str = "orders", accounted: bool = True, fresh: bool = False) -> None:
         for _ in range(count):
             first, self.today = self.batches * 10, NOON + self.batches * DAY
             self.batches += 1
@@ -52,7 +52,7 @@ class World:
                 row | {"timestamp": self.today, "landed_at": self.today}
                 for row in rows(topic, 0, *range(first, first + 10))
             ]
-            files = list(write_files(self.relay, SCHEMA, iter([batch(several)])))
+            files = list(write_files(self.relay, SCHEMA, iter([batch(several)]), fresh=fresh))
             self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
             if accounted:
                 self.account(first + 10, topic)
@@ -135,6 +135,9 @@ def test_bytes_bound_a_partition_as_kafka_does(world: World) -> None:
     # What is left is never smaller than the bound.
     assert world.keep(up_to(60), retention={".*": {"bytes": f"{3 * one - 1} B"}}).expired.files == 3
     assert world.offsets() == [*range(30, 60)]
+    world.land(3, fresh=True)
+    kept = world.keep(up_to(90), retention={".*": {"bytes": f"{3 * one - 1} B"}})
+    assert kept.expired.files == 0, "what upkeep will compress does not push out what is kept"
 
 
 @pytest.mark.law("E")

@@ -1,0 +1,58 @@
+"""Files of a relay that wait for upkeep uncompressed, and the room that they may take."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrorlake.lake import FreshRoom, fresh_files
+from mirrorlake.lake.relay_writer import write_files
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+
+
+@pytest.mark.law("C")
+def test_law_c_an_uncompressed_file_holds_the_same_records(tmp_path: Path) -> None:
+    records = rows("orders", 0, *range(100))
+    [fresh] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]), fresh=True)
+    [final] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]))
+    assert [fresh_files.is_fresh(file.path) for file in (fresh, final)] == [True, False]
+    for file, codec in ((fresh, "UNCOMPRESSED"), (final, "ZSTD")):
+        footer = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)
+        assert {footer.column(number).compression for number in range(footer.num_columns)} == {codec}
+        assert pq.read_table(tmp_path / file.path, schema=SCHEMA).to_pylist() == records
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A disk with 800 bytes free, and a clock that each look moves."""
+    usage = SimpleNamespace(free=800, now=0.0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(fresh_files.time, "monotonic", lambda: usage.now)
+    return usage
+
+
+def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: SimpleNamespace) -> None:
+    room = FreshRoom(str(tmp_path))
+    assert room.left()
+    (tmp_path / "part-1.fresh.parquet").write_bytes(bytes(100))
+    (tmp_path / "part-2.zstd.parquet").write_bytes(bytes(100))
+    room.take(99)
+    assert room.left(), "a byte is left"
+    room.take(1)
+    disk.now += 60
+    assert not room.left(), "and what lies there counts for whoever comes next, too"
+    assert not FreshRoom(str(tmp_path)).left()
+    (tmp_path / "part-1.fresh.parquet").unlink()
+    assert not room.left(), "a look costs"
+    disk.now += 60
+    assert room.left(), "upkeep has rewritten it"
+    disk.free = 0
+    assert not FreshRoom(str(tmp_path)).left()
+
+
+def test_a_store_has_no_room(disk: SimpleNamespace) -> None:
+    assert not FreshRoom("s3://bucket/lake/relay/east").left()
