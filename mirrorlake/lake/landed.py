@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.live_progress import LIVE
+from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import folder_of
@@ -154,12 +155,13 @@ def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int,
 class LandedPositions:
     """The next offset to land of each partition; between `accounted` and `reached` holes may still have to go to `gaps`.
 
-    `landed_at` is the time of the newest batch that was looked at.
+    `log` follows the relay from this look on; where only Spark reaches it, `landed_at` is the time of the newest batch seen.
     """
 
     reached: Mapping[SourcePartition, int]
     accounted: Mapping[SourcePartition, int]
-    landed_at: datetime | None = None
+    landed_at: datetime | None = field(default=None, compare=False)
+    log: RelayLog | None = field(default=None, compare=False, repr=False)
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
@@ -179,8 +181,17 @@ def landed_positions(lake: Lake, alias: str) -> LandedPositions:
 
 
 def landed_since(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
-    """Look again: only newer batches are read; each has a later time than the one before, whatever the clock says."""
+    """Look again at what is newer.
+
+    In a folder the log's statistics tell it: to open a file costs 1.3 ms of CPU, and four batches a second write one a partition.
+    By Spark only newer batches are read; each has a later time than the one before, whatever the clock says.
+    """
     reached, newest = dict(known.reached), known.landed_at
+    log = known.log or lake.relay_log(alias)
+    if log is not None:
+        for file in log.files(reached) if known.log is None else log.new_files(reached):
+            reached[file.source] = max(reached.get(file.source, 0), file.last_offset + 1)
+        return replace(known, reached=reached, log=log)
     for row in spans_after(lake, alias, known.reached if newest is None else {}, newest):
         source = SourcePartition(row.topic, row.generation, row.partition)
         reached[source] = max(reached.get(source, 0), int(row.last) + 1)

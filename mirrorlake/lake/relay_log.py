@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,7 +59,7 @@ class RelayLog:
         while (text := self._commit(self.version + 1)) is not None:
             self.version += 1
             try:
-                found += [file for added in _added(text) for file in self._held(added)]
+                found += self._held(_added(text))
             except FileNotFoundError:
                 # It had to be opened, and was rewritten and deleted meanwhile.
                 return self.files(positions)
@@ -82,41 +81,38 @@ class RelayLog:
             return None
 
     def _listed(self, actions: pa.Table) -> list[RelayFile]:
-        return [
-            file
-            for row in actions.to_pylist()
-            for file in self._held(
-                _Added(
-                    row["path"],
-                    row["num_records"],
-                    *({key: row.get(f"{end}.{key}") for key in _ENDS} for end in ("min", "max")),
-                )
-            )
+        # By column: rows as dictionaries of all statistics cost a third of what a list of 100 000 files takes.
+        names, count = set(actions.column_names), len(actions)
+        ends = [
+            zip(*(actions[name].to_pylist() if name in names else [None] * count for name in columns), strict=True)
+            for columns in ([f"{end}.{key}" for key in _ENDS] for end in ("min", "max"))
         ]
+        added = map(_Added, actions["path"].to_pylist(), actions["num_records"].to_pylist(), *ends)
+        return list(self._held(added))
 
-    def _held(self, added: _Added) -> Iterator[RelayFile]:
-        is_stored = ":/" in self.path
-        uri = f"{self.path}/{added.path}" if is_stored else Path(self.path, unquote(added.path)).as_uri()
-        least, most = added.least, added.most
-        if (
-            any(least.get(key) is None or least[key] != most.get(key) for key in SOURCE_KEY)
-            or most.get("offset") is None
-        ):
-            # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
-            yield from _opened(uri)
-            return
-        source = SourcePartition(*(least[key] for key in SOURCE_KEY))
-        first, last = int(least["offset"]), int(most["offset"])
-        yield RelayFile(source, first, last, int(added.records), uri, newest=_time(most.get("timestamp")))
+    def _held(self, several: Iterable[_Added]) -> Iterator[RelayFile]:
+        # The log writes names as addresses have them.
+        base = self.path if ":/" in self.path else Path(self.path).as_uri()
+        sources: dict[tuple[Any, ...], SourcePartition] = {}
+        for path, records, least, most in several:
+            *key, first, _ = least
+            *last_key, last, newest = most
+            if None in key or key != last_key or last is None:
+                # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
+                yield from _opened(f"{base}/{path}")
+                continue
+            place = tuple(key)
+            source = sources.get(place) or sources.setdefault(place, SourcePartition(*place))
+            yield RelayFile(source, int(first), int(last), int(records), f"{base}/{path}", newest=_time(newest))
 
 
 class _Added(NamedTuple):
-    """A file as an add action names it, with the ends of its columns where statistics tell them."""
+    """A file as an add action names it, with the ends of its columns (`_ENDS`) where statistics tell them."""
 
     path: str
     records: int
-    least: Mapping[str, Any]
-    most: Mapping[str, Any]
+    least: tuple[Any, ...]
+    most: tuple[Any, ...]
 
 
 def _added(commit: str) -> list[_Added]:
@@ -127,7 +123,11 @@ def _added(commit: str) -> list[_Added]:
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     stats = [json.loads(add.get("stats") or "{}") for add in added]
     return [
-        _Added(add["path"], of.get("numRecords", 0), of.get("minValues", {}), of.get("maxValues", {}))
+        _Added(
+            add["path"],
+            of.get("numRecords", 0),
+            *(tuple(map(of.get(end, {}).get, _ENDS)) for end in ("minValues", "maxValues")),
+        )
         for add, of in zip(added, stats, strict=True)
     ]
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -155,23 +156,28 @@ def kept_files(live: pa.Table) -> list[KeptFile]:
     """List the files whose statistics say that they hold one source partition; a stranger's may hold several, and are left out."""
     if not set(live.column_names) >= _STATISTICS:
         return []
+    columns = [
+        *("path", "size_bytes", "num_records", "max.landed_at"),
+        *(f"{end}.{key}" for end in ("min", "max") for key in (*SOURCE_KEY, "offset")),
+    ]
+    newest = live[_NEWEST].to_pylist() if _NEWEST in live.column_names else [None] * len(live)
+    sources: dict[tuple[Any, ...], SourcePartition] = {}
     found = []
-    names = ["path", "size_bytes", "num_records", *sorted(_STATISTICS), *{_NEWEST}.intersection(live.column_names)]
-    # All statistics of 200 000 files would take 3.5 CPU-s to look at.
-    for row in live.select(names).to_pylist():
-        least, most = ([row[f"{end}.{key}"] for key in (*SOURCE_KEY, "offset")] for end in ("min", "max"))
-        is_one = None not in (*least, *most, row["max.landed_at"], row["num_records"]) and least[:3] == most[:3]
-        if is_one:
+    # By column, and only these: all statistics of 200 000 files as rows would take 3.5 CPU-s to look at.
+    for row in zip(*(live[name].to_pylist() for name in columns), newest, strict=True):
+        path, size, records, landed_by, *ends, stamp = row
+        place, first, last_place, last = tuple(ends[:3]), ends[3], tuple(ends[4:7]), ends[7]
+        if None not in row[:-1] and place == last_place:
             found.append(
                 KeptFile(
-                    path=row["path"],
-                    size=row["size_bytes"],
-                    records=row["num_records"],
-                    source=SourcePartition(*least[:3]),
-                    first_offset=least[3],
-                    last_offset=most[3],
-                    landed_by=row["max.landed_at"],
-                    newest=row.get(_NEWEST),
+                    path=path,
+                    size=size,
+                    records=records,
+                    source=sources.get(place) or sources.setdefault(place, SourcePartition(*place)),
+                    first_offset=first,
+                    last_offset=last,
+                    landed_by=landed_by,
+                    newest=stamp,
                 )
             )
     return found
