@@ -1,0 +1,27 @@
+"""How the growth benchmarks measure and say: CPU of this process, since the machine may have other work."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def say(**values: Any) -> None:
+    """Print one line a measurement."""
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+def cost(do: Callable[[], object], times: int = 3) -> dict[str, float]:
+    """Measure what a call takes on average, after one that is not counted."""
+    do()
+    began, cpu = time.monotonic(), time.process_time()
+    for _ in range(times):
+        do()
+    return {
+        "ms": round((time.monotonic() - began) / times * 1000, 1),
+        "cpu_ms": round((time.process_time() - cpu) / times * 1000, 1),
+    }
