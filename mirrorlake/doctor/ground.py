@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.kafka import ClusterAdmin, Groups, TopicSetting, TopicState
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import Control, Lake, landed_positions, read_to
+from mirrorlake.lake import Control, Lake, TableSchema, landed_positions, read_to
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
@@ -122,8 +122,8 @@ class Ground:
         """Read the pauses and settings in force of the control table."""
         return self.once("control", lambda: self.reach.control().state())
 
-    def missing(self) -> Iterable[str]:
-        """List the tables that the lake lacks."""
+    def missing(self) -> Mapping[str, TableSchema]:
+        """Return the tables that the lake lacks, by location."""
         return self.once("missing", lambda: self.lake.missing(self.config.sources))
 
     def has_relay(self, alias: str) -> bool:

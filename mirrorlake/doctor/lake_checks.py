@@ -43,8 +43,13 @@ def _store(ground: Ground) -> Iterator[Seen]:
 
 @check("lake.tables", layer="lake", fix="check lake.root and its permissions; mirrorlake apply creates tables")
 def _tables(ground: Ground) -> Iterator[Seen]:
-    """The lake's tables can be read; those that are missing come with the first run."""
-    missing = list(ground.missing())
+    """The lake's tables can be read, and none was removed by hand; those that were never made come with the first run."""
+    missing = ground.missing()
+    for name in ground.lake.removed_tables(missing.values()):
+        said = "was removed by hand: what it held is not known any more, and it is read as empty"
+        yield failure(
+            name, said, f"restore {name} from a copy, with every job stopped; else mirrorlake apply goes on without"
+        )
     found = f"{plural(len(missing), 'table')} to create with the first run" if missing else "all tables exist"
     yield fine("tables", found)
 

@@ -158,7 +158,7 @@ def read_status(
         status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
         objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
         found.append(replace(status, objectives=objectives[0] if objectives else None))
-    return Status(flows=tuple(found), observed_at=at)
+    return Status(flows=tuple(found), observed_at=at, removed_tables=lake.removed_tables())
 
 
 def _hung(

@@ -166,6 +166,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
     """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
+    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known.
+
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
         'OK'
@@ -175,6 +177,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
 
     flows: tuple[FlowStatus, ...]
     observed_at: datetime | None
+    removed_tables: tuple[str, ...] = ()
     shown_by: By = "topic"
     json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
 
@@ -195,8 +198,8 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of a flow."""
-        return worst_verdict(flow.verdict for flow in self.flows)
+        """The worst verdict of a flow; at least WARNING where a table of the lake was removed."""
+        return worst_verdict([*(["WARNING"] if self.removed_tables else []), *(flow.verdict for flow in self.flows)])
 
     @property
     def state(self) -> str:
@@ -246,6 +249,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
             badge=standing_badge(self.verdict, self.state),
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
             parts=(
+                *(f"side table {name} was removed by hand: mirrorlake doctor" for name in self.removed_tables),
                 *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([objectives_table(objectives)] if objectives else []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.reads import LakeReads
 from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES, TableSchema
@@ -19,6 +21,8 @@ from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 
 class Lake(LakeReads):
@@ -42,8 +46,10 @@ class Lake(LakeReads):
         super().__init__(spark, config, sees_all=sees_all)
         self._writer = RelayWriter()
 
-    def create_all(self, aliases: Iterable[str]) -> list[str]:
+    def create_all(self, aliases: Iterable[str], *, is_shown: bool = False) -> list[str]:
         """Create what is missing: a relay per source alias, and the side tables; return their locations.
+
+        A side table that was there before, and that nobody was shown to be missing (`is_shown`), is remembered as removed.
 
         Raises:
             SafetyError: an older lake needs a step before this release may write to it.
@@ -51,11 +57,21 @@ class Lake(LakeReads):
         if MIGRATIONS and self.exists(gaps := self.meta_location(GAPS)):
             refuse_unmigrated(self.properties(gaps), self.place)
         missing = self.missing(aliases)
+        side = {location: table for location, table in missing.items() if table is not RELAY}
+        made = self._made_tables() if side else MadeTables()
+        # Looked at once more: what another process made meanwhile was not removed.
+        gone = [table.name for location, table in side.items() if made.made and not self.exists(location)]
         with ThreadPoolExecutor(max_workers=4) as pool:
             # Relays first: where Spark puts them into a folder of this machine, the rest needs no Spark.
             for is_relay in (True, False):
                 chosen = [item for item in missing.items() if (item[1] is RELAY) == is_relay]
                 list(pool.map(lambda item: self._create(*item), chosen))
+        if side:
+            if removed := made.made.intersection(gone):
+                log.warning(
+                    "lake.table_made_again tables=%s why=%s", ",".join(sorted(removed)), "it was removed by hand"
+                )
+            self.set_properties(self.meta_location(GAPS), made.after(gone, is_shown=is_shown))
         return list(missing)
 
     def create_side_table(self, table: TableSchema) -> None:

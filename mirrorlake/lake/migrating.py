@@ -6,6 +6,7 @@ from datetime import datetime
 
 from mirrorlake.errors import SafetyError
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.schema import GAPS
 from mirrorlake.lake.signs import all_signs
 from mirrorlake.lake.version import LAKE_VERSION, due, stamp, version_in
@@ -45,6 +46,12 @@ def lake_changes(lake: Lake) -> list[Change]:
                 where="lake", kind="lake", name=lake.place, action="record_version", after=LAKE_VERSION, reason=reason
             )
         ]
+    if removed := lake.removed_tables():
+        reason = "removed by hand and made again, empty; apply only forgets that it was"
+        before = ", ".join(removed)
+        changes.append(
+            Change(where="lake", kind="lake", name=lake.place, action="forget_removed", before=before, reason=reason)
+        )
     return changes
 
 
@@ -66,6 +73,8 @@ def migrate(lake: Lake, *, now: datetime) -> None:
         lake.set_properties(location, stamp(step.to))
     if version is None and not steps:
         lake.set_properties(location, stamp())
+    if lake.removed_tables():
+        lake.set_properties(location, MadeTables.forgotten())
 
 
 def _refuse_beside(name: str, worked_ms: int | None, now: datetime) -> None:

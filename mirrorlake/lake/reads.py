@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from mirrorlake.lake.addresses import LakeAddresses
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, rows_of
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.question import NamedTable, Question, Relays
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
@@ -56,6 +57,7 @@ class LakeReads(LakeAddresses):
         self._session_tables = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
         self._is_known = False
         self._present: set[str] = set()
+        self._lacked: dict[str, TableSchema] = {}
         self._looking = threading.Lock()
         self._is_looked_at = False
 
@@ -171,7 +173,8 @@ class LakeReads(LakeAddresses):
     def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
         """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
         places = {name: self._place_of(one) for name, one in question.lake_tables.items()}
-        if missing_ok and not all(map(self.exists, places.values())):
+        if missing_ok and (absent := [name for name, place in places.items() if not self.exists(place)]):
+            self._lacked |= {name: table for name in absent if (table := question.lake_tables[name].table) is not RELAY}
             return None
         if lacking := self._lacking(question):
             return self.answer(replace(question, tables={**question.tables, **lacking}))
@@ -184,7 +187,7 @@ class LakeReads(LakeAddresses):
         return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
 
     def _lacking(self, question: Question) -> dict[str, pa.Table]:
-        """Give the side tables that came after the release which made this lake: they hold nothing yet."""
+        """Give side tables without rows for those that came after the release which made this lake; `removed_tables` are named."""
         found: dict[str, pa.Table] = {}
         for name, one in question.lake_tables.items():
             place = self._place_of(one)
@@ -193,7 +196,21 @@ class LakeReads(LakeAddresses):
                     self._present.add(place)
                 elif self.exists(self.meta_location(GAPS)):
                     found[name] = arrow_table(one.table, [])
+                    self._lacked[name] = one.table
         return found
+
+    def removed_tables(self, missing: Iterable[TableSchema] | None = None) -> tuple[str, ...]:
+        """Name the side tables that somebody removed: `missing` ones, and those that were made again, empty, since.
+
+        Without `missing`, which takes a look at each table, those count that this process asked and did not find.
+        """
+        if missing is None:
+            missing = [table for table in self._lacked.values() if not self.exists(self.meta_location(table))]
+        return self._made_tables().removed([table.name for table in missing])
+
+    def _made_tables(self) -> MadeTables:
+        gaps = self.meta_location(GAPS)
+        return MadeTables.of(self.properties(gaps)) if self.exists(gaps) else MadeTables()
 
     def frame(self, question: Question) -> DataFrame:
         """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""

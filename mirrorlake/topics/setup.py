@@ -141,7 +141,7 @@ def apply_plan(
         tell("create lake tables", 0, tables, "tables")
     sources = list(sources)
     migrate(lake, now=now())
-    lake.create_all(sources)
+    lake.create_all(sources, is_shown=True)
     if tables:
         tell("create lake tables", tables, tables, "tables")
     audit = Audit(lake, now=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> Non
     assert {"lake.properties", "lake.relay-files", "lake.log-files", "lake.checkpoint-location"} <= {
         one.check for one in found
     }
+
+
+def test_a_side_table_that_was_removed_by_hand(lake: Lake, tmp_path: Path) -> None:
+    lake.create_all(["east"])
+    assert bad(tmp_path, "lake.tables") == []
+    shutil.rmtree(lake.meta_location(OFFSET_MAP))
+    for _ in range(2):
+        [(subject, detail)] = bad(tmp_path, "lake.tables")
+        assert (subject, "was removed by hand" in detail) == ("offset_map", True)
+        lake.create_all(["east"])
 
 
 def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:

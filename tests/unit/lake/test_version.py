@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -127,6 +128,32 @@ def test_a_table_that_an_older_release_did_not_make_holds_nothing_yet(tmp_path: 
     tables.create(lake.meta_location(WITHHELD), WITHHELD)
     lake.append_rows(WITHHELD, [{"topic": "orders"}])
     assert [row.topic for row in lake.ask("SELECT topic FROM {withheld}")] == ["orders"], "made meanwhile"
+
+
+@pytest.mark.law("G")
+def test_a_table_that_was_removed_by_hand_is_named_until_a_plan_forgets_it(tmp_path: Path) -> None:
+    lake = old_lake(tmp_path)
+    shutil.rmtree(lake.meta_location(PROOFS))
+    assert lake.ask("SELECT * FROM {proofs}") == []
+    assert lake.removed_tables() == (), "it may have come after the release that made this lake"
+    lake.create_all(["east"])
+    assert lake_at(tmp_path).removed_tables() == ()
+
+    shutil.rmtree(lake.meta_location(PROOFS))
+    assert lake.ask("SELECT * FROM {proofs}", missing_ok=True) == []
+    assert lake.removed_tables() == ("proofs",)
+    other = lake_at(tmp_path)
+    assert other.removed_tables(other.missing(["east"]).values()) == ("proofs",)
+    other.create_all(["east"])
+    assert lake.removed_tables() == ("proofs",), "a stream made it again, empty"
+    changes = {change.action: change.before for change in lake_changes(lake_at(tmp_path))}
+    assert changes["forget_removed"] == "proofs"
+    migrate(other, now=NOW)
+    assert (lake.removed_tables(), lake_changes(lake)) == ((), [])
+
+    shutil.rmtree(lake.meta_location(WITHHELD))
+    other.create_all(["east"], is_shown=True)
+    assert lake_changes(lake_at(tmp_path)) == [], "law G: apply made what its plan showed"
 
 
 @pytest.mark.law("F", "G")
