@@ -68,7 +68,8 @@ class PartitionProof:
 class Explained:
     """Offsets or records that are not where others are, and why (law E); `certainty` is `certain` or `likely`.
 
-    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`), `relay` (landed, and gone since: `expired`,
+    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`, and `before_landing`, which the source holds from
+    before its landing began), `relay` (landed, and gone since: `expired`,
     `erased`) or `target` (not of any flow: `tombstone`, written by an erasure).
     """
 

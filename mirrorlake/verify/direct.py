@@ -58,6 +58,18 @@ def held_at_source(
     }
 
 
+def before_landing(began: int, left: Spans, held: Spans) -> Spans:
+    """Choose from what the source holds what precedes the landing, which `began` with the relay's first record.
+
+    That is a landing that left the past out for a flow's `start`; nobody was to send it. Where records `left` the relay it had
+    begun with them at the latest.
+
+    >>> before_landing(70, Spans([(20, 30)]), Spans([(5, 99)]))
+    Spans[5..19]
+    """
+    return held & Spans([(0, min(began, left.first) if left else began)])
+
+
 def by_the_relay(topics: Iterable[str], recorded: Mapping[str, KnownTopic]) -> frozenset[str]:
     """Choose the topics that the source holds and that are compared by the relay all the same: both hops of them (law E)."""
     return frozenset(name for name in topics if compacts(recorded.get(name)))

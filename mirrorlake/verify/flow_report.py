@@ -116,14 +116,22 @@ def flow_report(
 
 
 def explained_by(
-    flow: FlowConfig, kinds_by_topic: Mapping[str, Counter[tuple[str, str]]], tombstones: Iterable[Tombstones]
+    flow: FlowConfig,
+    kinds_by_topic: Mapping[str, Counter[tuple[str, str]]],
+    tombstones: Iterable[Tombstones],
+    *,
+    before_landing: int = 0,
 ) -> tuple[Explained, ...]:
-    """Count the offsets of a flow that hold no record, by where and why; `tombstones` are those on its target."""
+    """Count the offsets of a flow that hold no record, by where and why; `tombstones` are those on its target.
+
+    `before_landing` counts offsets that the source holds from before it was landed.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for topic, kinds in kinds_by_topic.items():
         if flow.carries(topic):
             counts += kinds
     counts["target", "tombstone"] += sum(one.records for one in tombstones if one.flow == flow.name)
+    counts["source", "before_landing"] = before_landing
     counts = +counts
     return tuple(
         Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))

@@ -38,7 +38,7 @@ from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import FixedCut
-from mirrorlake.verify.direct import TOGETHER, SourceFeed, by_the_relay, held_at_source, source_feeds
+from mirrorlake.verify.direct import TOGETHER, SourceFeed, before_landing, by_the_relay, held_at_source, source_feeds
 from mirrorlake.verify.due import (
     Bounds,
     Lost,
@@ -129,6 +129,7 @@ class Verifier:
         self._erased: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
         self._tombstones: dict[str, Sequence[Tombstones]] = {}
+        self._before_landing: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._whole: Mapping[str, int] = {}
         self._lock = threading.Lock()
@@ -232,11 +233,16 @@ class Verifier:
         wanted = {s: left for s, spans in wanted.items() if (left := spans - early[s])}
         if not wanted:
             return {}
-        admin = self._clusters.admin(alias)
+        admin, landed = self._clusters.admin(alias), self._relays[alias].landed
+        held = held_at_source(admin, self._recorded[alias], wanted)
+        for s in held.keys() & landed.keys():
+            past = before_landing(landed[s].first, removed.get(s, Spans()), wanted[s] & Spans([held[s]]))
+            wanted[s] -= past
+            self._before_landing[flow.name] += past.size
         return source_feeds(
             flow,
             wanted,
-            held=held_at_source(admin, self._recorded[alias], wanted),
+            held=held,
             cut=self._cuts[flow.target],
             relay=self._relays[alias],
             erased=erased,
@@ -345,7 +351,12 @@ class Verifier:
             lost=lost,
             left=still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting,
             before=proven_before(stand, cut, self._scope),
-            explained=explained_by(flow, self._explained[flow.source], self._tombstones[flow.target]),
+            explained=explained_by(
+                flow,
+                self._explained[flow.source],
+                self._tombstones[flow.target],
+                before_landing=self._before_landing[flow.name],
+            ),
         )
         return report, lost
 

@@ -14,7 +14,7 @@ from mirrorlake.kafka import Fetched, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.verify.direct import SourceFeed, by_the_relay, held_at_source
+from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, held_at_source
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import ALL_COLUMNS
 from mirrorlake.verify.spans import OffsetSpan, Spans
@@ -61,6 +61,14 @@ def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared
     recorded = {"orders": known("orders"), "state": known("state", configs={"cleanup.policy": "compact,delete"})}
     assert held_at_source(cast("Any", Source()), recorded, [SourcePartition("state", 1, 0)]) == {}
     assert by_the_relay(["orders", "state", "unknown"], recorded) == {"state"}
+
+
+@pytest.mark.law("E")
+def test_law_e_what_precedes_the_landing_is_no_loss_and_what_left_the_relay_does_not_precede_it() -> None:
+    held = Spans([(20, END)])
+    assert before_landing(45, Spans(), held) == Spans([(20, 45)])
+    assert before_landing(10, Spans(), held) == Spans()
+    assert before_landing(45, Spans([(0, 30)]), held) == Spans(), "it had been landed"
 
 
 class OldRelay:
