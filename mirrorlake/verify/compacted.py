@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 
 from mirrorlake.verify.content import Offsets, values_of
 
+Judged = tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]
+"""Losses by feed, upstream and downstream offset and content, and how many are explained."""
+
 
 class CompactedLog:
     """Records that a compacted log lacks: explained where there is a later one of the same key, or where they are deletions.
@@ -20,6 +23,7 @@ class CompactedLog:
     def __init__(self) -> None:
         self._lost: list[tuple[int, Offsets, Offsets, pa.RecordBatch]] = []
         self._known: list[pa.Table] = []
+        self._judged: Judged | None = None
 
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
         """Note records that the log lacks."""
@@ -29,9 +33,15 @@ class CompactedLog:
     def survived(self, keys: pa.Array, offsets: Offsets) -> None:
         """Note what the log holds."""
         self._known.append(pa.table({"key": keys, "offset": offsets}))
+        self._judged = None
 
-    def judged(self) -> tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]:
-        """List losses without an explanation, and count the others."""
+    def judged(self) -> Judged:
+        """List losses without an explanation, and count the others; what is known is read again only where more was noted."""
+        if self._judged is None:
+            self._judged = self._judge()
+        return self._judged
+
+    def _judge(self) -> Judged:
         groups = pa.concat_tables(self._known).group_by("key").aggregate([("offset", "max")])
         newest = dict(zip(groups["key"].to_pylist(), groups["offset_max"].to_pylist(), strict=True))
         lost, explained = [], 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.kafka.fetcher import _SCHEMA
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, content_of
 from mirrorlake.verify.feeds import FetchedPart, RelayFeed, Way
 from mirrorlake.verify.merge import Merge
@@ -211,6 +212,21 @@ def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
     merge.finish()
     assert [found.offset for found in merge.found] == [7], "law E: of each key only the newest can be a loss"
     assert merge.explained[0]["compacted"] == 6
+
+
+def test_a_compacted_log_is_judged_once_where_nothing_lies_past_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, times = CompactedLog._judge, []
+    monkeypatch.setattr(CompactedLog, "_judge", lambda self: (times.append(1), judge(self))[1])
+    rows: list[Row] = [(o, 5, b"%d" % o, b"v", None) for o in range(3)]
+    places = Places.unchanged([(OffsetSpan(0, 3), 0)])
+    feeds = [
+        RelayFeed(source=SourcePartition("t", 1, 0), places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))
+    ]
+    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 3), compacts=True)], fed_is_source=True)
+    merge.take(0, batch(rows[:1]), 3)
+    assert merge.unexplained() == [0]
+    merge.finish()
+    assert ([found.offset for found in merge.found], times) == ([1, 2], [1])
 
 
 def test_a_record_and_its_deletion_may_both_have_left_a_compacted_log() -> None:
