@@ -4,6 +4,7 @@ python -m tests.bench.growth relay    # batches, looks, look-ups and plans; file
 python -m tests.bench.growth batch    # 10 000 records written and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
 python -m tests.bench.growth status   # what a status reads of the lake, by partitions that all move
+python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
 python -m tests.bench.growth upkeep   # small files that are rewritten
 python -m tests.bench.growth drain    # the memory of a drain of 10 M records; starts brokers and Spark
 """
@@ -40,7 +41,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
-from tests.bench import growth_drain, growth_relay
+from tests.bench import growth_drain, growth_relay, growth_topics
 from tests.bench.growth_cost import cost, say
 from tests.bench.growth_relay import NOON, known_topics, new_lake, no_spark
 from tests.bench.lag import EVERY_S, fill
@@ -57,6 +58,7 @@ def main(part: str) -> None:
         "batch": growth_relay.batch,
         "map": _map,
         "status": _status,
+        "topics": growth_topics.topics,
         "upkeep": _upkeep,
         "drain": growth_drain.drain,
     }[part]()

@@ -94,7 +94,8 @@ def known_topics(names: set[str], partitions: int) -> list[dict[str, Any]]:
     return [seen | {"topic": name} for name in sorted(names)]
 
 
-def _file(name: str, source: SourcePartition, first: int) -> WrittenFile:
+def file_of(name: str, source: SourcePartition, first: int) -> WrittenFile:
+    """Name a file of ten records from an offset on; it need not be there."""
     at = f"{NOON + timedelta(milliseconds=first):%Y-%m-%dT%H:%M:%S}.000Z"
     place = {"topic": source.topic, "generation": 1, "partition": source.partition, "timestamp": at, "landed_at": at}
     ends = [{**place, "offset": offset} for offset in (first, first + _EACH - 1)]
@@ -126,7 +127,7 @@ def _generated(lake: Lake, partitions: int, files: int) -> int:
     """Fill a relay and what is accounted for of it; return how many files each partition has."""
     path, each = lake.relay_location("east"), files // partitions
     table = DeltaTable(path)
-    made = [_file(f"{n}.parquet", source_of(n % partitions), n // partitions * _EACH) for n in range(files)]
+    made = [file_of(f"{n}.parquet", source_of(n % partitions), n // partitions * _EACH) for n in range(files)]
     # The record that is asked for stands in a file that is there, in the middle of its partition.
     asked = each // 2 * _EACH
     [real] = write_files(path, RELAY_ROWS, iter([_rows(source_of(0), asked, _EACH)]))
@@ -167,7 +168,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
 
     def land() -> None:
         number = next(batches)
-        batch = [_file(f"new-{number}-{n}.parquet", s, (each + number) * _EACH) for n, s in enumerate(sources)]
+        batch = [file_of(f"new-{number}-{n}.parquet", s, (each + number) * _EACH) for n, s in enumerate(sources)]
         landing.append(batch, number, NOON + timedelta(seconds=number))
         for file in batch:
             os.link(real, Path(path, file.path))
