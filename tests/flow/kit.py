@@ -64,7 +64,7 @@ def topic_name(prefix: str = "t") -> str:
 
 
 def topics_of(where: Where) -> set[str]:
-    return set(_admin(where).list_topics(timeout=10).topics)
+    return set(_admin(where).list_topics(timeout=60).topics)
 
 
 def create_topic(where: Where, name: str, partitions: int = 2, **config: str) -> None:
@@ -94,7 +94,7 @@ def add_partitions(where: Where, name: str, count: int) -> None:
     admin = _admin(where)
     _settle(admin.create_partitions([NewPartitions(name, count)]))
     wait_until(
-        lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == count, "partitions are there"
+        lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == count, "partitions are there"
     )
 
 
@@ -177,7 +177,7 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
             "fetch.max.bytes": 100_000_000,
         }
     )
-    partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    partitions = sorted(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     found: dict[int, list[Record]] = {partition: [] for partition in partitions}
     open_partitions = set(partitions)
@@ -235,14 +235,14 @@ def commit(where: Where, group: str, topic: str, positions: dict[int, int], meta
 
 def committed(where: Where, group: str, topic: str, partitions: int) -> dict[int, int]:
     consumer = _consumer(where, group)
-    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
+    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=60)
     consumer.close()
     return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
 
 
 def end_of(where: Where, topic: str, partition: int) -> int:
     consumer = _consumer(where, "ends")
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
     consumer.close()
     return int(end)
 
@@ -296,7 +296,7 @@ class Process:
         self.popen.wait()
         self._open.close()
 
-    def terminate(self, timeout: float = 60) -> int:
+    def terminate(self, timeout: float = 400) -> int:
         if self.is_running:
             self.popen.terminate()
         code = self.popen.wait(timeout)

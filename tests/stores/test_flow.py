@@ -97,7 +97,7 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
         writer = OneWriter(other.lake, "east")
         writer.look()
         writer.claim(writer.cluster_id)
-        wait_until(lambda: failures or mirror.parked(), "the older lander has stopped", timeout=60)
+        wait_until(lambda: failures or mirror.parked(), "the older lander has stopped")
     produce(world.east, world.topic, 200, seed=4)
     again = world.mirror(spark)
     again.run(once=True)

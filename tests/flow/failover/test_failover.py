@@ -203,14 +203,14 @@ def test_what_cannot_be_sent_is_not_failed_over(world: World) -> None:
         permission="ALLOW",
     )  # fmt: skip
     mirror.admin("east").acls.create([may])
-    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the producer may write", timeout=30)
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the producer may write")
     assert not mirror[FLOW].failover(unproven=True, fence_source="acl").is_repeat
     assert_equal_topics(consume(world.east, world.topics[2]), consume(world.central, f"east.{world.topics[2]}"))
     refused = "TOPIC_AUTHORIZATION_FAILED"
-    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == refused, "producers are kept off", timeout=30)
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == refused, "producers are kept off")
     back = mirror[FLOW].failback(tail="restore", unproven=True)
     assert len(back.unfenced) == len(world.topics)
-    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the fence is down", timeout=30)
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the fence is down")
 
 
 def writes_as_nobody(where: KafkaCluster, topic: str) -> str:
@@ -224,7 +224,7 @@ def writes_as_nobody(where: KafkaCluster, topic: str) -> str:
         partition=0,
         on_delivery=lambda error, _: heard.append(error.name() if error else "written"),
     )
-    producer.flush(30)
+    assert producer.flush(60) == 0
     return heard[0]
 
 

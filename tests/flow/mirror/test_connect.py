@@ -131,7 +131,7 @@ def test_a_folder_is_mirrored_over_connect_once_and_always_on(
     wait_until(lambda: process.poll() is not None or count(central, f"east.{topic}") == 200, "all are on the target")
     wait_until(lambda: process.poll() is not None or is_live(port), "a probe hears that turns are made")
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
     assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
     assert topic in topics_of(east)

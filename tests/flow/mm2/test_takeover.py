@@ -58,7 +58,6 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
         wait_until(
             lambda: arrived(servers["central"], "east.clean") == arrived(servers["central"], "east.killed") == 2000,
             "MM2 mirrors",
-            timeout=180,
         )
         wait_until(lambda: arrived(servers["central"], "heartbeats"), "its heart beats")
         running = house["clean"].takeover(other=OtherMirror(watch_s=3.0)).refused
@@ -108,7 +107,7 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     )
     try:
         write(servers["east"], "killed", 300, seed=4)
-        wait_until(lambda: arrived(servers["central"], "east.killed") == 2300, "MM2 goes on", timeout=180)
+        wait_until(lambda: arrived(servers["central"], "east.killed") == 2300, "MM2 goes on")
         write(servers["east"], "killed", 6000, seed=5)
         wait_until(lambda: arrived(servers["central"], "east.killed") > 2300, "it is in the midst of more")
     finally:

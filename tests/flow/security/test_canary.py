@@ -143,7 +143,7 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
         process = Process(place / "always-on.log", "run", "--conf", str(settings))
         try:
             write(10)
-            wait_until(lambda: count(central, remote) == 30 or not process.is_running, "records arrive", timeout=300)
+            wait_until(lambda: count(central, remote) == 30 or not process.is_running, "records arrive")
             canaries = Canaries(secured)
             assert canaries.look_at_processes(process.popen.pid) > 2
             # The password is changed on the cluster, which ends its connections, before the mirror's file follows.
@@ -153,10 +153,9 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
             wait_until(
                 lambda: "LoginRefused" in process.output or "SASL" in process.output,
                 "the login is refused",
-                timeout=300,
             )
             (tmp_path / "secrets" / "kafka" / "password").write_text(NEW)
-            wait_until(lambda: count(central, remote) == 40 or not process.is_running, "with the new one", timeout=300)
+            wait_until(lambda: count(central, remote) == 40 or not process.is_running, "with the new one")
             assert process.is_running, process.output
             assert count(central, remote) == 40, "law F"
         finally:
@@ -180,7 +179,7 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
         "ml.console(mirror)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    executed = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=AT_HOME).execute()
+    executed = NotebookClient(notebook, timeout=400, kernel_name="python3", resources=AT_HOME).execute()
     (place / "executed.ipynb").write_text(nbformat.writes(executed))
 
     canaries = Canaries(secured)

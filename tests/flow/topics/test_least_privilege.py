@@ -171,7 +171,7 @@ def test_the_whole_flow_runs_with_the_printed_acls_and_no_others(world: Guarded,
         wait_until(lambda: count(central, remote) == 300, "new records arrive")
         wait_until(lambda: count(central, f"{remote}-new") == 10, "and a new topic")
         # Past the marker of the first transaction.
-        wait_until(lambda: committed(central, world.group, remote, 2) == {0: 121, 1: 131}, "groups follow", timeout=90)
+        wait_until(lambda: committed(central, world.group, remote, 2) == {0: 121, 1: 131}, "groups follow")
         wait_until(lambda: count(central, "east.checkpoints.internal"), "checkpoints are written")
         wait_until(lambda: count(central, "heartbeats"), "heartbeats are written")
     assert mirror.verify(full=True).equal

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) 
     assert own.running
 
     own.resume()
-    wait_until(lambda: admin.list_topics(timeout=10).brokers, "a resumed broker answers", timeout=30)
+    assert admin.list_topics(timeout=60).brokers, "a resumed broker answers"
     own.pause()
     own.stop()
     assert not own.running, "stop() must work on a paused broker"
@@ -106,7 +105,7 @@ def test_a_cluster_dies_with_its_process_and_not_with_the_thread_that_started_it
         born = identity(pid)
         assert born is not None, "the broker must outlive the thread that started it"
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid, born), "the broker ends with its killed parent", timeout=10)
+    wait_until(lambda: not is_alive(pid, born), "the broker ends with its killed parent")
 
 
 def test_a_cluster_that_nobody_holds_any_more_is_ended() -> None:
@@ -116,8 +115,8 @@ def test_a_cluster_that_nobody_holds_any_more_is_ended() -> None:
     born = identity(pid)
     assert born is not None
     del cluster
-    wait_until(lambda: not is_alive(pid, born), "the broker ends with its object", timeout=10)
-    wait_until(lambda: not directory.exists(), "its temporary directory is gone", timeout=10)
+    wait_until(lambda: not is_alive(pid, born), "the broker ends with its object")
+    wait_until(lambda: not directory.exists(), "its temporary directory is gone")
 
 
 def test_a_port_of_another_process_is_refused_and_left_alone(make_cluster: MakeCluster) -> None:
@@ -141,10 +140,9 @@ def test_a_port_lost_between_choice_and_start_is_chosen_again(
 
 
 def test_a_broker_that_cannot_start_fails_at_once_with_its_last_words(make_cluster: MakeCluster) -> None:
-    began = time.monotonic()
-    with pytest.raises(SandboxError, match="NoSuchOption"):
+    with pytest.raises(SandboxError, match="NoSuchOption") as failed:
         make_cluster(java_options=["-XX:+NoSuchOption"]).start()
-    assert time.monotonic() - began < 30
+    assert "did not answer within" not in str(failed.value), "it waited for a broker that had ended"
 
 
 def test_settings_that_kafka_refuses_are_named(make_cluster: MakeCluster) -> None:

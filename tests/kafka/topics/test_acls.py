@@ -37,7 +37,7 @@ def listed(admin: ClusterAdmin) -> list[Acl]:
 
 def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
     """The controller has answered; the broker that lists them hears of it a moment later."""
-    return bool(wait_until(lambda: listed(admin) == sorted(expected), f"{expected} are listed", timeout=30))
+    return bool(wait_until(lambda: listed(admin) == sorted(expected), f"{expected} are listed"))
 
 
 @pytest.mark.law("G")
@@ -98,7 +98,7 @@ def test_types_of_newer_brokers_are_listed_as_unknown(guarded_clusters: Clusters
         )
         assert done.returncode == 0, done.stdout + done.stderr
     root = admin_as(east, "root")
-    found = wait_until(lambda: len(one := listed(root)) == 2 and one, "both are listed", timeout=30)
+    found = wait_until(lambda: len(one := listed(root)) == 2 and one, "both are listed")
     assert not any(one.is_known for one in found), found
     for grant in grants:
         subprocess.run([*tool, "--remove", "--allow-principal", "User:a", *grant], capture_output=True, check=True)
