@@ -78,6 +78,8 @@ class ConnectServer:
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.mirrorlake.liveSlots": "4",
             "spark.speculation": "false",
+            # With the default of 100 entries, a client of a catalog compiles the same code again and again.
+            "spark.sql.codegen.cache.maxEntries": "3000",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
