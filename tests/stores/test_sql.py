@@ -18,10 +18,7 @@ from tests.servers.store import ACCESS_KEY, SECRET_KEY, StoreServer
 _SCRIPT = """
 import json, sys, threading
 import mirrorlake as ml
-from mirrorlake.runtime import class_archive
 
-# An archive for this class path would be made beside, and no other test would use it.
-class_archive._make = lambda *_: None
 mirror, topic = ml.load(sys.argv[1]), sys.argv[2]
 mirror.apply()
 rows = [(str(n), json.dumps({"n": n}), n % 2) for n in range(200)]
