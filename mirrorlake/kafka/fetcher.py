@@ -25,9 +25,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from mirrorlake.errors import StoreError
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log
 from mirrorlake.model import flow
+from mirrorlake.model.late_times import LATEST_MS, too_late
 
 # What a fetch finds where a topic was deleted or made again, or its log was cut: the next start looks and knows what to do.
 _CHANGED = {
@@ -53,9 +53,6 @@ _AT_ONCE = 10_000
 _GATHER_S, _STEP_S = 0.5, 0.1
 # Arrow's offsets have four bytes.
 _MOST_BYTES = 2**31 - 1
-# The end of the year 9999, in ms: Python and Delta's statistics know no later time. A producer that gives microseconds is past it,
-# and nanoseconds, as microseconds, are past eight bytes, where they would come out as another time (law C).
-_MOST_MS = 253_402_300_799_999
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _SCHEMA = pa.schema(
     [
@@ -243,8 +240,10 @@ def _epoch(message: Message) -> int:
 def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]], alias: str) -> pa.RecordBatch:
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, stamps = times.reshape(-1, 2).T
-    if stamps.max() > _MOST_MS:
-        raise _too_late(messages[int(np.argmax(stamps > _MOST_MS))], alias)
+    if stamps.max() > LATEST_MS:
+        row = int(np.argmax(stamps > LATEST_MS))
+        topic, partition = messages[0].topic() or "", messages[0].partition() or 0
+        raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
     try:
         headers = list(map(Message.headers, messages))
     except UnicodeDecodeError as error:
@@ -260,18 +259,6 @@ def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.i
             _header_column(headers),
         ],
         schema=_SCHEMA,
-    )
-
-
-def _too_late(message: Message, alias: str) -> StoreError:
-    topic, stamp = message.topic() or "", message.timestamp()[1]
-    return StoreError(
-        f"{topic}-{message.partition()} of {alias}: the record at offset {message.offset()} has the timestamp {stamp} ms, past the "
-        "year 9999; its producer may have meant micro- or nanoseconds",
-        consequence="the relay cannot hold it, so nothing that came with it was landed",
-        remedy=f"mend the producer; then add {topic} to exclude_topics, or delete the record with kafka-delete-records.sh",
-        alias=alias,
-        topic=topic,
     )
 
 

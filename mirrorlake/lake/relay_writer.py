@@ -22,9 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from mirrorlake.errors import SafetyError
+from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.fresh_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY
+from mirrorlake.model.late_times import too_late
 from mirrorlake.runtime import attach_stores, attached_stores, is_cluster, open_place
 
 if TYPE_CHECKING:
@@ -212,10 +213,20 @@ class _File:
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._writer.write_table(rows, row_group_size=len(rows))
         for name in _MEASURED:
-            ends = pc.min_max(rows.column(name)).as_py()
+            try:
+                ends = pc.min_max(rows.column(name)).as_py()
+            except (OverflowError, ValueError) as error:
+                raise _too_late(rows) from error
             self._least[name] = min(ends["min"], self._least.get(name, ends["min"]))
             self._most[name] = max(ends["max"], self._most.get(name, ends["max"]))
         self._waiting, self._bytes, self._raw_bytes = [], 0, self._raw_bytes + self._bytes
+
+
+def _too_late(rows: pa.Table) -> StoreError:
+    stamps = rows.column("timestamp").cast(pa.int64())
+    row = pc.index(stamps, pc.max(stamps)).as_py()
+    topic, partition, offset = (rows.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    return too_late(topic, partition, offset, stamps[row].as_py() // 1000)
 
 
 def stats_value(value: Any) -> Any:

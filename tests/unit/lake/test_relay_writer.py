@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from mirrorlake.errors import SafetyError
+from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_part import RelayPart
@@ -118,3 +118,17 @@ def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: P
     with pytest.raises(SafetyError, match="not this process's") as refused:
         _require_seen(str(tmp_path / "elsewhere"), files)
     assert "was not landed" in refused.value.consequence
+
+
+def test_a_timestamp_past_the_year_9999_is_named_with_its_record(tmp_path: Path) -> None:
+    """A producer that gives microseconds; the live path names it, too (`kafka/fetcher.py`)."""
+    found = batch(rows("orders", 3, 4, 5)).to_pydict()
+    times = pa.array([1_795_338_937_000_000, 1_795_338_937_000_000_000], pa.int64()).view(
+        SCHEMA.field("timestamp").type
+    )
+    late = pa.RecordBatch.from_arrays(
+        [times if name == "timestamp" else pa.array(found[name], SCHEMA.field(name).type) for name in SCHEMA.names],
+        schema=SCHEMA,
+    )
+    with pytest.raises(StoreError, match="orders-3: the record at offset 5 has the timestamp 1795338937000000 ms"):
+        list(write_files(str(tmp_path), SCHEMA, iter([late])))

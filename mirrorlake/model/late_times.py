@@ -1,0 +1,28 @@
+"""Timestamps that no relay can hold: Python's calendar and Delta's statistics end with the year 9999."""
+
+from __future__ import annotations
+
+from mirrorlake.errors import StoreError
+
+# A producer that gives microseconds is past it, and nanoseconds, as microseconds, are past eight bytes, where they would come out
+# as another time (law C).
+LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+def too_late(topic: str, partition: int, offset: int, timestamp_ms: int, *, alias: str = "") -> StoreError:
+    """Return the error that names a record with such a timestamp.
+
+    Example:
+        >>> too_late("orders", 0, 7, 1_795_338_937_000_000).cause[:60]
+        'orders-0: the record at offset 7 has the timestamp 179533893'
+    """
+    of = f" of {alias}" if alias else ""
+    return StoreError(
+        f"{topic}-{partition}{of}: the record at offset {offset} has the timestamp {timestamp_ms} ms, past the "
+        "year 9999; its producer may have meant micro- or nanoseconds",
+        consequence="the relay cannot hold it, so nothing that came with it was landed",
+        remedy=f"mend the producer; then add {topic} to exclude_topics, or delete the record with kafka-delete-records.sh",
+        alias=alias,
+        topic=topic,
+    )
