@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,7 @@ _LOCAL = {
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",
 }
 
+_ANSWERS_WITHIN_S = 30.0
 _OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_OPTIONS = (
     # G1 spends a third core on a driver of two cores; ParallelGC does not.
@@ -172,11 +174,17 @@ def _launch(conf: SparkConf) -> None:
 
 def is_gone(session: SparkSession) -> bool:
     """Tell whether what runs a session's work does not answer: its JVM was killed, or the server it speaks to is away."""
-    try:
-        _ = session.version
-    except Exception:
-        return True
-    return False
+    answers: list[str] = []
+
+    def ask() -> None:
+        with suppress(Exception):
+            answers.append(session.version)
+
+    # Over Connect it is a request that is tried again for ten minutes, and whoever asks has other streams to look after.
+    asking = threading.Thread(target=ask, name="is Spark there", daemon=True)
+    asking.start()
+    asking.join(_ANSWERS_WITHIN_S)
+    return not answers
 
 
 def _of_driver(java: Java, also: Sequence[str]) -> dict[str, str]:
