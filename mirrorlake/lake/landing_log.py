@@ -64,6 +64,12 @@ class LandingLog:
         """Tell whether batches were landed under this number before: a number is good for one run of one task."""
         return self._done > txn_version(self._seat.number, CLAIM)
 
+    @property
+    def is_newest(self) -> bool:
+        """Tell whether the number is the relay's newest, as last read: another one with it is an attempt of the same task."""
+        claimed = txn_version(self._seat.number + 1, CLAIM)
+        return self._number == self._seat.number and self._done < claimed
+
     def newest_landed_at(self) -> datetime | None:
         """Return the time of the newest batch in the relay; None where the newest commits name none.
 

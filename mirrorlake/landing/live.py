@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, UnreadableHeaders
 from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
@@ -138,7 +139,14 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                     rows, fresh = _relay_rows(task, lives, fetched, landed_at), room.left()
                     files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
-                    relay.append(files, batch, landed_at)
+                    try:
+                        relay.append(files, batch, landed_at)
+                    except LanderReplaced:
+                        if not relay.is_newest:
+                            raise
+                        # Spark has started this task again while its first attempt lives on; both have one number.
+                        yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
+                        return
                     landed_until = landed_at
                 progress.done(batch)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}

@@ -118,6 +118,7 @@ def test_law_f_who_was_replaced_writes_nothing(
         before_link(lambda: getattr(relay, claim)(2, "heir"))
     with pytest.raises(LanderReplaced):
         relay.land(log, 2, 2)
+    assert not log.is_newest
     assert relay.offsets == [1]
 
 
@@ -157,6 +158,7 @@ def test_law_f_a_number_is_good_for_one_run(relay: Relay) -> None:
     assert again.has_begun, "a task that Spark starts again would begin before what the first one landed"
     with pytest.raises(LanderReplaced):
         relay.land(again, 1, 1, 2, 3)
+    assert again.is_newest, "the other is an attempt of the same task, and no lander"
     assert relay.offsets == [1]
 
 

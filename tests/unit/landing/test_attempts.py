@@ -1,0 +1,79 @@
+"""Two attempts of one task on one relay: Spark started it again while the executor that it held for dead lived on; no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.kafka import Fetched
+from mirrorlake.lake.landing_commits import Seat
+from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.landing import live
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.runtime import TaskAnswer
+from tests.unit.lake.test_landing_log import Relay
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+
+SOURCE, TP = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Relay:
+    return Relay(tmp_path / "relay")
+
+
+def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskAnswer]:
+    """Land offset 0 in one turn, before which something happens."""
+
+    class Source:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def __enter__(self) -> Source:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def fetch(self, *_: Any, **__: Any) -> Fetched:
+            happens()
+            columns = ["offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+            return Fetched({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))]).select(columns)}, {TP: 1})
+
+    monkeypatch.setattr(live, "Fetcher", Source)
+    monkeypatch.setattr(live, "ClusterAdmin", Source)
+    monkeypatch.setattr(live, "_changed", lambda *_: "")
+    goes_on: Any = lambda: True  # noqa: E731
+    task = live.LandTask(
+        seat=seat,
+        schema=SCHEMA,
+        progress=f"{relay.path}-progress",
+        options={},
+        start={SOURCE: 0},
+        topic_ids={},
+        epochs={},
+        ends={TP: 1},
+        goes_on=goes_on,
+    )
+    return list(live.land_live(task))
+
+
+@pytest.mark.law("F")
+def test_law_f_of_two_attempts_of_a_task_one_lands_and_the_other_starts_over(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = relay.claim(1)
+    first = LandingLog(seat)
+    [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.land(first, 1, 0))
+    assert (answer.kind, relay.offsets) == (live.CHANGED, [0])
+
+
+@pytest.mark.law("F")
+def test_law_f_another_lander_is_no_attempt_of_the_same_task(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LanderReplaced):
+        attempt(relay, relay.claim(1), monkeypatch, happens=lambda: relay.sign(2, "heir"))
+    assert relay.offsets == []
