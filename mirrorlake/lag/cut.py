@@ -39,6 +39,7 @@ class CutTables:
         self._lake = lake
         self._flows = flows
         self._now = now
+        self._complete: tuple[int, list[Any]] = (-1, [])
 
     def uncut(self) -> LagTables:
         """Take all of the tables.
@@ -67,8 +68,12 @@ class CutTables:
                 "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
             )
         tables = self.uncut()
-        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=start)]
-        begin: datetime = min(firsts, default=start)
+        firsts: dict[tuple[str, str], datetime] = {}
+        for row in self._complete_looks():
+            if row.observed_at <= start:
+                subject = row.subject, row.name
+                firsts[subject] = max(row.observed_at, firsts.get(subject, row.observed_at))
+        begin = min(firsts.values(), default=start)
         values = {
             **tables.values,
             "near": begin - _SPARE,
@@ -92,22 +97,18 @@ class CutTables:
 
     def to_waiting(self, tables: LagTables) -> LagTables:
         """Cut the relays to the records that waited, by the statistics of their files."""
-        return self._to_waiting(tables, is_later_whole=False)
-
-    def _to_waiting(self, tables: LagTables, *, is_later_whole: bool) -> LagTables:
-        asked = tables
+        later = tables.tables.get("later_positions")
         if all(self._lake.relay_log(flow.source) for flow in self._flows):
             # Through Spark a month's moments would all come to the driver.
             tables = relay_lag.with_hops_made(tables)
         rows = relay_lag.bounds(tables).rows()
-        later = asked.tables.get("later_positions")
-        if later is not None and not is_later_whole:
+        if later is not None:
             known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
             gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
             if gone:
-                # Lives that have ended since, and partitions that no complete look names.
-                found = [*later.to_pylist(), *map(vars, self._landed_since(asked.values["end_at"], gone))]
-                return self._to_waiting(self._with_later(asked, found), is_later_whole=True)
+                # Lives that have ended since, and partitions that no complete look names. Where positions stood is not asked again.
+                found = [*later.to_pylist(), *map(vars, self._landed_since(tables.values["end_at"], gone))]
+                tables = self._with_later(tables, found)
         bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
         cut = self.to_offsets(tables, rows)
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
@@ -136,14 +137,24 @@ class CutTables:
             return replace(tables, relays="{no_relay}", tables={**tables.tables, "no_relay": none})
         return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
 
+    def _complete_looks(self) -> list[Any]:
+        """List all complete looks; read once while `samples` stays as it is, because a month is asked about in eight pieces."""
+        version, known = self._lake.version(self._lake.meta_location(SAMPLES)), self._complete
+        if known[0] != version:
+            known = self._complete = version, self._lake.ask(_COMPLETE)
+        return known[1]
+
     def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
         """Read how far landing has read since a time: the past is reported with today's knowledge.
 
         The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
         """
-        newest = [] if topics else [row.at for row in self._lake.ask(_COMPLETE_RELAYS)]
+        newest: dict[str, datetime] = {}
+        for row in () if topics else self._complete_looks():
+            if row.subject == "relay":
+                newest[row.name] = max(row.observed_at, newest.get(row.name, row.observed_at))
         text = _LANDED_SINCE
-        values: dict[str, Any] = {"later": max(end, min(newest, default=end)) - _SPARE}
+        values: dict[str, Any] = {"later": max(end, min(newest.values(), default=end)) - _SPARE}
         if topics:
             text, values = f"{text} AND array_contains(:topics, topic)", {**values, "topics": sorted(topics)}
         return self._lake.ask(f"{text} GROUP BY source, topic, generation, partition", **values)
@@ -155,12 +166,7 @@ class CutTables:
 
 
 _COMPLETE = """
-    SELECT subject, name, max(observed_at) AS at FROM {samples}
-    WHERE complete = true AND error IS NULL AND observed_at <= :start GROUP BY subject, name
-"""
-_COMPLETE_RELAYS = """
-    SELECT name, max(observed_at) AS at FROM {samples}
-    WHERE complete AND error IS NULL AND subject = 'relay' GROUP BY name
+    SELECT DISTINCT subject, name, observed_at FROM {samples} WHERE complete = true AND error IS NULL
 """
 _LANDED_SINCE = """
     SELECT source, topic, generation, partition, max(position) AS position FROM {positions}

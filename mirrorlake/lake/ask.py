@@ -57,4 +57,8 @@ def _word_of_duckdb(node: exp.Expr) -> exp.Expr:
         return exp.Anonymous(this="quantile_cont", expressions=[node.this, node.args["quantile"]])
     if isinstance(node, exp.Anonymous) and node.name.lower() == "timestamp_micros":
         return exp.Anonymous(this="make_timestamptz", expressions=node.expressions)
+    if isinstance(node, exp.UnixMillis):
+        # epoch_ms takes the calendar of a time zone: 3 times as long.
+        micros = exp.Anonymous(this="epoch_us", expressions=[node.this])
+        return exp.Paren(this=exp.IntDiv(this=micros, expression=exp.Literal.number(1000)))
     return node

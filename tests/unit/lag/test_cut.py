@@ -1,0 +1,108 @@
+"""How often a question about lag reads what it needs, in a folder and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lag import sql
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.sql import LagTables
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
+from tests.builders import NOON
+
+FLOW = "east->central"
+SUBJECTS = (("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW))
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+def unused(*_: Any) -> Any:
+    raise AssertionError("nothing but the lake is asked")
+
+
+def minute(number: int) -> datetime:
+    return NOON + timedelta(minutes=number)
+
+
+def write_look(lake: Lake, number: int, topics: Iterable[str], *, complete: bool) -> None:
+    """Write a look of each subject; landing stands at 5, the flow at 2, the end at 5."""
+    positions = [
+        {"source": "east", "flow": flow, "topic": topic, "generation": 1, "partition": 0, "kind": kind}
+        | {"position": position, "observed_at": minute(number)}
+        for topic in topics
+        for kind, flow, position in (("last_stable", None, 5), ("reached", None, 5), ("republished", FLOW, 2))
+    ]
+    samples = [
+        {"observed_at": minute(number), "subject": subject, "name": name, "complete": complete}
+        for subject, name in SUBJECTS
+    ]
+    tables = FolderTables()
+    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
+    tables.append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, samples))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Topic `gone` is named by the first complete look, and by none after it."""
+    lake, tables = Lake(no_spark, LakeConfig(root=str(tmp_path)), sees_all=lambda: True), FolderTables()
+    for place, table in [
+        (lake.relay_location("east"), RELAY),
+        *((lake.meta_location(table), table) for table in (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD)),
+    ]:
+        tables.create(place, table)
+    records = [
+        {"topic": topic, "generation": 1, "partition": 0, "offset": offset, "timestamp": NOON}
+        for topic in ("t", "gone")
+        for offset in range(5)
+    ]
+    tables.append(lake.relay_location("east"), arrow_table(RELAY, records))
+    write_look(lake, 0, ("t", "gone"), complete=True)
+    write_look(lake, 1, ("t",), complete=False)
+    write_look(lake, 2, ("t",), complete=True)
+    return lake
+
+
+@pytest.fixture
+def lag(lake: Lake) -> Lag:
+    flow = FlowConfig(source="east", target="central", topics="t|gone")
+    return Lag(lake, [flow], look=unused, runs=unused, readers=unused, now=lambda: minute(60))
+
+
+def lags(lag: Lag, begin: int, end: int) -> set[tuple[int, str, str, int | None]]:
+    return {
+        (int((row.observed_at - NOON).total_seconds() // 60), row.topic, row.hop, row.time_lag_ms)
+        for row in lag.asked_over(minute(begin), minute(end)).rows()
+    }
+
+
+def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], sql.with_hops_made
+
+    def counted(tables: LagTables) -> LagTables:
+        made.append(tables)
+        return make(tables)
+
+    monkeypatch.setattr(sql, "with_hops_made", counted)
+    assert lags(lag, 1, 1) == {
+        (1, topic, hop, lag_ms) for topic in ("t", "gone") for hop, lag_ms in (("landed", 0), ("republished", 60_000))
+    }
+    assert len(made) == 1, "the question is the dearest of all, and what changed has no part in it"
+
+
+def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
+    assert {row[:2] for row in lags(lag, 3, 3)} == set(), "nobody looked"
+    write_look(lake, 3, ("t",), complete=True)
+    near = lag.asked_over(minute(3), minute(4)).values["near"]
+    assert near == minute(3) - timedelta(seconds=1)
