@@ -11,7 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, MirrorlakeError, StoreError
+from mirrorlake.errors import (
+    ClusterError,
+    ClusterUnreachable,
+    LoginRefused,
+    MirrorlakeError,
+    NotAuthorized,
+    StoreError,
+)
 from mirrorlake.landing import pause_s
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
@@ -26,7 +33,7 @@ FIRST_S = 60.0
 HEALTHY_S = 60.0
 # A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
 # tried less often.
-_MOST_S = {LoginRefused: 60.0, ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
+_MOST_S = {LoginRefused: 60.0, ClusterUnreachable: 10.0, NotAuthorized: 30.0, ClusterError: 300.0, StoreError: 300.0}
 # The first new start repairs most of what it can: a failure that lasts a second is not news.
 _PUBLISHED_FROM = 2
 
@@ -49,7 +56,7 @@ class Stream:
 class ParkingPlace:
     """Where a failed stream waits until `retry_at` (monotonic clock), or for a person where that is None.
 
-    `never_came`: its cluster did not answer in the first minute, most likely because of a wrong address.
+    `never_came`: in the first minute its cluster did not answer, or allowed something not, most likely by a mistake of the setup.
     """
 
     stream: Stream
@@ -109,12 +116,12 @@ def place_of(
         error=failure,
         attempts=attempts,
         retry_at=None if pause is None else time.monotonic() + pause,
-        never_came=isinstance(failure, ClusterUnreachable) and never_came,
+        never_came=isinstance(failure, ClusterUnreachable | NotAuthorized) and never_came,
     )
 
 
 def _is_retried(error: MirrorlakeError, kind: type[MirrorlakeError]) -> bool:
-    # A missing permission and a record that is too large are cluster errors, too, and wait for a person.
+    # A record that is too large is a cluster error, too, and waits for a person.
     return type(error) is kind if kind is ClusterError else isinstance(error, kind)
 
 

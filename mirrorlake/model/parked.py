@@ -57,10 +57,11 @@ class Parked(Shown):
         return "mirrorlake resume " + (f"--cluster {source}" if is_landing else f"--flow '{self.stream}'")
 
     def is_same(self, other: Parked | None) -> bool:
-        """Tell whether both say the same of the same stream, at whatever time; the words of what is retried may differ."""
+        """Tell whether both say the same of the same stream, at whatever time; of what is retried, the cause may differ."""
         if other is None or self.stream != other.stream:
             return False
-        return self.said() == other.said() or (self.is_retried and other.is_retried and self.error == other.error)
+        both = self.is_retried and other.is_retried
+        return self.said() == other.said() or (both and (self.error, self.remedy) == (other.error, other.remedy))
 
     def said(self) -> dict[str, Any]:
         """Write it as the table `control` holds it."""

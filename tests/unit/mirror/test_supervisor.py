@@ -17,6 +17,7 @@ from mirrorlake.errors import (
     LanderReplaced,
     LaneFenced,
     MirrorlakeError,
+    NotAuthorized,
     RecordTooLarge,
     StoreError,
     TopicConflict,
@@ -233,9 +234,10 @@ def test_where_all_are_parked_the_run_ends_with_the_worst_reason(
     assert streams.parked().keys() == errors.keys(), "told before the end"
 
 
-def test_a_cluster_that_was_there_before_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [AWAY, NotAuthorized("READ was taken away")])
+def test_a_cluster_that_was_there_before_is_waited_for(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrorlake.mirror.supervisor.FIRST_S", 0.0)
-    streams = Failing(monkeypatch, a=[AWAY, AWAY, AWAY, None])
+    streams = Failing(monkeypatch, a=[error, error, error, None])
     streams.run(lambda: streams.starts["a"] == 4)
 
 
