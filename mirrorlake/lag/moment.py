@@ -30,6 +30,8 @@ Readers = Callable[[str], AbstractContextManager[RecordReader]]
 
 # The next record is read from the source for so many partitions; of the others it stays unknown.
 _MOST_READ = 200
+# Offsets past a position where the oldest record that waits is sought first.
+_NEAR = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,23 +124,38 @@ def time_lags(
     found: dict[SourcePartition, int | None] = dict.fromkeys((row.source for row in rows), 0)
     asked = {row.source: row for row in rows if row.republished < row.end}
     found |= dict.fromkeys(asked)
-    if asked and lake.exists(lake.relay_location(alias)):
-        columns = {
-            "topic": pa.array([source.topic for source in asked], pa.string()),
-            "generation": pa.array([source.generation for source in asked], pa.int32()),
-            "partition": pa.array([source.partition for source in asked], pa.int32()),
-            "position": pa.array([row.republished for row in asked.values()], pa.int64()),
-            "landed": pa.array([row.landed for row in asked.values()], pa.int64()),
-            "known_end": pa.array([row.end for row in asked.values()], pa.int64()),
-            "observed_at": pa.array([now] * len(asked), pa.timestamp("us", "UTC")),
-        }
-        part = RelayPart({**held, **{source: row.republished for source, row in asked.items()}})
-        tables = {"flow_positions": pa.table(columns)}
-        # The bounds over all positions are what file statistics can answer.
-        lowest, highest = min(row.republished for row in asked.values()), max(row.end for row in asked.values())
-        for row in lake.ask(_WAITING, relay=alias, part=part, tables=tables, flow=flow, lowest=lowest, highest=highest):
-            found[SourcePartition(row.topic, row.generation, row.partition)] = row.time_lag_ms
+    if not asked or not lake.exists(lake.relay_location(alias)):
+        return found
+    # The record that waits longest is nearly always among the first ones: a backlog of millions is not read for it. Nothing is
+    # landed as far as this question knows, so that a stretch without a record tells nothing.
+    near = [row._replace(landed=-1, end=min(row.end, row.republished + _NEAR)) for row in asked.values()]
+    ends = {row.source: row.end for row in near}
+    part = RelayPart({row.source: row.republished for row in near}, ends=ends, others=False)
+    found |= _looked_up(lake, alias, flow, near, part, now)
+    far = [row for row in asked.values() if found[row.source] is None and row.republished < row.landed]
+    if far:
+        part = RelayPart({**held, **{row.source: row.republished for row in far}})
+        found |= _looked_up(lake, alias, flow, far, part, now)
     return found
+
+
+def _looked_up(
+    lake: Lake, alias: str, flow: str, rows: Collection[FlowPosition], part: RelayPart, now: datetime
+) -> dict[SourcePartition, int | None]:
+    columns = {
+        "topic": pa.array([row.source.topic for row in rows], pa.string()),
+        "generation": pa.array([row.source.generation for row in rows], pa.int32()),
+        "partition": pa.array([row.source.partition for row in rows], pa.int32()),
+        "position": pa.array([row.republished for row in rows], pa.int64()),
+        "landed": pa.array([row.landed for row in rows], pa.int64()),
+        "known_end": pa.array([row.end for row in rows], pa.int64()),
+        "observed_at": pa.array([now] * len(rows), pa.timestamp("us", "UTC")),
+    }
+    tables = {"flow_positions": pa.table(columns)}
+    # The bounds over all positions are what file statistics can answer.
+    lowest, highest = min(row.republished for row in rows), max(row.end for row in rows)
+    answer = lake.ask(_WAITING, relay=alias, part=part, tables=tables, flow=flow, lowest=lowest, highest=highest)
+    return {SourcePartition(row.topic, row.generation, row.partition): row.time_lag_ms for row in answer}
 
 
 _WAITING = f"""

@@ -119,6 +119,14 @@ def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
     idle = SourcePartition("idle", 1, 0)
     rows = [row, FlowPosition(idle, republished=9, landed=9, end=9)]
     assert time_lags(lake, "east", FLOW, rows, held={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
+    far = row._replace(landed=6_000, end=6_000)
+    lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(5_000)]))
+    none_near = [far._replace(republished=4)]
+    later = {ORDERS: 6_000}
+    assert time_lags(lake, "east", FLOW, [far], held=later, now=at(10)) == {ORDERS: 8000}, "near by, in a backlog"
+    assert time_lags(lake, "east", FLOW, none_near, held=later, now=at(5_010)) == {ORDERS: 10_000}, "past a long hole"
+    past = [far._replace(republished=5_001)]
+    assert time_lags(lake, "east", FLOW, past, held=later, now=at(10)) == {ORDERS: 0}, "markers do not wait"
     sent = [row._replace(republished=4)]
     assert time_lags(lake, "east", FLOW, sent, held={ORDERS: 4}, now=at(10)) == {ORDERS: None}
 
