@@ -120,8 +120,10 @@ class Runner:
         lines.say("spark", "starting")
 
     def _minute(self, lines: RunLines, flow: str | None) -> Duty:
+        status = self._checks.statuses(flow)
+
         def say() -> None:
-            lines.minute(lambda: self._checks.status(flow))
+            lines.minute(status)
             keep_log_small()
 
         return Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)

@@ -159,9 +159,24 @@ class Checks:
 
     def status(self, flow: str | None) -> Status:
         """Return where each partition of each flow stands (see `Mirror.status`)."""
-        connections = self._connections
-        chosen = connections.chosen(flow)
-        look = self.sampler(chosen).look(must_answer=True)
+        chosen = self._connections.chosen(flow)
+        return self._status(chosen, self.sampler(chosen))
+
+    def statuses(self, flow: str | None) -> Callable[[], Status]:
+        """Make what tells the status again and again, to one thread: it follows the relays from one time to the next."""
+        of: tuple[FlowConfig, ...] = ()
+        sampler = self.sampler(of)
+
+        def status() -> Status:
+            nonlocal of, sampler
+            if of != (chosen := self._connections.chosen(flow)):
+                of, sampler = chosen, self.sampler(chosen)
+            return self._status(of, sampler)
+
+        return status
+
+    def _status(self, chosen: Sequence[FlowConfig], sampler: Sampler) -> Status:
+        connections, look = self._connections, sampler.look(must_answer=True)
         return read_status(
             chosen,
             look,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag import Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
+from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.progress import Board, Phase, Said
 from tests.builders import NOON
 from tests.unit.values import partition_status, status
@@ -123,3 +125,16 @@ def test_only_the_thread_that_made_the_board_draws(lines: RunLines, heard: Heard
     lines.tick()
     assert texts(heard) == ["spark: ready"]
     assert heard.threads == {threading.current_thread().name}
+
+
+def test_a_minute_after_a_minute_is_told_by_one_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = [("a flow",), ("a flow",), ("another",)]
+    connections: Any = SimpleNamespace(chosen=lambda _: chosen.pop(0))
+    unused: Any = None
+    checks, made = Checks(connections, unused), iter(range(9))
+    monkeypatch.setattr(checks, "sampler", lambda of: (of, next(made)))
+    monkeypatch.setattr(checks, "_status", lambda of, sampler: (of, sampler))
+    status = checks.statuses(None)
+    told: list[Any] = [status() for _ in range(3)]
+    assert told[0] == told[1], "it remembers where relays and topics stood"
+    assert [sampler[0] for _, sampler in told] == [("a flow",), ("a flow",), ("another",)], "settings were applied"
