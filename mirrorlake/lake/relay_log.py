@@ -22,7 +22,7 @@ from mirrorlake.runtime import folder_of, open_place
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
 _COMMIT = re.compile(r"\d{20}\.json")
-_ENDS = (*SOURCE_KEY, "offset", "timestamp")
+_FIRST, _LAST = (*SOURCE_KEY, "offset"), (*SOURCE_KEY, "offset", "timestamp")
 
 
 class RelayLog:
@@ -85,7 +85,7 @@ class RelayLog:
         names, count = set(actions.column_names), len(actions)
         ends = [
             zip(*(actions[name].to_pylist() if name in names else [None] * count for name in columns), strict=True)
-            for columns in ([f"{end}.{key}" for key in _ENDS] for end in ("min", "max"))
+            for columns in ([f"min.{key}" for key in _FIRST], [f"max.{key}" for key in _LAST])
         ]
         added = map(_Added, actions["path"].to_pylist(), actions["num_records"].to_pylist(), *ends)
         return list(self._held(added))
@@ -95,7 +95,7 @@ class RelayLog:
         base = self.path if ":/" in self.path else Path(self.path).as_uri()
         sources: dict[tuple[Any, ...], SourcePartition] = {}
         for path, records, least, most in several:
-            *key, first, _ = least
+            *key, first = least
             *last_key, last, newest = most
             if None in key or key != last_key or last is None:
                 # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
@@ -107,7 +107,7 @@ class RelayLog:
 
 
 class _Added(NamedTuple):
-    """A file as an add action names it, with the ends of its columns (`_ENDS`) where statistics tell them."""
+    """A file as an add action names it, with the least of `_FIRST` and the most of `_LAST` where statistics tell them."""
 
     path: str
     records: int
@@ -126,7 +126,8 @@ def _added(commit: str) -> list[_Added]:
         _Added(
             add["path"],
             of.get("numRecords", 0),
-            *(tuple(map(of.get(end, {}).get, _ENDS)) for end in ("minValues", "maxValues")),
+            tuple(map(of.get("minValues", {}).get, _FIRST)),
+            tuple(map(of.get("maxValues", {}).get, _LAST)),
         )
         for add, of in zip(added, stats, strict=True)
     ]

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -107,8 +108,10 @@ class FolderRelay:
 
     def __init__(self, log: RelayLog) -> None:
         self._files: dict[SourcePartition, list[RelayFile]] = {}
-        for file in sorted(log.files({})):
+        for file in log.files({}):
             self._files.setdefault(file.source, []).append(file)
+        for files in self._files.values():
+            files.sort(key=attrgetter("first_offset", "last_offset"))
         self.version = log.version
         self._lock = threading.Lock()
 
