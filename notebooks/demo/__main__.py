@@ -204,7 +204,7 @@ class Demo:
             sent = side_by_side([self._stream(mirror.republish, flow) for flow in flows])
         self._counts["republished"] = sum(one.records for one in sent)
         with self._phase("verify", "comparing source, relay and target, record by record"):
-            self._flows = side_by_side([flow.verify for flow in mirror.flows])
+            self._flows = list(mirror.verify())
         self._counts["verified"] = sum(flow.verified for flow in self._flows)
         self._relays = {alias: mirror.lake.size(mirror.lake.relay_location(alias)) for alias in sources}
         self._translated = self._translate(mirror)
