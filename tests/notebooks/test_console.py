@@ -125,6 +125,8 @@ def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> No
     page.locator(".ml-topics-look").click()
     told = page.locator(".ml-topics-matches")
     expect(told).to_contain_text("not shown")
+    # Nothing is read again here: in 15 s it is stale.
+    expect(page.locator(".ml-topics-fresh")).to_contain_text("live")
     page.locator(".ml-topics-matching input").fill(rf"{world.prefix}\..*")
     expect(told).to_contain_text(f"{MANY + 2} of")
     page.locator(".ml-topics-matching input").fill(rf"{world.prefix}\.\w+")
@@ -134,7 +136,6 @@ def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> No
     orders = page.locator(f'.ml-topics-rows tr[data-key="{world.orders}"]')
     expect(orders).to_contain_text("✓ central: ")
     expect(orders.locator("td").last).to_have_attribute("title", f"central: east.{world.orders}")
-    expect(page.locator(".ml-topics-fresh")).to_contain_text("live")
     orders.locator("input[type=checkbox]").check()
     page.locator(".ml-topics-open").click()
     expect(page.locator(".ml-topics-page")).to_contain_text(world.group)
@@ -285,6 +286,7 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
     step("1 Clusters")
     step("2 Flow")
     page.locator(".ml-flow-discard").click()
+    expect(page.locator(".ml-flow-topics input")).to_have_value("")
     expect(rows).to_have_count(1)
     fill_flow(rf"{world.prefix}\.many\.00\d")
     expect(said).to_contain_text("is a flow already")
@@ -303,13 +305,15 @@ def test_flows_are_set_up_one_after_another_in_their_file_then_run_and_stopped(w
     page.locator(".ml-flow-name input").fill("long")
     # Kafka would not take it with a prefix.
     page.locator(".ml-flow-policy select").select_option("identity: the same name")
-    # The form moves up with it; a click before that goes to where the button was.
+    # The form moves with it, the preview last; a click before that goes to where the button was.
     expect(page.locator(".ml-flow-separator")).to_be_hidden()
+    expect(page.locator(".ml-flow-preview")).to_contain_text("1 mirrored")
     page.locator(".ml-flow-keep").click()
-    expect(page.locator(".ml-errors")).to_be_hidden()
     expect(rows).to_have_count(3)
+    expect(page.locator(".ml-errors")).to_be_hidden()
     second = rows.filter(has_text=f"{FLOW}-2")
     second.locator(".ml-flow-edit").click()
+    expect(page.locator(".ml-flow-form")).to_contain_text(f"{FLOW}-2")
     page.locator(".ml-flow-topics input").fill(rf"{world.prefix}\.many\.00[0-2]")
 
     before = world.conf.read_text()

@@ -28,7 +28,7 @@ class FlowFormView:
     """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
     `draft` returns the whole draft, `changed` is called when the form changed, `actions` are the list's buttons, and `keep`
-    takes the form's flow into the draft.
+    takes the form's flow into the draft, and fills the form by what it is given.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FlowFormView:
         *,
         draft: Callable[[], Draft],
         changed: Callable[[], None],
-        keep: Callable[[], None],
+        keep: Callable[[Callable[[], None] | None], None],
         actions: dict[str, Act],
     ) -> None:
         self._runner = runner = session.runner
@@ -117,7 +117,7 @@ class FlowFormView:
         self._show(self._begin)
         runner.on_click(self.look, self.on_look)
         runner.on_click(self.new, self.on_new)
-        runner.on_click(self.add, self.on_keep)
+        runner.on_click(self.add, self.on_keep, settle=self.check_name)
         runner.on_click(self.discard, self.on_discard)
         runner.on_click(self.use_free, self.on_use_free)
         for field in self._inputs.values():
@@ -206,12 +206,11 @@ class FlowFormView:
 
     async def on_new(self) -> None:
         """Keep the form's flow if it was edited, and empty the form for another one."""
-        self._keep()
-        self.open(FlowDraft())
+        self._keep(lambda: self.open(FlowDraft()))
 
     async def on_keep(self) -> None:
         """Take the form's flow into the draft."""
-        self._keep()
+        self._keep(None)
 
     async def on_discard(self) -> None:
         """Empty the form; the draft stays as it is."""

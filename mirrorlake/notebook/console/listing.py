@@ -40,6 +40,7 @@ class Listing:
         self._actions = actions
         self._empty = empty
         self.entries: tuple[Entry, ...] = ()
+        self._rows: dict[tuple[str, tuple[str, ...]], widgets.HBox] = {}
         self.buttons: dict[tuple[str, str], widgets.Button] = {}
         self.widget = controls.column()
         self.widget.add_class(f"ml-{name}-list")
@@ -52,15 +53,22 @@ class Listing:
             self._draw()
 
     def _draw(self) -> None:
+        """Draw the entries; a row stays where its buttons do, so that one that is pressed meanwhile is still there."""
         before = self.widget.children
-        self.buttons = {}
-        self.widget.children = [self._row(one) for one in self.entries] or [controls.paragraph(self._empty)]
-        for row in before:
+        rows = {(one.key, one.actions): self._row(one) for one in self.entries}
+        self._rows = rows
+        self.widget.children = list(rows.values()) or [controls.paragraph(self._empty)]
+        for row in set(before) - set(self.widget.children):
             for child in getattr(row, "children", ()):
                 child.close()
             row.close()
+        shown = {(entry.key, label) for entry in self.entries for label in entry.actions}
+        self.buttons = {place: button for place, button in self.buttons.items() if place in shown}
 
     def _row(self, entry: Entry) -> widgets.HBox:
+        if (row := self._rows.get((entry.key, entry.actions))) is not None:
+            row.children[0].value = entry.html
+            return row
         said = widgets.HTML(entry.html, layout=widgets.Layout(flex="1 1 20em", min_width="0"))
         buttons = []
         for label in entry.actions:

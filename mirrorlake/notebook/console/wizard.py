@@ -104,14 +104,24 @@ class Wizard:
             found[form.called] = None
         return tuple(found)
 
-    def keep(self) -> None:
-        """Take the form's flow into the draft, where it was edited.
+    def keep(self, fill: Callable[[], None] | None = None) -> None:
+        """Take the form's flow into the draft, where it was edited, and `fill` the form; without, it shows the same flow.
+
+        The list comes last: whoever sees the flow there finds the form as it stays.
 
         Raises:
-            UsageError: it is not complete; it stays in the form.
+            UsageError: the flow is not complete; it stays in the form.
         """
-        if not self.flow.is_edited:
-            return
+        kept = self._take() if self.flow.is_edited else None
+        if fill is not None:
+            fill()
+        elif kept is not None:
+            self.flow.open(kept)
+        if kept is not None:
+            self._list()
+            self.review.forget()
+
+    def _take(self) -> FlowDraft:
         draft = self.draft()
         if (free := draft.free_name) is not None:
             raise UsageError(
@@ -129,15 +139,12 @@ class Wizard:
             ) from error
         name = draft.flow.called
         self.clusters.renew(self._begin.clusters)
-        self.flow.open(next(one for one in self._begin.flows if one.called == name))
-        self._list()
-        self.review.forget()
+        return self._flow(name)
 
     def take_topics(self, cluster: str, topics: str) -> None:
         """Make topics of a cluster those of the new flow in the form, and show it; the form's own flow is kept first."""
         if self.flow.edited:
-            self.keep()
-            self.flow.open(FlowDraft())
+            self.keep(lambda: self.flow.open(FlowDraft()))
         if cluster in [value for _, value in self.flow.source.options]:
             self.flow.source.value = cluster
         self.flow.topics.value = topics
@@ -145,14 +152,16 @@ class Wizard:
 
     async def on_edit(self, name: str) -> None:
         """Keep the form's flow if it was edited, and fill the form with another one."""
-        self.keep()
-        self.flow.open(self._flow(name))
+        self.keep(lambda: self.flow.open(self._flow(name)))
 
     async def on_copy(self, name: str) -> None:
         """Keep the form's flow if it was edited, and fill the form with a copy of another one, under a free name."""
-        self.keep()
-        copied = replace(self._flow(name), place=None)
-        self.flow.open(self._flow(name), name=replace(self._begin, flow=copied).free_name)
+
+        def fill() -> None:
+            copied = replace(self._flow(name), place=None)
+            self.flow.open(self._flow(name), name=replace(self._begin, flow=copied).free_name)
+
+        self.keep(fill)
 
     async def on_remove(self, name: str) -> None:
         """Take a flow out of the draft; nothing is deleted on the clusters or in the lake, which is said."""

@@ -401,3 +401,25 @@ async def until(condition: Callable[[], Any]) -> None:
     """Let the loop go on until something holds; the test's own limit ends it otherwise."""
     while not condition():
         await asyncio.sleep(0.01)
+
+
+def test_a_flow_is_listed_once_the_form_is_as_it_stays(console: Console) -> None:
+    add_clusters(console, "east", "west")
+    fill_flow(console, "east", "west", "orders")
+    flow = console.wizard.flow
+    forms: list[tuple[str, str]] = []
+    flow.list.widget.observe(lambda _: forms.append((flow.source.value, flow.topics.value)), "children")
+    flow.new.click()
+    assert forms == [("", "")], "who sees the flow in the list goes on with the form: what is typed there stays"
+
+
+def test_the_other_rows_of_a_list_keep_their_buttons(console: Console) -> None:
+    add_clusters(console, "east", "west")
+    clusters = console.wizard.clusters
+    before = dict(clusters.list.buttons)
+    clusters.never_leave.value = "pii.*"
+    clusters.add.click()
+    assert "pii" in clusters.list.entries[1].html
+    assert clusters.list.buttons == before, "one that is pressed meanwhile still acts"
+    clusters.list.buttons["east", "Remove"].click()
+    assert {key for key, _ in clusters.list.buttons} == {"west"}
