@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.sql_texts import FOUND, HOPS, JOINED, KNOWN_HOPS, LAG, LATENCY, LOSS, MADE, RPO, WAITED
+from mirrorlake.lag.sql_hops import HOPS, KNOWN_HOPS, MADE, WAITED
+from mirrorlake.lag.sql_texts import FOUND, JOINED, LAG, LATENCY, LOSS, RPO
 from mirrorlake.lake import Lake, Question, RelayPart, micros
 
 if TYPE_CHECKING:

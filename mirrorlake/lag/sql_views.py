@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag.sql import NO_LATER, with_bucket
-from mirrorlake.lag.sql_texts import FOUND, HOPS, LAG, LATENCY, RPO, WAITED
+from mirrorlake.lag.sql_hops import HOPS, WAITED
+from mirrorlake.lag.sql_texts import FOUND, LAG, LATENCY, RPO
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
