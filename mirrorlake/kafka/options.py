@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirrorlake.config import secrets
 from mirrorlake.config.client import (
     TOKEN,
     ClientOptions,
-    JaasError,
-    Login,
     OptionError,
     Role,
-    parse,
     resolve,
     translate,
 )
@@ -104,27 +100,6 @@ def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, s
 def spark_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
     """Return the same for `spark.readStream.format("kafka").options(...)`: every name with the prefix `kafka.`."""
     return {f"kafka.{name}": value for name, value in java_options(cluster, shaded=shaded).items()}
-
-
-def secret_values(cluster: ClusterConfig) -> tuple[str, ...]:
-    """Return every resolved value of the cluster that nobody should read, for `config.secrets.redact`."""
-    found: set[str] = set()
-
-    def note(key: str, text: str) -> str:
-        value = cluster.resolved(text, f"client.{key}")
-        if secrets.has_secret(text) or secrets.looks_secret(key.removeprefix("sasl.jaas.config.")):
-            found.add(value)
-        return value
-
-    try:
-        line = resolve(cluster.client, note).get("sasl.jaas.config", "")
-        login = parse(line) if line else Login("", {})
-        found |= {value for name, value in login.options.items() if secrets.looks_secret(name)}
-    except JaasError as error:
-        raise _config_error(cluster, "client", OptionError.of("sasl.jaas.config", error)) from None
-    except OptionError as error:
-        raise _config_error(cluster, "client", error) from None
-    return tuple(sorted(value for value in found if value))
 
 
 def _options(

@@ -7,7 +7,7 @@ ledgers, then the relays. What comes later is past the cut and is said to be not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -102,9 +102,7 @@ def sent_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
         "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
         "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
         flow=flow,
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
+        **asdict(source),
     )
     return Places.of_runs(runs, np.zeros(len(runs), np.int64))
 
@@ -115,9 +113,7 @@ def kept_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
         "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
         "AND partition = :partition",
         flow=flow,
-        topic=source.topic,
-        generation=source.generation,
-        partition=source.partition,
+        **asdict(source),
     )
     spans = Spans((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
     return Places.unchanged((span, 0) for span in spans)

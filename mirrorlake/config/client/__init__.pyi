@@ -1,7 +1,6 @@
 """The face of `mirrorlake.config.client`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.config.client.jaas import JaasError as JaasError
-from mirrorlake.config.client.jaas import Login as Login
 from mirrorlake.config.client.jaas import parse as parse
 from mirrorlake.config.client.msk import TOKEN as TOKEN
 from mirrorlake.config.client.msk import read_token_spec as read_token_spec

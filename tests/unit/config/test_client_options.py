@@ -23,7 +23,7 @@ from mirrorlake.config.client.tls import TLS_NAMES
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.options import java_options, librdkafka_options, secret_values, spark_options
+from mirrorlake.kafka.options import java_options, librdkafka_options, spark_options
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
@@ -517,4 +517,3 @@ def test_a_whole_login_line_may_be_a_secret(tmp_path: Path, monkeypatch: pytest.
     client = '{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.jaas.config: "${secret:s/line}"}'
     cluster = config_of(client).cluster("east")
     assert librdkafka_options(cluster, role="admin")["sasl.password"] == "p"
-    assert "p" in secret_values(cluster), "also the password inside the line is one that nobody should read"
