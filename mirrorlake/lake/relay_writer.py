@@ -42,7 +42,8 @@ _GROUP_BYTES = 32 << 20
 _ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
 # Of a batch on a cluster: ten thousand partitions would cost it 500 s of CPU before a record is written.
 _MOST_TASKS = 256
-_MEASURED = (*SOURCE_KEY, "offset", "timestamp", "landed_at")
+_VARIED = ("offset", "timestamp", "landed_at")
+_MEASURED = (*SOURCE_KEY, *_VARIED)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -138,7 +139,7 @@ def write_files(folder: str, schema: pa.Schema, batches: Batches, *, fresh: bool
         if file is None or found != place:
             if file is not None:
                 yield file.close()
-            place, file = found, _File(folder, schema, fresh=fresh)
+            place, file = found, _File(folder, schema, found, fresh=fresh)
         file.add(rows.cast(schema))
     if file is not None:
         yield file.close()
@@ -159,7 +160,7 @@ def _by_place(batches: Batches) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatc
 class _File:
     """One file in the making."""
 
-    def __init__(self, folder: str, schema: pa.Schema, *, fresh: bool) -> None:
+    def __init__(self, folder: str, schema: pa.Schema, place: tuple[Any, ...], *, fresh: bool) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if fresh else '.zstd.parquet'}"
         self._files: fs.FileSystem | None = None
         self._path = f"{folder}/{self._name}"
@@ -168,8 +169,8 @@ class _File:
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._raw_bytes = self._records = 0
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
+        self._least: dict[str, Any] = dict(zip(SOURCE_KEY, place, strict=True))
+        self._most = dict(self._least)
         self._writer = pq.ParquetWriter(
             self._path,
             schema,
@@ -212,7 +213,7 @@ class _File:
             return
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._writer.write_table(rows, row_group_size=len(rows))
-        for name in _MEASURED:
+        for name in _VARIED:
             try:
                 ends = pc.min_max(rows.column(name)).as_py()
             except (OverflowError, ValueError) as error:
