@@ -107,7 +107,7 @@ class AlwaysOn:
         if session is None or not is_gone(session):
             return None
         return StoreError(
-            "Spark does not answer: its JVM has ended",
+            "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
             consequence="no stream can run in this process; what was under way is finished by the next one",
             remedy="start the same command again; where the system's log says that memory ran out, give it more",
         )
