@@ -97,8 +97,6 @@ clean: ## remove .venv, caches and the lake of the demo
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# pip compiles one file after another, 49 CPU seconds for 15 000 (2026-11-23); compileall takes all cores. Templates among
-# them are not Python, and fail as they fail for pip, which does not say so.
 # A command that is found need not work: version managers put shims on the path that only print an error. And a Python
 # may lack what makes a virtual environment, which Debian ships as a package of its own.
 $(LOCKED): requirements.lock
@@ -119,8 +117,7 @@ $(LOCKED): requirements.lock
 	fi; \
 	echo "make env: $(VENV) with $$("$$python" --version) ($$python)"; \
 	"$$python" -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
 $(INSTALLED): $(LOCKED) pyproject.toml
