@@ -26,7 +26,7 @@ from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.fresh_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY
 from mirrorlake.model.late_times import too_late
-from mirrorlake.runtime import attach_stores, attached_stores, is_cluster, open_place
+from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,10 +113,11 @@ def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callab
 
     Rows of one source partition come one after another, in offset order, without `landed_at`. `schema` is the relay's.
     """
-    stores = attached_stores()
+    stores, worker_log = attached_stores(), WorkerLog.asked()
 
     def write(batches: Batches) -> Batches:
         attach_stores(*stores)
+        worker_log.attach()
         # Not a literal of Spark's: its generated code would be another one, and compiled, for each batch.
         stamp = pa.scalar(landed_at, schema.field("landed_at").type)
         stamped = (

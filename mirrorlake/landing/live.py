@@ -11,6 +11,7 @@ A new topic, a grown one, another leader end the task; the lander looks, and sta
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -26,10 +27,13 @@ from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, Unrea
 from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
+from mirrorlake.progress import about
 from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 # What a task says when it ends by itself.
 CHANGED, UNREADABLE, DRAINED = "changed", "unreadable", "drained"
@@ -101,6 +105,11 @@ def run_task(
 
 def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
+    with about(source=task.seat.alias):
+        yield from _land(task)
+
+
+def _land(task: LandTask) -> Iterator[TaskAnswer]:
     lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
     relay, admin = LandingLog(task.seat), ClusterAdmin(task.seat.alias, task.options)
@@ -113,6 +122,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     progress.plan(batch, {})
     progress.done(batch)
     spent, memory = 0.0, BacklogMemory()
+    log.info("land.live partitions=%s number=%s", len(start), task.seat.number)
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher:
         while task.goes_on() and (left is None or left):
@@ -127,7 +137,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
             except UnreadableHeaders as error:
                 yield TaskAnswer(UNREADABLE, str(error).encode())
                 return
-            began = time.monotonic()
+            began, records = time.monotonic(), sum(map(len, fetched.rows.values()))
             if fetched.read_to:
                 if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())
@@ -149,8 +159,9 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                         return
                     landed_until = landed_at
                 progress.done(batch)
+                log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
-            memory.worked(sum(map(len, fetched.rows.values())))
+            memory.worked(records)
             spent = time.monotonic() - began
     if left is not None and not left:
         yield TaskAnswer(DRAINED)

@@ -7,8 +7,10 @@ groups by lane and sorts, and hands Arrow batches over.
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -22,8 +24,11 @@ from mirrorlake.kafka.lane import Batch, LaneSender, LaneTask
 from mirrorlake.lake import COLUMNS, RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.progress import about
 from mirrorlake.rules import View
-from mirrorlake.runtime import OUTPUT, TaskAnswer, failure_of, rows, run_tasks
+from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows, run_tasks
+
+log = logging.getLogger(__name__)
 
 _RECORD = "record"
 
@@ -84,7 +89,10 @@ def _send_files(work: LaneWork) -> Iterator[TaskAnswer]:
 
 
 def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[_Rows], _Rows]:
+    worker_log = WorkerLog.asked()
+
     def job(relay: _Rows) -> _Rows:
+        worker_log.attach()
         parts = (part for records in relay for part in _split(records))
         for lane, group in groupby(parts, key=lambda part: part[0]):
             targets = work[lane].targets
@@ -131,10 +139,16 @@ _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 def _send(work: LaneWork, batches: Iterator[Batch]) -> Iterator[TaskAnswer]:
     until = None if work.at_most_s is None else time.monotonic() + work.at_most_s
-    for record in send_lane(held_sender(work.task), work, batches):
-        yield TaskAnswer(_RECORD, record.to_json())
-        if until is not None and time.monotonic() > until:
-            break
+    with about_lane(work.task):
+        for record in send_lane(held_sender(work.task), work, batches):
+            yield TaskAnswer(_RECORD, record.to_json())
+            if until is not None and time.monotonic() > until:
+                break
+
+
+def about_lane(task: LaneTask) -> AbstractContextManager[None]:
+    """Name the flow and the lane in every line that is logged within the block."""
+    return about(flow=task.claim.flow, lane=task.claim.lane)
 
 
 def send_lane(sender: LaneSender, work: LaneWork, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
@@ -180,4 +194,5 @@ def held_sender(task: LaneTask) -> LaneSender:
             gc.freeze()
         sender = _SENDERS[key] = LaneSender(task)
         sender.open()
+        log.info("lane.opened flow=%s lane=%s epoch=%s seq=%s", *key, task.claim.epoch, sender.seq)
     return sender

@@ -18,7 +18,7 @@ from mirrorlake.kafka.lane import LaneSender
 from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.republish.lane_tasks import LaneWork, batches_of_files, held_sender, send_lane
+from mirrorlake.republish.lane_tasks import LaneWork, about_lane, batches_of_files, held_sender, send_lane
 from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
 # What a task says when it ends by itself, with the source partitions that nobody has made ready.
@@ -46,7 +46,10 @@ def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
     """Send what is committed to the relay until the task is asked to end, or meets a partition that is not ready."""
     relay = RelayLog(FolderTables(), work.relay, work.version)
     lanes = {one.task.claim.lane: one for one in work.lanes}
-    senders = {lane: held_sender(one.task) for lane, one in lanes.items()}
+    senders = {}
+    for lane, one in lanes.items():
+        with about_lane(one.task):
+            senders[lane] = held_sender(one.task)
     memory = BacklogMemory()
     while work.goes_on():
         began = time.monotonic()
@@ -56,9 +59,10 @@ def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
             yield TaskAnswer(UNREADY, json.dumps(sorted(unready)).encode())
             return
         for lane, files in due.items():
-            for _ in send_lane(senders[lane], lanes[lane], batches_of_files(files, lanes[lane].targets)):
-                if not work.goes_on():
-                    return
+            with about_lane(lanes[lane].task):
+                for _ in send_lane(senders[lane], lanes[lane], batches_of_files(files, lanes[lane].targets)):
+                    if not work.goes_on():
+                        return
         memory.worked(sum(file.records for files in due.values() for file in files))
         time.sleep(max(0.0, began + work.pace_s - time.monotonic()))
 

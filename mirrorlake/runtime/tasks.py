@@ -29,6 +29,7 @@ from mirrorlake.runtime.cluster import PAGE, SLOT_WITHIN_S, is_cluster, no_slots
 from mirrorlake.runtime.folders import Folder, folder_of
 from mirrorlake.runtime.stopping import OwnJobs
 from mirrorlake.runtime.stores import attach_stores, attached_stores
+from mirrorlake.runtime.worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,10 +66,11 @@ def run_tasks(
 def _job(
     work: tuple[Item, ...], each: Callable[[Item], Iterator[TaskAnswer]]
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    stores = attached_stores()
+    stores, worker_log = attached_stores(), WorkerLog.asked()
 
     def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         attach_stores(*stores)
+        worker_log.attach()
         for part in numbers:
             for index in part.column(0).to_pylist():
                 yield from rows(each(work[index]))

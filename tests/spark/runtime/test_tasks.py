@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import GoesOn, HeldSlots, LiveTasks, TaskAnswer
+from mirrorlake.progress import about
+from mirrorlake.runtime import GoesOn, HeldSlots, LiveTasks, TaskAnswer, log_file, run_tasks
 
 
 def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 30.0) -> LiveTasks:
@@ -43,6 +47,25 @@ def test_a_task_that_does_not_end_is_interrupted(spark: SparkSession, tmp_path: 
         assert not tasks.wait(2)
     with pytest.raises(Exception, match=r"(?i)cancel"):
         tasks.answers()
+
+
+def test_what_a_task_says_is_in_the_log_from_info_on(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRRORLAKE_LOG", "json")
+    mark = uuid.uuid4().hex
+
+    def each(lane: int) -> Iterator[TaskAnswer]:
+        with about(flow="a->b", lane=lane):
+            logging.getLogger("mirrorlake.test").info("lane.restart why=%s", mark)
+        yield TaskAnswer("done")
+
+    run_tasks(spark, [0, 1], each)
+    # A local session's workers write where their JVM does.
+    said = [line for line in log_file().read_text(errors="replace").splitlines() if mark in line]
+    lines = [json.loads(line) for line in said]
+    assert sorted((one["flow"], one["lane"], one["event"]) for one in lines) == [
+        ("a->b", 0, "lane.restart"),
+        ("a->b", 1, "lane.restart"),
+    ]
 
 
 def test_live_tasks_hold_no_more_slots_than_they_may(spark: SparkSession) -> None:
