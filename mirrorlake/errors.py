@@ -15,7 +15,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── FailoverRefused           .flow .reasons failing over or back, or cutting over, is not safe now
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
-│   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to was deleted or created again
+│   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to was deleted, created again or cut
 │   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
@@ -174,7 +174,12 @@ class TopicConflict(SafetyError):
 
 
 class RemoteTopicLost(SafetyError):
-    """Send nothing to a remote topic that was deleted, or created again, until a person chooses."""
+    """Send nothing to a remote topic that was deleted, created again, or lacks what was sent to it, until a person chooses.
+
+    `cut` is set where its log went back: the id by which the next claim calls it (`model/remotes.py`).
+    """
+
+    cut: str | None = None
 
 
 class TopicDenied(SafetyError):

@@ -198,7 +198,7 @@ def _clock_skew(at: FlowGround) -> Iterator[Seen]:
 
 @check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
 def _remote_topics(at: FlowGround) -> Iterator[Seen]:
-    """No remote topic that records were sent to was deleted or created again: the flow sends nothing to it until a person chooses."""
+    """No remote topic that records were sent to was deleted, created again or cut: nothing is sent to it until a person chooses."""
     held = list(at.ground.reach.held(at.flow))
     yield from (failure(one.remote, one.cause, one.remedy) for one in held)
     if not held:

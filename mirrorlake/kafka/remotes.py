@@ -8,7 +8,8 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.model.remotes import HeldTopic, is_other, known_id
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import HeldTopic, cut_id, is_other, known_id
 
 # A broker learns of a new topic a moment after the controller has created it; one that is gone stays gone.
 _SURE_S = 2.0
@@ -47,6 +48,35 @@ def require_same(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> N
             raise lost(HeldTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now))
 
 
+def cut_logs(
+    admin: ClusterAdmin, sent: Mapping[TopicPartition, int], ids: Mapping[str, str]
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Find remote topics whose log ends before what was sent: by partition its end, and the end of what was sent.
+
+    `sent` is the offset after the last confirmed record, `ids` the topics' ids; a topic that is gone or has another id is
+    left out. An end is the high watermark of a leader that knows it (KIP-207), and a confirmed record is below that, so only
+    a log that went back ends before it.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    states = admin.describe({tp.topic for tp in sent if ids.get(tp.topic)})
+    same = [tp for tp in sent if tp.topic in states and known_id(states[tp.topic].topic_id) == ids[tp.topic]]
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for tp, (end, _) in admin.ends_and_epochs(same).items():
+        if end < sent[tp]:
+            found.setdefault(tp.topic, {})[tp.partition] = end, sent[tp]
+    return found
+
+
+def cut_off(
+    flow: str, target: str, remote: str, topic_id: str, lacking: Mapping[int, tuple[int, int]]
+) -> RemoteTopicLost:
+    """Return the refusal to go on in a remote topic whose log went back."""
+    known = cut_id(topic_id, lacking)
+    return lost(HeldTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
+
+
 def lost(*held: HeldTopic) -> RemoteTopicLost:
     """Return the refusal to go on without a person's choice, for one or several topics of a flow."""
     first = held[0]
@@ -57,4 +87,5 @@ def lost(*held: HeldTopic) -> RemoteTopicLost:
         flow=first.flow,
         alias=first.target,
         topic=first.remote,
+        cut=first.known if first.is_cut else None,
     )

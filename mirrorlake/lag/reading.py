@@ -97,7 +97,7 @@ def read_status(
     for flow in flows:
         last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
         held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
-        lost = {topic for one in held for topic in one.topics}
+        lost = {topic: one.cause for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
         proven = proven_until(lake, flow)
         rows = []
@@ -107,7 +107,7 @@ def read_status(
                 time_lag = age_ms(unlanded[flow.source, row.source], at)
             pause, why = paused(tp.topic), ""
             if tp.topic in lost:
-                stands, why = "held", "its remote topic was deleted or created again"
+                stands, why = "held", lost[tp.topic]
             elif pause:
                 stands, why = "paused", str(pause)
             elif offset_lag == 0:

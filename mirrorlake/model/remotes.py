@@ -6,12 +6,18 @@ sent to it, and nothing is made in its place, until a person says which of two i
     send again      the relay's records go into the new topic from the beginning: no position of the old life counts
     accept empty    the new topic holds what comes from now on: the positions stay
 
+A remote topic whose log went back (an unclean election, a lost disk) keeps its id and lacks records at its end. The claim
+then names it by an id that no topic has, `cut 0@120..216 of <id>`: partition 0 ends at 120, and records were sent up to 216.
+What is written after the cut would stand at offsets that the map gives to other records, so the way on is to delete the
+topic and to send again.
+
 A position stands beside the id of the topic in which it was reached. So an owner that dies between two claims leaves no
 doubt which positions still count: those that were reached in the topics of the newest claim.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -27,6 +33,8 @@ BEGUN_AGAIN = "begun_again"
 _NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 # Claimed for a topic that was lost before its id was kept: what is made in its place is another one.
 _NO_TOPIC = "-"
+_CUT = "cut "
+_CUT_PLACE = re.compile(r"^(\d+)@(\d+)\.\.(\d+)$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,6 +55,22 @@ def is_other(known: str, found: str) -> bool:
     return bool(known and found and known != found)
 
 
+def cut_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
+    """Return what a claim calls a topic whose log went back: by partition, its end and where that was before.
+
+    Example:
+        >>> cut_id("x1", {0: (120, 216)}), whole_id("cut 0@120..216 of x1")
+        ('cut 0@120..216 of x1', 'x1')
+    """
+    places = " ".join(f"{partition}@{end}..{sent}" for partition, (end, sent) in sorted(lacking.items()))
+    return f"{_CUT}{places} of {topic_id}"
+
+
+def whole_id(known: str) -> str:
+    """Return the id of a topic as Kafka gave it, also where a claim says that its log went back."""
+    return known.rpartition(" of ")[2] if known.startswith(_CUT) else known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTopic(JsonShown):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
@@ -63,8 +87,19 @@ class HeldTopic(JsonShown):
     json_also: ClassVar[tuple[str, ...]] = ("cause", "remedy")
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the topic is still the one that was sent to, and lacks records at its end."""
+        return self.known.startswith(_CUT) and whole_id(self.known) == self.found
+
+    @property
     def cause(self) -> str:
         """What happened to the topic."""
+        if self.is_cut:
+            places = self.known.removeprefix(_CUT).rpartition(" of ")[0].split()
+            ends = ", ".join(_CUT_PLACE.sub(r"partition \1 ends at \2 and had records up to \3", one) for one in places)
+            return (
+                f"the log of {self.remote} on {self.target} went back, and {self.flow} had sent what it lacks: {ends}"
+            )
         what = "was deleted" if self.found is None else "was deleted and created again"
         return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
 
@@ -78,6 +113,11 @@ class HeldTopic(JsonShown):
     def remedy(self) -> str:
         """Both ways on."""
         again, empty = self.commands
+        if self.is_cut:
+            return (
+                f"delete {self.remote} on {self.target}, then `{again}` sends everything again from the relay; until then "
+                "consumers there can read what is left of it"
+            )
         return (
             f"`{again}` sends everything again from the relay; `{empty}` goes on there with what has not been sent yet"
         )

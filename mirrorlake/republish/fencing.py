@@ -14,7 +14,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
-from mirrorlake.model.flow import SourcePartition, ledger_topic
+from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.remotes import Remote, Settled
 
@@ -23,11 +23,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class FlowClaims:
-    """What the owner of a flow knows of its lanes; `claim` is that of lane 0, and the others differ in `lane` only."""
+    """What the owner of a flow knows of its lanes; `claim` is that of lane 0, and the others differ in `lane` only.
+
+    `ends` are the offsets after the last records in the remote topics.
+    """
 
     claim: Claim
     positions: dict[SourcePartition, int]
     seqs: dict[int, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[int, LedgerRecord | None]:

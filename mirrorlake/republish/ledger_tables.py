@@ -74,6 +74,11 @@ _POSITIONS = """
     )
     SELECT topic, generation, partition, max(reached) + 1 AS position FROM everything GROUP BY topic, generation, partition
 """
+_ENDS = """
+    SELECT target_topic, target_partition, max(first_downstream + record_count) AS sent, target_topic_id
+    FROM {offset_map} WHERE flow = :flow AND target_topic_id IS NOT NULL
+    GROUP BY target_topic, target_partition, target_topic_id
+"""
 _REMOTES = """
     SELECT source_topic, target_topic, target_topic_id FROM (
         SELECT source_topic, target_topic, target_topic_id,
@@ -184,6 +189,15 @@ class LedgerCopy:
         """Read the remote topic that each source topic was sent to last, where its id was kept."""
         rows = self._lake.ask(_REMOTES, flow=self._flow)
         return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
+
+    def ends(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """Read the offset after the last record that was sent to each partition of remote topics, given with their ids."""
+        rows = self._lake.ask(_ENDS, flow=self._flow)
+        return {
+            TopicPartition(row.target_topic, row.target_partition): int(row.sent)
+            for row in rows
+            if ids.get(row.target_topic) == row.target_topic_id
+        }
 
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""

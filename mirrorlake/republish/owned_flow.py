@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import LaneFenced, NotAuthorized, SafetyError
-from mirrorlake.kafka.lane import LaneTask, LedgerReader
+from mirrorlake.kafka.lane import LaneTask, LedgerReader, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
@@ -27,6 +27,7 @@ from mirrorlake.topics import RemoteTopics, target_of
 
 # Each is asked for its settings: two calls of 2 ms.
 _MOST_AT_ONCE = 200
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class RelayProgress:
@@ -242,6 +243,7 @@ class OwnedFlow:
             topics=topics,
             rate=rate,
             seq=self.claims.seqs.get(lane),
+            ends=self.claims.ends,
         )
 
     def keep(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
@@ -263,6 +265,7 @@ class OwnedFlow:
             complete += records
             claims.seqs[lane] = records[-1].seq
             claims.positions.update(records[-1].positions)
+            claims.ends.update(ends_of(run for record in records for run in record.runs))
         self.uncopied += complete
         if copies:
             self._copy()
@@ -315,11 +318,14 @@ def lane_task(
     topics: Iterable[str] = (),
     rate: Rate = NO_LIMIT,
     seq: int | None = None,
+    ends: Mapping[TopicPartition, int] = NO_ENDS,
 ) -> LaneTask:
     """Return the task of a lane by the settings of its flow."""
     flow = settings.flow
     chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
     options = dict(settings.producer_options)
+    sent_to = remotes.of(topics)
+    names = {one.name for one in sent_to.values()}
     options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), remotes.batch_bytes()))
     return LaneTask(
         claim=claim,
@@ -330,7 +336,8 @@ def lane_task(
         chunk_records=chunk_records,
         chunk_bytes=chunk_bytes,
         quarantines=flow.unsendable == "quarantine",
-        remotes=remotes.of(topics),
+        remotes=sent_to,
+        ends={place: end for place, end in ends.items() if place.topic in names},
         rate=rate,
         seq=seq,
         replication_factor=flow.replication_factor,

@@ -30,10 +30,17 @@ def choose(
     done.
 
     Raises:
-        UsageError: no topic is named, or it was not lost.
+        UsageError: no topic is named, it was not lost, or it still holds what is left after its log went back.
     """
     held, action = list(held), SEND_AGAIN if send_again else ACCEPT_EMPTY
     found = next((one for one in held if topic in (one.remote, *one.topics)), None)
+    if found is not None and found.is_cut:
+        raise UsageError(
+            f"{found.cause}",
+            consequence=f"{action} goes on in an empty topic; here readers and map would take one record for another",
+            remedy=found.remedy,
+            flow=flow.name,
+        )
     if found is not None:
         subject = Subject(kind="remote", name=found.remote, flow=flow.name)
         control.append(action, subject, value={"known": found.known})

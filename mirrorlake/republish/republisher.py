@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 
@@ -41,7 +41,7 @@ from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
-from mirrorlake.republish.take_over import TakeOver
+from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
 from mirrorlake.runtime import Duties, GoesOn, HeldSlots, LiveTasks, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Republisher:
             LedgerLost: the ledger lacks what its copy in the lake holds.
             SafetyError: the ledger is to be restored and lacks nothing.
             LaneFenced: another republisher of the flow took over.
-            RemoteTopicLost: with `once`, remote topics were deleted or created again; the others are drained.
+            RemoteTopicLost: with `once`, remote topics were deleted, created again or cut; the others are drained.
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
@@ -130,7 +130,8 @@ class Republisher:
                 except RemoteTopicLost as error:
                     # The claim says which topics wait, before anything steps over their records; all others go on.
                     log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
-                    location = self._take_over()
+                    cut = {error.facts["topic"]: error.cut} if error.cut else {}
+                    location = self._take_over(cut=cut)
                 else:
                     break
         except MirrorlakeError:
@@ -185,9 +186,14 @@ class Republisher:
     def _opened(self) -> TakeOver:
         return TakeOver(self._lake, self._target, self._settings, self._audit, self._progress)
 
-    def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> StreamLocation:
+    def _take_over(
+        self, *, rebuild: bool = False, restore_ledger: bool = False, cut: Mapping[str, str] = NOTHING_CUT
+    ) -> StreamLocation:
         self._owned, location = self._opened().to_follow(
-            streams=self._settings.extract is None and self._streams, rebuild=rebuild, restore_ledger=restore_ledger
+            streams=self._settings.extract is None and self._streams,
+            rebuild=rebuild,
+            restore_ledger=restore_ledger,
+            cut=cut,
         )
         if self._log is not None:
             self._owned.own_session = lambda: self._session

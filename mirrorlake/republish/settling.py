@@ -19,6 +19,7 @@ from mirrorlake.model.remotes import (
     held_topics,
     known_id,
     settle,
+    whole_id,
 )
 from mirrorlake.topics import RemoteTopics
 
@@ -73,10 +74,10 @@ def settle_remotes(
     if missing:
         remotes.ensure(missing, topics.known, mirrored_before={source.topic for source in positions})
         states |= describe_surely(target, {flow.remote_topic(source.topic) for source in missing})
-    if held:
-        found = {one.remote: states[one.remote] for one in held if one.remote in states}
+    if others := [one for one in held if not one.is_cut]:
+        found = {one.remote: states[one.remote] for one in others if one.remote in states}
         seen = Observations(lake, now=lambda: at)
-        seen.lives(flow.target, {one.remote: one.known for one in held}, found, target.configs(found))
+        seen.lives(flow.target, {one.remote: whole_id(one.known) for one in others}, found, target.configs(found))
     settled = settle(
         held=held,
         choices=choices,

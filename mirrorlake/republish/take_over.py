@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.kafka import ClusterAdmin, cut_logs
+from mirrorlake.kafka.lane import LedgerReader, ends_of
 from mirrorlake.lake import Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim
-from mirrorlake.model.remotes import Remote, Settled
+from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
@@ -18,6 +19,8 @@ from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
 from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, choose_location
 from mirrorlake.topics import RemoteTopics
+
+NOTHING_CUT: Mapping[str, str] = {}
 
 
 class TakeOver:
@@ -43,9 +46,16 @@ class TakeOver:
         self._task = lane_task(settings, Claim(flow=flow.name, lanes=flow.lanes), self._remotes)
 
     def to_follow(
-        self, *, streams: bool = True, rebuild: bool = False, restore_ledger: bool = False
+        self,
+        *,
+        streams: bool = True,
+        rebuild: bool = False,
+        restore_ledger: bool = False,
+        cut: Mapping[str, str] = NOTHING_CUT,
     ) -> tuple[OwnedFlow, StreamLocation]:
         """Go on where the ledger ends, and repair the lake's copies of it.
+
+        `cut` are remote topics of which a lane found that their logs went back, each with what the claim is to call it.
 
         A flow that does not stream, but reads the relay's log, claims the number of a checkpoint location that it leaves
         empty: a stream that comes after it begins with a backfill.
@@ -61,6 +71,7 @@ class TakeOver:
             if restore_ledger:
                 remotes = {**self._copy.remotes(), **remotes}
                 positions = furthest((positions, self._copy.positions()))
+            sent, remotes = self._look_for_cuts(remotes, lanes, cut)
             settled = self._settle(remotes, positions)
             location = StreamLocation(lanes.checkpoint_location + 1, "")
             if streams:
@@ -68,6 +79,9 @@ class TakeOver:
                     self._lake, self._flow, lanes, self._scope(settled), rebuild=rebuild or settled.sends_again
                 )
             claims = self._claim(lanes, settled, location.number)
+            # Of a topic that waits, or is begun again, no end counts.
+            same = {one.name for topic, one in settled.remotes.items() if remotes.get(topic) == one}
+            claims.ends.update({place: end for place, end in sent.items() if place.topic in same})
         return self._own(claims, settled), location
 
     def to_resend(self) -> OwnedFlow:
@@ -97,6 +111,21 @@ class TakeOver:
         sent = {source.topic for source, at in settled.positions.items() if at > 0} - settled.waiting
         self._remotes.expect(settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic))
         return settled
+
+    def _look_for_cuts(
+        self, known: Mapping[str, Remote], lanes: FencedLanes, cut: Mapping[str, str]
+    ) -> tuple[dict[TopicPartition, int], dict[str, Remote]]:
+        """Return how far the remote topics were filled, and what the claim is to call each of them."""
+        ids = {one.name: one.topic_id for topic, one in known.items() if self._flow.carries(topic)}
+        ends = self._copy.ends(ids)
+        # The table may lack what an owner sent last before it died.
+        for record in filter(None, lanes.last.values()):
+            same = {one.name for one in record.remotes.values() if ids.get(one.name) == one.topic_id}
+            for place, end in ends_of(run for run in record.runs if run.target.topic in same).items():
+                ends[place] = max(ends.get(place, 0), end)
+        found = {remote: cut_id(ids[remote], lacking) for remote, lacking in cut_logs(self._target, ends, ids).items()}
+        found |= {remote: name for remote, name in cut.items() if ids.get(remote) == whole_id(name)}
+        return ends, {topic: replace(one, topic_id=found.get(one.name, one.topic_id)) for topic, one in known.items()}
 
     def _scope(self, settled: Settled) -> CheckpointScope:
         return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting)

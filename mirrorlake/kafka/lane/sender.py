@@ -9,7 +9,8 @@ Law F (repeatable): whatever is killed whenever, the ledger record and the recor
 not at all, and a new holder skips what the ledger says is done. A worker goes on only from a tail of the ledger that is
 its own owner's, at the sequence that the driver knows or later, read up to the high watermark. The id of a topic never
 comes back: a remote topic that has the ledger's id after the flush holds what was sent; one with another id gets nothing
-of the transaction. Law D (order): one producer, one partition, in order.
+of the transaction. A remote topic whose log ends before what was sent gets nothing more (`sent_ends.py`).
+Law D (order): one producer, one partition, in order.
 
 librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
 producer is destroyed and the protocol starts again at the first line.
@@ -26,7 +27,7 @@ from typing import Any, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.batch import Batch, Chunks
@@ -51,6 +52,7 @@ from mirrorlake.kafka.lane.refused import (
     suspects,
     together,
 )
+from mirrorlake.kafka.lane.sent_ends import SentEnds
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
@@ -83,6 +85,7 @@ class LaneSender:
         self._admin: ClusterAdmin | None = None
         self._throttle = Throttle()
         self._faults = Faults(task)
+        self._ends = SentEnds(task)
         self._view: View | None = None
         self._dense: set[str] = set()
         self._refused: Refused = {}
@@ -99,6 +102,7 @@ class LaneSender:
         if self._producer is None or not same or task.seq != self.seq:
             return False
         self.task = task
+        self._ends.take(task)
         return True
 
     def open(self) -> LedgerRecord | None:
@@ -186,6 +190,9 @@ class LaneSender:
             # In place: the chunks to come are cut at these positions.
             self.positions.clear()
             self.positions.update(of_lane(self._last.positions, claim.lane, lanes=claim.lanes))
+            self._ends.learn(self._last)
+        if not self._is_fencing:
+            self._require_whole()
 
     def _tail(self) -> LedgerRecord | None:
         """Read the lane's newest ledger record; up to the high watermark, or not at all."""
@@ -252,6 +259,7 @@ class LaneSender:
                 record = self._try([batch.after(self.positions.get(batch.source)) for batch in chunk], chunks)
                 if record is not None:
                     self.seq, self._last = record.seq, record
+                    self._ends.learn(record)
                     self.positions.update(record.positions)
                     committed.append(record)
 
@@ -273,7 +281,9 @@ class LaneSender:
             chunks.read_ahead()
             transaction.flush()
             self._require_remotes(chunk)
-            record = self._record(chunk, transaction.runs(), withheld)
+            runs = transaction.runs()
+            self._ends.require_after(runs)
+            record = self._record(chunk, runs, withheld)
             transaction.commit(record)
         except KafkaException as error:
             self._fail(error, "commit a chunk", transaction)
@@ -286,7 +296,7 @@ class LaneSender:
             self._dense.update(transaction.topics)
             self.close()
             raise
-        except TooLarge:
+        except (TooLarge, RemoteTopicLost):
             self.close()
             raise
         return record
@@ -330,6 +340,16 @@ class LaneSender:
             with starting_again("describe topics"):
                 require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.claim.flow)
         except (Restart, LoginRefused, RemoteTopicLost):
+            self.close()
+            raise
+
+    def _require_whole(self) -> None:
+        """Check that the remote topics hold what was sent; otherwise drop the producer before it writes."""
+        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
+        try:
+            with starting_again("say where its topics end"):
+                self._ends.require_whole(self._admin)
+        except (Restart, ClusterError, RemoteTopicLost):
             self.close()
             raise
 

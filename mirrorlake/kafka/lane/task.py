@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
@@ -18,7 +19,8 @@ PATIENCE_S = 180.0
 class LaneTask:
     """A lane's claim, its limits, the remote topics by source topic, and the options of the target cluster.
 
-    `seq` is the lane's newest ledger record that the driver knows, None for who is not sent by one.
+    `seq` is the lane's newest ledger record that the driver knows, None for who is not sent by one; `ends` are the offsets
+    after the last records that were confirmed in the remote topics, as far as it knows.
     """
 
     claim: Claim
@@ -32,5 +34,6 @@ class LaneTask:
     seq: int | None = None
     replication_factor: int | None = None
     remotes: Mapping[str, Remote] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
     patience_s: float = PATIENCE_S

@@ -46,7 +46,7 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
         topics=cast("Any", None),
         remotes=cast("Any", None),
         copy=cast("Any", SimpleNamespace(add=lambda records: copied.append([one.seq for one in records]))),
-        claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={})),
+        claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
         settled=cast("Any", None),
         progress=cast("Any", heard),
     )

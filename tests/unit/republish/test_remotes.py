@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import RemoteTopicLost
+from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.lake.observed import unseen_lives
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
@@ -21,6 +21,7 @@ from mirrorlake.model.remotes import (
     HeldTopic,
     Remote,
     Settled,
+    cut_id,
     held_topics,
     known_id,
     settle,
@@ -28,6 +29,7 @@ from mirrorlake.model.remotes import (
 from mirrorlake.republish import quarantine
 from mirrorlake.republish.fencing import merged_positions, merged_remotes
 from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish.remotes import choose
 from tests.builders import ledger_record
 from tests.unit.values import NOON
 
@@ -106,6 +108,29 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
     assert merged_positions(ledger) == expected
     assert merged_remotes(ledger) == {"a": Remote("east.a", "7"), "b": before["b"]}
     assert found_lost(merged_remotes(ledger), there) == []
+
+
+@pytest.mark.law("F")
+def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
+    called = cut_id("1", {0: (120, 216), 3: (0, 7)})
+    known = {"a": Remote("east.a", called), "b": Remote("east.b", "2")}
+    [held] = found_lost(known, {"east.a": "1", "east.b": "2"})
+    assert held.is_cut
+    assert held.cause == (
+        "the log of east.a on west went back, and f had sent what it lacks: "
+        "partition 0 ends at 120 and had records up to 216, partition 3 ends at 0 and had records up to 7"
+    )
+    assert held.remedy.startswith("delete east.a on west, then `mirrorlake republish")
+    with pytest.raises(UsageError, match=r"delete east\.a on west"):
+        choose(Any, SimpleNamespace(name="f"), "east.a", [held], send_again=True)  # type: ignore[arg-type]
+    there = {"known": known, "positions": {A: 5, B: 7}, "remote_topic": own}
+    waits = settle(held=[held], choices=[], found={"east.a": "1", "east.b": "2"}, **there)
+    assert (waits.remotes, waits.waiting) == (known, {"a"}), "the claim keeps it, whatever the log's end says later"
+    [gone] = found_lost(known, {"east.b": "2"})
+    assert (gone.is_cut, gone.cause.split(";")[0]) == (False, "east.a was deleted on west")
+    choice = Choice(flow="f", remote="east.a", known=called, action=SEND_AGAIN)
+    again = settle(held=[gone], choices=[choice], found={"east.a": "3", "east.b": "2"}, **there)
+    assert (again.positions, again.remotes["a"]) == ({B: 7}, Remote("east.a", "3"))
 
 
 @pytest.mark.law("A")

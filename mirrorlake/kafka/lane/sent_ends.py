@@ -1,0 +1,79 @@
+"""How far a lane has filled its remote topics, so that a log that went back is noticed before more is written (law F).
+
+The ledger is another topic: it may stand whole where a remote topic lost its end (an unclean election, a lost disk). What is
+written after such a cut gets offsets that the map gives to other records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.remotes import cut_logs, cut_off
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run
+
+
+def ends_of(runs: Iterable[Run]) -> dict[TopicPartition, int]:
+    """Return the offset after the last record of each remote partition.
+
+    Example:
+        >>> from mirrorlake.model.flow import SourcePartition
+        >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("east.a", 0), first_upstream=0,
+        ...           last_upstream=4, first_downstream=10, count=5)
+        >>> ends_of([run]) == {run.target: 15}
+        True
+    """
+    ends: dict[TopicPartition, int] = {}
+    for run in runs:
+        ends[run.target] = max(ends.get(run.target, 0), run.last_downstream + 1)
+    return ends
+
+
+class SentEnds:
+    """The offsets after the last records that are known to be confirmed in each remote partition of a lane."""
+
+    def __init__(self, task: LaneTask) -> None:
+        self._flow, self._target = task.claim.flow, task.target
+        self._ends: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str] = {}
+        self.take(task)
+
+    def take(self, task: LaneTask) -> None:
+        """Learn what a task's driver knows."""
+        self._ids = {one.name: one.topic_id for one in task.remotes.values()}
+        self._learn(task.ends)
+
+    def learn(self, record: LedgerRecord) -> None:
+        """Learn what a committed ledger record says of the remote topics that its lane has now."""
+        same = {one.name for one in record.remotes.values() if self._ids.get(one.name) == one.topic_id}
+        self._learn(ends_of(run for run in record.runs if run.target.topic in same))
+
+    def require_whole(self, admin: ClusterAdmin) -> None:
+        """Ask the target whether its logs hold what was sent.
+
+        Raises:
+            RemoteTopicLost: one went back.
+            ClusterError: the target does not answer.
+        """
+        for remote, lacking in sorted(cut_logs(admin, self._ends, self._ids).items()):
+            raise cut_off(self._flow, self._target, remote, self._ids[remote], lacking)
+
+    def require_after(self, runs: Iterable[Run]) -> None:
+        """Check that what was just written stands after what was sent before.
+
+        Raises:
+            RemoteTopicLost: a log went back since it was asked for.
+        """
+        for run in runs:
+            sent = self._ends.get(run.target, 0)
+            if run.first_downstream < sent:
+                remote, lacking = run.target.topic, {run.target.partition: (run.first_downstream, sent)}
+                raise cut_off(self._flow, self._target, remote, self._ids.get(remote, ""), lacking)
+
+    def _learn(self, ends: Mapping[TopicPartition, int]) -> None:
+        for place, end in ends.items():
+            if self._ids.get(place.topic):
+                self._ends[place] = max(self._ends.get(place, 0), end)

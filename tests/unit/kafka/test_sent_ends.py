@@ -1,0 +1,60 @@
+"""A lane knows how far it has filled its remote topics (law F)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import RemoteTopicLost
+from mirrorlake.kafka.lane.sent_ends import SentEnds
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ledger import Claim
+from mirrorlake.model.remotes import Remote
+from tests.builders import ledger_record, run
+
+ORDERS = Remote("east.orders", "1")
+PLACE = TopicPartition("east.orders", 0)
+
+
+def task(**more: Any) -> LaneTask:
+    return LaneTask(claim=Claim(flow="f", lanes=1), target="west", remotes={"orders": ORDERS}, **more)
+
+
+def target(end: int, *, topic_id: str = "1") -> Any:
+    return SimpleNamespace(
+        describe=lambda names: {name: SimpleNamespace(topic_id=topic_id) for name in names},
+        ends_and_epochs=lambda places: dict.fromkeys(places, (end, 3)),
+    )
+
+
+@pytest.mark.law("F")
+def test_law_f_a_log_that_ends_before_what_was_sent_is_refused() -> None:
+    ends = SentEnds(task(ends={PLACE: 20}))
+    ends.learn(ledger_record(runs=(run(0, 9, 5),), remotes={"orders": ORDERS}))
+    ends.require_whole(target(20))
+    with pytest.raises(RemoteTopicLost, match=r"partition 0 ends at 19 and had records up to 20") as refused:
+        ends.require_whole(target(19))
+    assert (refused.value.cut, refused.value.facts["topic"]) == ("cut 0@19..20 of 1", "east.orders")
+    ends.learn(ledger_record(runs=(run(10, 19, 25),), remotes={"orders": ORDERS}))
+    with pytest.raises(RemoteTopicLost, match="had records up to 35"):
+        ends.require_whole(target(34))
+    ends.require_whole(target(0, topic_id="2"))
+
+
+@pytest.mark.law("F")
+def test_law_f_what_was_written_stands_after_what_was_sent() -> None:
+    ends = SentEnds(task(ends={PLACE: 20}))
+    ends.require_after([run(10, 19, 20)])
+    with pytest.raises(RemoteTopicLost, match=r"partition 0 ends at 0 and had records up to 20"):
+        ends.require_after([run(10, 19, 0)])
+
+
+@pytest.mark.law("F")
+def test_law_f_ends_of_an_earlier_topic_do_not_count() -> None:
+    ends = SentEnds(task())
+    ends.learn(ledger_record(runs=(run(0, 9, 50),), remotes={"orders": Remote("east.orders", "0")}))
+    ends.require_after([run(10, 19, 0)])
+    ends.require_whole(target(0))
