@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, RemoteTopicLost
+from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.batch import Batch, Chunks
@@ -171,6 +171,25 @@ class LaneSender:
 
     def _open_once(self) -> None:
         self.close()
+        try:
+            self._fence()
+            last = self._judged(self._tail())
+            if last is not None:
+                self._ends.learn(last)
+            if not self._is_fencing:
+                self._require_whole()
+        except BaseException:
+            # A producer that has not read the ledger would send again what stands there.
+            self.close()
+            raise
+        self._last = last
+        if last is not None:
+            self.seq = last.seq
+            # In place: the chunks to come are cut at these positions.
+            self.positions.clear()
+            self.positions.update(of_lane(last.positions, self.task.claim.lane, lanes=self.task.claim.lanes))
+
+    def _fence(self) -> None:
         task, claim = self.task, self.task.claim
         # The topic's own limit decides what is too large, not the client's default of 1 MB.
         options = {"message.max.bytes": "104857600", **task.options, "enable.idempotence": "true"}
@@ -184,15 +203,6 @@ class LaneSender:
                 self._producer.init_transactions(CALL_S)
         except KafkaException as error:
             self._fail(error, "start a transactional producer")
-        self._last = self._judged(self._tail())
-        if self._last is not None:
-            self.seq = self._last.seq
-            # In place: the chunks to come are cut at these positions.
-            self.positions.clear()
-            self.positions.update(of_lane(self._last.positions, claim.lane, lanes=claim.lanes))
-            self._ends.learn(self._last)
-        if not self._is_fencing:
-            self._require_whole()
 
     def _tail(self) -> LedgerRecord | None:
         """Read the lane's newest ledger record; up to the high watermark, or not at all."""
@@ -200,14 +210,9 @@ class LaneSender:
         topic = ledger_topic(claim.flow)
         # Without transactions, records of a replaced owner may stand after the newest owner's.
         epoch = 0 if task.exactly_once else 2**63 if self._is_fencing else claim.epoch
-        try:
-            with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
-                last, unread = reader.last(claim.lane, epoch=epoch), reader.unread
-        except LoginRefused:
-            self.close()
-            raise
+        with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
+            last, unread = reader.last(claim.lane, epoch=epoch), reader.unread
         if unread:
-            self.close()
             raise Restart(None, f"end the transaction that is open on {topic}-{claim.lane}")
         return last
 
@@ -218,13 +223,11 @@ class LaneSender:
             return last
         mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
         if last is not None and last.claim.epoch >= claim.epoch and not mine:
-            self.close()
             raise self._faults.fenced(
                 f"owner {last.claim.owner} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
             )
         known = max(self.seq, -1 if task.seq is None else task.seq)
         if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):
-            self.close()
             raise Restart(None, f"show record {known} of the ledger", last=self._faults.tail_lost(known, last))
         return last
 
@@ -344,14 +347,10 @@ class LaneSender:
             raise
 
     def _require_whole(self) -> None:
-        """Check that the remote topics hold what was sent; otherwise drop the producer before it writes."""
+        """Check that the remote topics hold what was sent before."""
         self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
-        try:
-            with starting_again("say where its topics end"):
-                self._ends.require_whole(self._admin)
-        except (Restart, ClusterError, RemoteTopicLost):
-            self.close()
-            raise
+        with starting_again("say where its topics end"):
+            self._ends.require_whole(self._admin)
 
     def _fail(self, error: KafkaException, doing: str, transaction: Transaction | None = None) -> NoReturn:
         """Destroy the producer, then raise the own error, or `Restart` where a new start may help."""

@@ -1,0 +1,86 @@
+"""What a lane does where its target falls silent while it opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka.lane import sender
+from mirrorlake.kafka.lane.batch import Batch
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.rules.view import Viewed
+from tests.builders import batch_of
+
+SOURCE = SourcePartition("orders", 1, 0)
+
+
+@dataclass
+class Target:
+    """A target that takes one commit and loses the answer; the ledger cannot be read right after."""
+
+    ledger: list[LedgerRecord] = field(default_factory=list)
+    silent: int = 0
+
+    def producer(self, *_: object, **__: object) -> Target:
+        return self
+
+    def reader(self, *_: object) -> Target:
+        return self
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __len__(self) -> int:
+        return 0
+
+    def last(self, *_: object, **__: object) -> LedgerRecord | None:
+        if self.silent:
+            self.silent -= 1
+            raise ClusterUnreachable("central does not answer")
+        return self.ledger[-1] if self.ledger else None
+
+    unread = 0
+
+    def produce(self, _: str, value: bytes, *__: object, **___: object) -> None:
+        self.ledger.append(LedgerRecord.from_json(value))
+
+    def commit_transaction(self, *_: object) -> None:
+        if len(self.ledger) == 1:
+            self.silent = 1
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def nothing(self, *_: object) -> int:
+        return 0
+
+    init_transactions = begin_transaction = flush = poll = purge = nothing
+
+
+@dataclass
+class Nothing:
+    version: str = "abcd1234"
+
+    def __call__(self, _: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        return Viewed(records=records.slice(0, 0))
+
+
+@pytest.mark.law("F")
+def test_law_f_no_lane_goes_on_before_it_has_read_the_ledger_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    target: Any = Target()
+    monkeypatch.setattr(sender, "Producer", target.producer)
+    monkeypatch.setattr(sender, "LedgerReader", target.reader)
+    claim = Claim(flow="east->central", lanes=1, epoch=1, owner="a", checkpoint_location=1)
+    one = LaneSender(LaneTask(claim=claim, target="central", options={"bootstrap.servers": "localhost:1"}))
+    batch = Batch(SOURCE, TopicPartition("east.orders", 0), batch_of([0, 1, 2], values=[b"a", b"b", b"c"]))
+    committed = list(one.send([batch], Nothing()))
+    assert [record.seq for record in target.ledger] == [0], "law F: a chunk that was committed is sent once more"
+    assert committed == target.ledger
