@@ -198,6 +198,15 @@ _RUNS: dict[str, tuple[str, str, str, Callable[[Mirror], object]]] = {
 }
 
 
+# What the doctor names, too, before a stream fails.
+_CHECKED = {
+    "read the source": "source.permissions",
+    "read settings": "source.permissions",
+    "keep the ledger": "target.permissions",
+    "write records": "target.permissions",
+}
+
+
 @pytest.mark.parametrize("what", _RUNS)
 def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spark: Any) -> None:
     alias, resource, operation, call = _RUNS[what]
@@ -215,12 +224,33 @@ def test_without_one_of_them_the_message_names_it(what: str, world: Guarded, spa
     try:
         with pytest.raises(NotAuthorized) as said:
             call(mirror)
+        if what in _CHECKED:
+            [finding] = mirror.doctor(only=["source.permissions", "target.permissions"]).bad
+            assert (finding.check, finding.fix.partition(" ")[0]) == (_CHECKED[what], "kafka-acls.sh")
     finally:
         world.change(alias, add=taken)
     assert f"cluster {alias} does not allow User:mirror" in said.value.cause
     assert operation in ("ALL", getattr(said.value, "operation", operation))
     [acl] = granted(said.value.remedy)[:1]
     assert acl.resource == kind
+
+
+def test_a_failover_places_groups_that_are_not_kept_in_step(world: Guarded, spark: Any) -> None:
+    mirror = Mirror(load(world.conf(sync={"groups": False})), spark=spark)
+    for alias in world.clusters:
+        held = [one for one in world.root(alias).acls.list() or () if one.principal == "User:mirror"]
+        world.change(alias, remove=held)
+    east, central = world.clusters["east"], world.clusters["central"]
+    group = f"{world.group}-late"
+    commit(east, group, world.topic, {0: 40})
+    world.grant(mirror.acls("User:mirror"))
+    mirror.apply()
+    mirror.run(once=True)
+    with pytest.raises(NotAuthorized, match="group"):
+        mirror.failover("east->central")
+    world.grant(mirror.acls("User:mirror", also=["failover"]))
+    assert mirror.failover("east->central").state == "done"
+    assert committed(central, group, f"east.{world.topic}", 2) == {0: 40}
 
 
 def test_the_commands_are_what_kafkas_own_tool_reads(world: Guarded) -> None:
