@@ -6,8 +6,7 @@
         begin · records · flush · are the remote topics the same? · one ledger record · commit
 
 Law F (repeatable): whatever is killed whenever, the ledger record and the records it covers are visible together or
-not at all, and a new holder skips what the ledger says is done. A worker goes on only from a tail of the ledger that is
-its own owner's, at the sequence that the driver knows or later, read up to the high watermark. The id of a topic never
+not at all, and a new holder skips what the ledger says is done (`tail.py`: from where it goes on). The id of a topic never
 comes back: a remote topic that has the ledger's id after the flush holds what was sent; one with another id gets nothing
 of the transaction. A remote topic whose log ends before what was sent gets nothing more (`sent_ends.py`).
 Law D (order): one producer, one partition, in order.
@@ -22,6 +21,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -40,7 +40,6 @@ from mirrorlake.kafka.lane.faults import (
     is_too_large,
     starting_again,
 )
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.outgoing import Outgoing, outgoing
 from mirrorlake.kafka.lane.refused import (
     Refused,
@@ -53,11 +52,12 @@ from mirrorlake.kafka.lane.refused import (
     together,
 )
 from mirrorlake.kafka.lane.sent_ends import SentEnds
+from mirrorlake.kafka.lane.tail import read_own_tail, read_tail
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
 from mirrorlake.kafka.remotes import require_same
-from mirrorlake.model.flow import SourcePartition, ledger_topic, transactional_id
+from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
@@ -82,7 +82,6 @@ class LaneSender:
         self.seq = -1
         self._last: LedgerRecord | None = None
         self._producer: Producer | None = None
-        self._admin: ClusterAdmin | None = None
         self._throttle = Throttle()
         self._faults = Faults(task)
         self._ends = SentEnds(task)
@@ -173,11 +172,12 @@ class LaneSender:
         self.close()
         try:
             self._fence()
-            last = self._judged(self._tail())
+            last = read_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
             if last is not None:
                 self._ends.learn(last)
             if not self._is_fencing:
-                self._require_whole()
+                with starting_again("say where its topics end"):
+                    self._ends.require_whole(self._admin)
         except BaseException:
             # A producer that has not read the ledger would send again what stands there.
             self.close()
@@ -203,33 +203,6 @@ class LaneSender:
                 self._producer.init_transactions(CALL_S)
         except KafkaException as error:
             self._fail(error, "start a transactional producer")
-
-    def _tail(self) -> LedgerRecord | None:
-        """Read the lane's newest ledger record; up to the high watermark, or not at all."""
-        task, claim = self.task, self.task.claim
-        topic = ledger_topic(claim.flow)
-        # Without transactions, records of a replaced owner may stand after the newest owner's.
-        epoch = 0 if task.exactly_once else 2**63 if self._is_fencing else claim.epoch
-        with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
-            last, unread = reader.last(claim.lane, epoch=epoch), reader.unread
-        if unread:
-            raise Restart(None, f"end the transaction that is open on {topic}-{claim.lane}")
-        return last
-
-    def _judged(self, last: LedgerRecord | None) -> LedgerRecord | None:
-        """Return the ledger's tail if this task may go on from it."""
-        task, claim = self.task, self.task.claim
-        if self._is_fencing:
-            return last
-        mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
-        if last is not None and last.claim.epoch >= claim.epoch and not mine:
-            raise self._faults.fenced(
-                f"owner {last.claim.owner} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
-            )
-        known = max(self.seq, -1 if task.seq is None else task.seq)
-        if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):
-            raise Restart(None, f"show record {known} of the ledger", last=self._faults.tail_lost(known, last))
-        return last
 
     # -- a chunk --------------------------------------------------------------------------------------------------
 
@@ -304,9 +277,12 @@ class LaneSender:
             raise
         return record
 
+    @cached_property
+    def _admin(self) -> ClusterAdmin:
+        return ClusterAdmin(self.task.target, self.task.options)
+
     def _require_writable(self, topics: Iterable[str]) -> None:
         """Raise `NotAuthorized` where a topic may not be written to: librdkafka purges what was sent, and says why in its log alone."""
-        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
         with suppress(ClusterUnreachable):
             self._admin.require(topics, "WRITE")
 
@@ -338,19 +314,12 @@ class LaneSender:
         """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent."""
         known = self.task.remotes
         remotes = {known[batch.source.topic] for batch in chunk if batch.source.topic in known}
-        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
         try:
             with starting_again("describe topics"):
                 require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.claim.flow)
         except (Restart, LoginRefused, RemoteTopicLost):
             self.close()
             raise
-
-    def _require_whole(self) -> None:
-        """Check that the remote topics hold what was sent before."""
-        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
-        with starting_again("say where its topics end"):
-            self._ends.require_whole(self._admin)
 
     def _fail(self, error: KafkaException, doing: str, transaction: Transaction | None = None) -> NoReturn:
         """Destroy the producer, then raise the own error, or `Restart` where a new start may help."""

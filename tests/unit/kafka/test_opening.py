@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.lane import sender
+from mirrorlake.kafka.lane import sender, tail
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
@@ -77,7 +77,7 @@ class Nothing:
 def test_law_f_no_lane_goes_on_before_it_has_read_the_ledger_again(monkeypatch: pytest.MonkeyPatch) -> None:
     target: Any = Target()
     monkeypatch.setattr(sender, "Producer", target.producer)
-    monkeypatch.setattr(sender, "LedgerReader", target.reader)
+    monkeypatch.setattr(tail, "LedgerReader", target.reader)
     claim = Claim(flow="east->central", lanes=1, epoch=1, owner="a", checkpoint_location=1)
     one = LaneSender(LaneTask(claim=claim, target="central", options={"bootstrap.servers": "localhost:1"}))
     batch = Batch(SOURCE, TopicPartition("east.orders", 0), batch_of([0, 1, 2], values=[b"a", b"b", b"c"]))

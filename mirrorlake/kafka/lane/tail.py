@@ -1,0 +1,54 @@
+"""The tail of a lane's ledger: the record that a new holder of the lane goes on from (DESIGN 9).
+
+Law F (repeatable): a worker goes on only from a tail that is its own owner's, at the sequence that the driver knows or later,
+read up to the high watermark.
+"""
+
+from __future__ import annotations
+
+from mirrorlake.kafka.lane.faults import Faults, Restart, starting_again
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.flow import ledger_topic
+from mirrorlake.model.ledger import LedgerRecord
+
+# Later than every owner's: all records of the lane are looked at.
+_NO_EPOCH = 2**63
+
+
+def read_tail(task: LaneTask, *, epoch: int = _NO_EPOCH) -> LedgerRecord | None:
+    """Read the lane's newest ledger record, whosever it is; without transactions, the newest of `epoch` or a later one.
+
+    Raises:
+        Restart: it cannot be read up to the high watermark now.
+        LoginRefused: the target refuses the login.
+    """
+    topic, lane = ledger_topic(task.claim.flow), task.claim.lane
+    # Without transactions, records of a replaced owner may stand after the newest owner's.
+    since = 0 if task.exactly_once else epoch
+    with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
+        last, unread = reader.last(lane, epoch=since), reader.unread
+    if unread:
+        raise Restart(None, f"end the transaction that is open on {topic}-{lane}")
+    return last
+
+
+def read_own_tail(task: LaneTask, *, seq: int) -> LedgerRecord | None:
+    """Read the lane's newest ledger record, at record `seq` or later, if the task's owner may go on from it.
+
+    Raises:
+        LaneFenced: another owner holds the lane.
+        Restart: it cannot be read now, or is older than what this owner has confirmed.
+        LoginRefused: the target refuses the login.
+    """
+    claim, faults = task.claim, Faults(task)
+    last = read_tail(task, epoch=claim.epoch)
+    mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
+    if last is not None and last.claim.epoch >= claim.epoch and not mine:
+        raise faults.fenced(
+            f"owner {last.claim.owner} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
+        )
+    known = max(seq, -1 if task.seq is None else task.seq)
+    if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):
+        raise Restart(None, f"show record {known} of the ledger", last=faults.tail_lost(known, last))
+    return last
