@@ -157,6 +157,31 @@ def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(browser_pag
     assert shown.text == ""
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "moved", "clicks"),
+    [
+        ("", 0, 1),
+        ("one.style.marginTop = '300px'", 0, 1),
+        ("one.style.marginTop = '300px'", 4, 1),
+        ("one.style.marginTop = '300px'; one.disabled = true", 0, 0),
+        ("", 200, 0),
+    ],
+    ids=["stays", "moves", "moves under a hand that trembles", "is disabled", "given up"],
+)
+def test_what_was_pressed_is_what_is_clicked(browser_page: Page, meanwhile: str, moved: int, clicks: int) -> None:
+    shown = Shown(browser_page, Reading(), beats=True)
+    shown.run("window.clicks = 0; document.getElementById('apply').onclick = () => { window.clicks += 1; }; 0")
+    box = browser_page.locator("#apply").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    browser_page.mouse.move(x, y)
+    browser_page.mouse.down()
+    shown.run(f"(() => {{ const one = document.getElementById('apply'); {meanwhile} }})()")
+    browser_page.mouse.move(x + moved, y)
+    browser_page.mouse.up()
+    assert shown.run("window.clicks") == clicks
+
+
 def test_the_kernel_answers_with_the_age_of_now() -> None:
     time = [NOON]
     made = Pulse("status-fresh", now=lambda: time[0], limit=LIMIT)

@@ -5,6 +5,8 @@ const MARKS = {
   bad: ["✗", "var(--jp-error-color1,#d64545)"],
   off: ["‖", "var(--jp-ui-font-color2,#808080)"],
 };
+// A hand that holds a button is not still; further than this, in pixels, it gives the press up.
+const STILL = 8;
 const EVERY = 5000, BUSY = 5000, GONE = 30000, PATIENCE = 60000, TOLD = 2000;
 const ENDED = ["dead", "terminating", "restarting", "autorestarting"];
 
@@ -15,6 +17,29 @@ function span(ms) {
   if (m < 1) return `${s} s`;
   if (h < 1) return `${m} min ${s % 60} s`;
   return d < 1 ? `${h} h ${m % 60} min` : `${d} d ${h % 24} h`;
+}
+
+// A button may move while it is held, as what is above it changes. A browser then clicks only what both places have in
+// common, which is no button. Here what was pressed is what is clicked.
+function watchPresses(within) {
+  let pressed = null, at = [0, 0];
+  function press(event) {
+    const hit = event.isPrimary && event.button === 0 && within(event.target) ? event.target : null;
+    pressed = hit && (hit.closest("label") ?? hit.closest("button,input[type=checkbox],tr.ml-grid-pick"));
+    at = [event.clientX, event.clientY];
+  }
+  function release(event) {
+    const held = pressed;
+    pressed = null;
+    if (!held || held.disabled || held.contains(event.target)) return;
+    if (Math.hypot(event.clientX - at[0], event.clientY - at[1]) < STILL) held.click();
+  }
+  document.addEventListener("pointerdown", press, true);
+  document.addEventListener("pointerup", release, true);
+  return () => {
+    document.removeEventListener("pointerdown", press, true);
+    document.removeEventListener("pointerup", release, true);
+  };
 }
 
 function render({ model, el }) {
@@ -131,10 +156,12 @@ function render({ model, el }) {
   model.on("msg:custom", answered);
   document.addEventListener("visibilitychange", woke);
   const timer = setInterval(tick, 1000);
+  const forget = beats ? watchPresses((one) => el.closest(".ml-console")?.contains(one)) : () => {};
   ask();
   tick();
   return () => {
     clearInterval(timer);
+    forget();
     rest(false);
     document.removeEventListener("visibilitychange", woke);
     model.off("change:reading", changed);

@@ -6,6 +6,7 @@ reload or in a second view, asks for the age first.
 
 One `Pulse` of a console also asks the kernel for a sign of life every few seconds, one question at a time. Without an answer
 for 5 s the kernel is busy. Where it was restarted or has ended, everything else of the console is made inert until it answers.
+It also keeps clicks: a button that moves while it is held still acts.
 """
 
 from __future__ import annotations
