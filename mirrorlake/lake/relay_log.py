@@ -55,9 +55,10 @@ class RelayLog:
 
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List what was added since the last look; all files past the positions where the log went on without this reader."""
-        found: list[RelayFile] = []
-        while (text := self._commit(self.version + 1)) is not None:
-            self.version += 1
+        # Kept once all was read: who asks again after a store's failure gets these files, too.
+        version, found = self.version, list[RelayFile]()
+        while (text := self._commit(version + 1)) is not None:
+            version += 1
             try:
                 found += self._held(_added(text))
             except FileNotFoundError:
@@ -65,9 +66,10 @@ class RelayLog:
                 return self.files(positions)
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_EVERY_S
-            if self._newest() > self.version and self._commit(self.version + 1) is None:
+            if self._newest() > version and self._commit(version + 1) is None:
                 # The commits in between were cleaned up.
                 return self.files(positions)
+        self.version = version
         return found
 
     def _newest(self) -> int:

@@ -91,3 +91,27 @@ def test_law_e_a_log_that_was_cleaned_is_replaced_by_all_files_past_the_position
     DeltaTable(relay.path).create_checkpoint()
     Path(relay.path, "_delta_log", f"{2:020}.json").unlink()
     assert spans(log.new_files({ORDERS: 2})) == [("orders", 0, 2, 2, 1, False), ("orders", 0, 3, 3, 1, False)]
+
+
+@pytest.mark.law("E")
+def test_law_e_a_look_that_failed_halfway_is_made_again_as_a_whole(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay.land(batch(rows("orders", 0, 1)))
+    log = RelayLog(relay.tables, relay.path)
+    log.files({})
+    relay.land(batch(rows("orders", 0, 2)))
+    relay.land(batch(rows("orders", 1, 3)))
+    read, failing = log._commit, {3}
+
+    def commit(version: int) -> str | None:
+        if version in failing:
+            failing.clear()
+            raise OSError("the store did not answer")
+        return read(version)
+
+    monkeypatch.setattr(log, "_commit", commit)
+    with pytest.raises(OSError, match="did not answer"):
+        log.new_files({})
+    found = spans(log.new_files({}))
+    assert found == [("orders", 0, 2, 2, 1, False), ("orders", 1, 3, 3, 1, False)], "who asks again misses nothing"
