@@ -63,13 +63,14 @@ class Reached(NamedTuple):
 
 def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reached]:
     """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
-    held = landed_positions(lake, flow.source).reached
     known = newest_topics(lake, flow.source, "source", missing_ok=True)
     read = {
         SourcePartition(tp.topic, known[tp.topic].generation_of(tp.partition), tp.partition): position
         for tp, position in read_to(lake, flow.source).items()
         if tp.topic in known
     }
+    # After the checkpoint location, which is written later: what is read and not held is a marker then.
+    held = landed_positions(lake, flow.source).reached
     found = {}
     for source in {*held, *sent, *(s for s in read if s in held or s.generation == 1)}:
         if flow.carries(source.topic):

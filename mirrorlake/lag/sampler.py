@@ -359,10 +359,12 @@ class Sampler:
         known = self._landed.get(alias) if alias in sites.admins else None
         if not self._lake.exists(self._lake.relay_location(alias)):
             return LandedPositions({}, {}), {}
+        # Before the relay, which is written first: what is read and not in the relay is a marker then, and needs no republishing.
+        seen = read_to(self._lake, alias)
         self._landed[alias] = (
             landed_positions(self._lake, alias) if known is None else landed_since(self._lake, alias, known)
         )
-        return self._landed[alias], read_to(self._lake, alias)
+        return self._landed[alias], seen
 
     def _ends_of(self, sites: SampleSites, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         source = sites.sources[alias]

@@ -168,6 +168,23 @@ def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, mon
     assert told(status(lake, landed, {ORDERS: 7}, monkeypatch)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
 
 
+@pytest.mark.law("E")
+def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_to(*_: Any) -> dict[TopicPartition, int]:
+        place = {"topic": "orders", "generation": 1, "partition": 0, "timestamp_type": 0, "landed_at": NOON}
+        rows = [{**place, "offset": n, "timestamp": NOON} for n in (10, 11)]
+        lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, rows))
+        # The relay is written first, and then the checkpoint location.
+        return {TopicPartition("orders", 0): 12}
+
+    monkeypatch.setattr(sampler_module, "read_to", read_to)
+    source = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 0)})
+    [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
+    assert told(orders)[:4] == (12, 12, 10, 2), "no marker stands at the end, as the relay tells"
+
+
 def test_a_recreated_topic_waits_from_its_beginning(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Cluster({"orders": ("another", 4), "clicks": ("clicks", 0)}, unlanded={0: 1000 * int(NOON.timestamp())})
     [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
