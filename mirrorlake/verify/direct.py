@@ -25,7 +25,7 @@ from mirrorlake.verify.feeds import within
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import ALL_COLUMNS, LandedCount, Relay
 from mirrorlake.verify.source_side import compacts, still_held
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.unit import Fetching, Unit, fetch_to_end
 
 # A consumer a feed, and each fetches ahead: fewer partitions at once than where one consumer reads them all.
@@ -58,16 +58,18 @@ def held_at_source(
     }
 
 
-def before_landing(began: int, left: Spans, held: Spans) -> Spans:
+def before_landing(source: SourcePartition, began: int, left: Spans, held: Spans, *, sent_from: int = EVER) -> Spans:
     """Choose from what the source holds what precedes the landing, which `began` with the relay's first record.
 
-    That is a landing that left the past out for a flow's `start`; nobody was to send it. Where records `left` the relay it had
-    begun with them at the latest.
+    That is a landing that left the past out for a flow's `start`; nobody was to send it. Where records `left` the relay, or were
+    sent, it had begun with them at the latest. A later life of a topic is landed from its beginning.
 
-    >>> before_landing(70, Spans([(20, 30)]), Spans([(5, 99)]))
+    >>> before_landing(SourcePartition("orders", 1, 0), 70, Spans([(20, 30)]), Spans([(5, 99)]))
     Spans[5..19]
     """
-    return held & Spans([(0, min(began, left.first) if left else began)])
+    if source.generation > 1:
+        return Spans()
+    return held & Spans([(0, min(began, sent_from, left.first if left else EVER))])
 
 
 def by_the_relay(topics: Iterable[str], recorded: Mapping[str, KnownTopic]) -> frozenset[str]:

@@ -236,7 +236,8 @@ class Verifier:
         admin, landed = self._clusters.admin(alias), self._relays[alias].landed
         held = held_at_source(admin, self._recorded[alias], wanted)
         for s in held.keys() & landed.keys():
-            past = before_landing(landed[s].first, removed.get(s, Spans()), wanted[s] & Spans([held[s]]))
+            there = wanted[s] & Spans([held[s]])
+            past = before_landing(s, landed[s].first, removed.get(s, Spans()), there, sent_from=firsts.get(s, EVER))
             wanted[s] -= past
             self._before_landing[flow.name] += past.size
         return source_feeds(

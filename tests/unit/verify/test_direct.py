@@ -66,9 +66,17 @@ def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared
 @pytest.mark.law("E")
 def test_law_e_what_precedes_the_landing_is_no_loss_and_what_left_the_relay_does_not_precede_it() -> None:
     held = Spans([(20, END)])
-    assert before_landing(45, Spans(), held) == Spans([(20, 45)])
-    assert before_landing(10, Spans(), held) == Spans()
-    assert before_landing(45, Spans([(0, 30)]), held) == Spans(), "it had been landed"
+    assert before_landing(SOURCE, 45, Spans(), held) == Spans([(20, 45)])
+    assert before_landing(SOURCE, 10, Spans(), held) == Spans()
+    assert before_landing(SOURCE, 45, Spans([(0, 30)]), held) == Spans(), "it had been landed"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_relay_that_lost_its_beginning_does_not_explain_it_by_a_later_landing() -> None:
+    held = Spans([(20, END)])
+    assert before_landing(SOURCE, 45, Spans(), held, sent_from=25) == Spans([(20, 25)]), "25 was sent, so it was landed"
+    again = SourcePartition("orders", 2, 0)
+    assert before_landing(again, 45, Spans(), held) == Spans(), "a later life is landed from its beginning"
 
 
 class OldRelay:
