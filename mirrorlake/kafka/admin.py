@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
-from mirrorlake.errors import ClusterError
+from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.kafka.topic_looks import TopicLooks
@@ -153,8 +153,13 @@ class ClusterAdmin:
             found: ClusterMetadata = self._errors.soon(lambda left: self._client.list_topics(timeout=left), TIMEOUT_S)
         return found
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics; a topic that does not exist is left out."""
+    def describe(
+        self, names: Iterable[str], *, refused: dict[str, MirrorlakeError] | None = None
+    ) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics; a topic that does not exist is left out.
+
+        Where given, `refused` gets the errors by topic that are raised otherwise; a cluster that does not answer raises.
+        """
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -167,9 +172,11 @@ class ClusterAdmin:
             except KafkaException as error:
                 if _is_unknown(error):
                     continue
-                raise self._errors.own(
-                    error.args[0], f"describe topic {name}", Need("DESCRIBE", "TOPIC", name)
-                ) from error
+                own = self._refusal(error, f"describe topic {name}", Need("DESCRIBE", "TOPIC", name))
+                if refused is None:
+                    raise own from error
+                refused[name] = own
+                continue
             found[name] = TopicState(
                 name=name,
                 topic_id=str(topic.topic_id),
@@ -259,14 +266,33 @@ class ClusterAdmin:
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
-        topic = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.configs))
-        with self._errors.during(f"create topic {spec.name}", Need("CREATE", "TOPIC", spec.name)):
-            [future] = self._client.create_topics([topic], request_timeout=TIMEOUT_S).values()
-            try:
-                future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+        for error in self.create_all([spec]).values():
+            raise error
+
+    def create_all(self, specs: Iterable[TopicSpec]) -> dict[str, ClusterError]:
+        """Create topics in one request and return the refusals by topic; one that appeared meanwhile is left as it is.
+
+        Raises:
+            ClusterUnreachable: the cluster does not answer; which topics it made is not known.
+        """
+        topics = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.configs)) for s in specs]
+        refused = {}
+        with self._errors.during("create topics"):
+            for name, future in self._client.create_topics(topics, request_timeout=TIMEOUT_S).items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        refused[name] = self._refusal(error, f"create topic {name}", Need("CREATE", "TOPIC", name))
+        return refused
+
+    def _refusal(self, error: KafkaException, doing: str, need: Need) -> ClusterError:
+        """Return what one topic of several was refused for; raise where it is the cluster that does not answer."""
+        own = self._errors.own(error.args[0], doing, need)
+        own.__cause__ = error
+        if isinstance(own, ClusterUnreachable):
+            raise own
+        return own
 
     def delete(self, name: str) -> None:
         """Delete a topic; one that is gone is left so."""

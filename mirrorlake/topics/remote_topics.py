@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
+from mirrorlake.errors import (
+    ClusterError,
+    ClusterUnreachable,
+    MirrorlakeError,
+    RemoteTopicLost,
+    SafetyError,
+    TopicConflict,
+    TopicDenied,
+)
 from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely, lost, require_same
 from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.loops.collisions import collide
-from mirrorlake.model.plan import TopicSpec, topic_changes
+from mirrorlake.model.loops.collisions import unified
+from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
 
 # Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
 _DEFAULT_LIMIT = 1_048_588
+_LIMIT = "max.message.bytes"
 _BATCH_HEADER = 512
+# A broker shows the topics of a request when it has made their logs: 200 took some 5 s on a busy machine (2026-11-23).
+_TOPICS_A_REQUEST = 100
+_PARTITIONS_A_REQUEST = 500
 
 
 def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
@@ -39,22 +53,20 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
     )
 
 
-def rival(
-    flow: FlowConfig, topic: str, others: Iterable[tuple[FlowConfig, Iterable[str]]]
-) -> tuple[FlowConfig, str] | None:
-    """Find another flow that writes the same remote topic without intent, and its source topic.
+def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]]) -> dict[str, tuple[FlowConfig, str]]:
+    """Find the topics on a flow's target that other flows write and may not share with it, each with a flow and its source topic.
 
     What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
     `others` are the other flows, each with the topics that are known of its source.
     """
-    remote = flow.remote_topic(topic)
+    found: dict[str, tuple[FlowConfig, str]] = {}
     for other, names in others:
         if other.name == flow.name or other.target != flow.target or flow.may_share(other):
             continue
         for name in names:
-            if other.carries(name) and other.remote_topic(name) == remote:
-                return other, name
-    return None
+            if other.carries(name):
+                found.setdefault(other.remote_topic(name), (other, name))
+    return found
 
 
 def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
@@ -82,6 +94,18 @@ class _Ready:
     partitions: int
     max_message_bytes: int
     topic_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A remote topic that lacks something; `fresh` where the flow has republished nothing to it."""
+
+    spec: TopicSpec
+    fresh: bool
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
 
 
 class RemoteTopics:
@@ -149,11 +173,15 @@ class RemoteTopics:
         `known` are the source's topics as recorded while landing, `mirrored_before` those that this flow has republished
         records of.
 
+        What stands in one topic's way does not keep the others from being made; the first such error is raised afterwards.
+
         Raises:
-            RemoteTopicLost: a topic that holds records of the flow was deleted, or created again.
+            RemoteTopicLost: a topic that holds records of the flow was deleted, or created again; where that was so before
+                the call, nothing is made.
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
                 is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
                 key counts; `placement` maps no place for a source partition.
+            ClusterError: the target does not answer, or refuses a topic.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
         for source in partitions:
@@ -164,42 +192,98 @@ class RemoteTopics:
             topics[source.topic] = topic
         ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
         require_same(self._admin, ids, flow=self._flow.name)
+        refused: dict[str, MirrorlakeError] = {}
+        written = cache(self._written_by_rivals)
+        missing: list[_Wanted] = []
         for remote, topics in needed.items():
-            for topic in topics.values():
-                self._refuse_unmapped(topic, remote)
-            wanted = wanted_remote_topic(self._flow, topics.values())
-            ready = self._ready.get(remote)
-            if ready is None and self._rivals:
-                self._refuse_rivals(topics)
-            if ready is None or ready.partitions < wanted.partitions:
-                self._make(wanted, fresh=not any(topic in mirrored_before for topic in topics))
+            with _noting(refused, remote):
+                for topic in topics.values():
+                    self._refuse_unmapped(topic, remote)
+                spec = wanted_remote_topic(self._flow, topics.values())
+                ready = self._ready.get(remote)
+                if ready is None and self._rivals:
+                    self._refuse_rival(remote, next(iter(topics)), written())
+                if ready is None or ready.partitions < spec.partitions:
+                    missing.append(_Wanted(spec=spec, fresh=not any(topic in mirrored_before for topic in topics)))
+        if missing:
+            self._make(missing, refused)
+        for error in (refused[remote] for remote in needed if remote in refused):
+            raise error
 
-    def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
-        name, flow = wanted.name, self._flow
-        actual = self._admin.describe([name]).get(name)
-        self._refuse_other(name, actual)
+    def _make(self, wanted: Sequence[_Wanted], refused: dict[str, MirrorlakeError]) -> None:
+        """Make topics that lack something, in a few calls for all of them; what stands in the way of one is noted."""
+        states = self._admin.describe([one.name for one in wanted], refused=refused)
+        changes = [
+            change
+            for one in self._allowed(wanted, states, refused)
+            for change in self._changes(one, states.get(one.name))
+        ]
+        self._carry_out(changes, [one.spec for one in wanted], refused)
+        there = [one for one in wanted if one.name not in refused]
+        states |= describe_surely(self._admin, {one.name for one in there} - states.keys())
+        settings = self._admin.looks.settings({one.name for one in there})
+        for one in there:
+            with _noting(refused, one.name):
+                state, known = states.get(one.name), settings.get(one.name)
+                if state is None:
+                    raise ClusterError(
+                        f"cluster {self._flow.target} made topic {one.name} and does not show it yet",
+                        consequence="nothing was republished to it",
+                        remedy="a running mirror tries again by itself; then `mirrorlake doctor`",
+                        alias=self._flow.target,
+                    )
+                # One that was just made may be unknown to the broker that was asked; who may not read them is told so.
+                limit = known[_LIMIT].value if known else self._admin.config_value(one.name, _LIMIT)
+                self._ready[one.name] = _Ready(
+                    partitions=one.spec.partitions,
+                    max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT,
+                    topic_id=known_id(state.topic_id),
+                )
+                self._sent_to[one.name] = known_id(state.topic_id)
+
+    def _allowed(
+        self, wanted: Iterable[_Wanted], states: Mapping[str, TopicState], refused: dict[str, MirrorlakeError]
+    ) -> Iterator[_Wanted]:
+        there, made = cache(self._unified_names), cache(self._made_here)
+        for one in wanted:
+            actual = states.get(one.name)
+            with _noting(refused, one.name):
+                if one.name in refused:
+                    continue
+                self._refuse_other(one.name, actual)
+                if actual is None:
+                    self._refuse_alike(one.name, there())
+                else:
+                    self._refuse_other_count(one, actual.partitions, made)
+                yield one
+
+    def _changes(self, one: _Wanted, actual: TopicState | None) -> list[Change]:
         held = None
-        if actual is None:
-            self._refuse_alike(name)
-        else:
-            self._refuse_other_count(wanted, actual.partitions, fresh=fresh)
+        if actual is not None:
             # The settings of an existing topic are the business of `plan` and of continuous sync.
-            held = TopicSpec(name=name, partitions=actual.partitions, configs=wanted.configs)
-        changes = topic_changes(where=flow.target, wanted=wanted, actual=held, flow=flow.name)
-        for change in changes:
-            self._admin.apply(change)
-        self._audit.record(changes, command="republish")
-        limit = self._admin.config_value(name, "max.message.bytes")
-        state = actual or describe_surely(self._admin, [name]).get(name)
-        if state is None:
-            raise self._lost(name, None)
-        topic_id = known_id(state.topic_id)
-        self._ready[name] = _Ready(
-            partitions=wanted.partitions,
-            max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT,
-            topic_id=topic_id,
-        )
-        self._sent_to[name] = topic_id
+            held = TopicSpec(name=one.name, partitions=actual.partitions, configs=one.spec.configs)
+        return topic_changes(where=self._flow.target, wanted=one.spec, actual=held, flow=self._flow.name)
+
+    def _carry_out(
+        self, changes: Iterable[Change], specs: Iterable[TopicSpec], refused: dict[str, MirrorlakeError]
+    ) -> None:
+        """Create topics, a request for many of them, and grow others; what was done is written down in one append."""
+        new = {change.name: change for change in changes if change.action == "create"}
+        done: list[Change] = []
+        try:
+            for request in _requests(spec for spec in specs if spec.name in new):
+                denied = self._admin.create_all(request)
+                refused |= denied
+                made = [new[spec.name] for spec in request if spec.name not in denied]
+                done += made
+                self._admin.wait_for(made)
+            for change in changes:
+                if change.action != "create":
+                    with _noting(refused, change.name):
+                        self._admin.apply(change)
+                        done.append(change)
+        finally:
+            self._audit.record(done, command="republish")
 
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
         """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
@@ -212,32 +296,33 @@ class RemoteTopics:
         flow, known = self._flow, self._sent_to.get(remote, "")
         return lost(HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found))
 
-    def _may_grow(self, remote: str, *, fresh: bool) -> bool:
-        if not fresh or not self._flow.sync.partitions:
-            return self._flow.sync.partitions
-        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
+    def _made_here(self) -> frozenset[str]:
         entries = self._audit.entries(self._flow.target, "topic")
-        return any(entry.object == remote and entry.action == "create" for entry in entries)
+        return frozenset(entry.object for entry in entries if entry.action == "create")
 
-    def _refuse_rivals(self, topics: Iterable[str]) -> None:
-        flow = self._flow
+    def _written_by_rivals(self) -> dict[str, tuple[FlowConfig, str]]:
         names = {
             alias: tuple(newest_topics(self._lake, alias, "source")) for alias in {each.source for each in self._rivals}
         }
-        for topic in topics:
-            found = rival(flow, topic, [(each, names[each.source]) for each in self._rivals])
-            if found is not None:
-                remote = flow.remote_topic(topic)
-                raise self._conflict(
-                    f"{flow.name} ({topic}) and {found[0].name} ({found[1]}) both write {remote} on {flow.target} without saying "
-                    "that they merge",
-                    remedy="exclude the topic from one of them, use policy: default, or the same template on both",
-                    topic=remote,
-                )
+        return rivals(self._flow, [(each, names[each.source]) for each in self._rivals])
 
-    def _refuse_alike(self, remote: str) -> None:
-        alike = next((name for name in self._admin.topic_names() if collide(name, remote)), None)
-        if alike is not None:
+    def _refuse_rival(self, remote: str, topic: str, written: Mapping[str, tuple[FlowConfig, str]]) -> None:
+        flow = self._flow
+        if remote in written:
+            other, name = written[remote]
+            raise self._conflict(
+                f"{flow.name} ({topic}) and {other.name} ({name}) both write {remote} on {flow.target} without saying "
+                "that they merge",
+                remedy="exclude the topic from one of them, use policy: default, or the same template on both",
+                topic=remote,
+            )
+
+    def _unified_names(self) -> dict[str, str]:
+        return {unified(name): name for name in self._admin.topic_names()}
+
+    def _refuse_alike(self, remote: str, there: dict[str, str]) -> None:
+        alike = there.setdefault(unified(remote), remote)
+        if alike != remote:
             raise self._conflict(
                 f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
                 "one in its metrics",
@@ -245,8 +330,8 @@ class RemoteTopics:
                 topic=remote,
             )
 
-    def _refuse_other_count(self, wanted: TopicSpec, partitions: int, *, fresh: bool) -> None:
-        flow, name = self._flow, wanted.name
+    def _refuse_other_count(self, one: _Wanted, partitions: int, made_here: Callable[[], Collection[str]]) -> None:
+        flow, wanted, name = self._flow, one.spec, one.name
         if wanted.is_keyed and partitions != wanted.partitions:
             raise self._conflict(
                 f"{name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
@@ -256,7 +341,8 @@ class RemoteTopics:
                 "`policy` (and another name for the flow, so that it gets everything from the relay)",
                 topic=name,
             )
-        if partitions < wanted.partitions and not self._may_grow(name, fresh=fresh):
+        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
+        if partitions < wanted.partitions and not (flow.sync.partitions and (not one.fresh or name in made_here())):
             needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
             raise self._conflict(
                 f"{name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has {wanted.partitions}",
@@ -283,3 +369,27 @@ class RemoteTopics:
         self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it", **facts: Any
     ) -> TopicConflict:
         return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic, **facts)
+
+
+@contextmanager
+def _noting(refused: dict[str, MirrorlakeError], name: str) -> Iterator[None]:
+    """Note what stands in one topic's way; a cluster that does not answer stands in the way of all."""
+    try:
+        yield
+    except ClusterUnreachable:
+        raise
+    except (SafetyError, ClusterError) as error:
+        refused.setdefault(name, error)
+
+
+def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+    held: list[TopicSpec] = []
+    partitions = 0
+    for spec in specs:
+        if held and (len(held) == _TOPICS_A_REQUEST or partitions + spec.partitions > _PARTITIONS_A_REQUEST):
+            yield held
+            held, partitions = [], 0
+        held.append(spec)
+        partitions += spec.partitions
+    if held:
+        yield held

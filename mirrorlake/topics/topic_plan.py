@@ -9,11 +9,11 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import Audit, KnownTopic
-from mirrorlake.model.loops.collisions import collide
+from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
-from mirrorlake.topics.remote_topics import rival, wanted_remote_topic
+from mirrorlake.topics.remote_topics import rivals, wanted_remote_topic
 from mirrorlake.topics.sources import TopicSource
 
 Configs = Mapping[str, Mapping[str, str]]
@@ -136,13 +136,14 @@ def name_conflicts(
         for name in names
         if other.carries(name)
     }
-    unified: dict[str, list[str]] = {}
+    by_unified: dict[str, list[str]] = {}
     for name in theirs:
-        unified.setdefault(name.replace(".", "_"), []).append(name)
+        by_unified.setdefault(unified(name), []).append(name)
+    written = rivals(flow, others)
     found = []
     for remote, name in ours.items():
-        met = rival(flow, name, others)
-        alike = [each for each in sorted(unified[remote.replace(".", "_")]) if collide(each, remote)]
+        met = written.get(remote)
+        alike = [each for each in sorted(by_unified[unified(remote)]) if each != remote]
         if met is not None:
             reason = f"{met[0].name} writes it too, from {met[1]} on {met[0].source}, and neither says that they merge"
         elif alike and remote not in ends.target_names:

@@ -117,7 +117,16 @@ def collide(first: str, second: str) -> bool:
     >>> collide("a.b", "a_b"), collide("a.b", "a.b")
     (True, False)
     """
-    return first != second and first.replace(".", "_") == second.replace(".", "_")
+    return first != second and unified(first) == unified(second)
+
+
+def unified(topic: str) -> str:
+    """Return the name that Kafka's metrics know a topic by; all that have one are the same topic to it.
+
+    >>> unified("a.b")
+    'a_b'
+    """
+    return topic.replace(".", "_")
 
 
 def _consents(flow: ProvenanceLike, way: Sequence[FlowLike]) -> bool:
@@ -224,10 +233,10 @@ class _Meetings:
                         first.flow, second.flow, merging=self._merging, provenance=told
                     ):
                         found.setdefault((first.flow.name, second.flow.name), _same_name(first, second))
-        unified: dict[tuple[str, str], TopicPlace] = {}
+        known: dict[tuple[str, str], TopicPlace] = {}
         # Remote topics first: of two names on one source Kafka lets only one be there anyway.
         for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
-            other = unified.setdefault((place.alias, place.topic.replace(".", "_")), place)
+            other = known.setdefault((place.alias, unified(place.topic)), place)
             if other in self._into and collide(other.topic, place.topic):
                 refusal = self._alike(other, place)
                 found.setdefault((refusal.flow, refusal.problem), refusal)

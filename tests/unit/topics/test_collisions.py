@@ -9,7 +9,7 @@ import yaml
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.kafka.admin import TopicState
-from mirrorlake.topics.remote_topics import rival
+from mirrorlake.topics.remote_topics import rivals
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
 from tests.builders import mirror_config
 
@@ -38,7 +38,7 @@ def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there
     [(name, reason)] = conflicts(first, ends(["x1orders"]), [(second, ["x1orders", "other"])])
     assert name == "x1orders"
     assert "b->c writes it too, from x1orders on b" in reason
-    assert rival(first, "x1orders", [(second, ["x1orders"])]) == (second, "x1orders")
+    assert rivals(first, [(second, ["x1orders"])]) == {"x1orders": (second, "x1orders")}
 
 
 def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
