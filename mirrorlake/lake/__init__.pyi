@@ -102,12 +102,12 @@ from mirrorlake.lake.schema import RELAY as RELAY
 from mirrorlake.lake.schema import SAMPLES as SAMPLES
 from mirrorlake.lake.schema import SIDE_TABLES as SIDE_TABLES
 from mirrorlake.lake.schema import WITHHELD as WITHHELD
-from mirrorlake.lake.schema import TableSchema as TableSchema
 from mirrorlake.lake.signs import SIGN_EVERY_S as SIGN_EVERY_S
 from mirrorlake.lake.signs import StreamSign as StreamSign
 from mirrorlake.lake.signs import flow_sign as flow_sign
 from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.store_look import look_at_store as look_at_store
+from mirrorlake.lake.table_schema import TableSchema as TableSchema
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros

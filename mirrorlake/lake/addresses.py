@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mirrorlake.config.schema import LakeConfig
-from mirrorlake.lake.schema import TableSchema
+from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.runtime import Store, attach_stores
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")

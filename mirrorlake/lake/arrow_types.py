@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from mirrorlake.lake.schema import TableSchema
+from mirrorlake.lake.table_schema import TableSchema
 
 _SIMPLE: Mapping[Any, pa.DataType] = {
     exp.DataType.Type.TEXT: pa.string(),

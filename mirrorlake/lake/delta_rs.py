@@ -25,7 +25,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.lake.schema import TableSchema
+from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.runtime import naming_faults, open_place, store_of
 
 _ZSTD = WriterProperties(compression="ZSTD")

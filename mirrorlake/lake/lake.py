@@ -15,7 +15,8 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.reads import LakeReads
 from mirrorlake.lake.relay_writer import RelayWriter
-from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES, TableSchema
+from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
+from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 

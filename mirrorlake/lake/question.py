@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.lake.ask import tables_of
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.lake.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,8 +22,9 @@ from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.question import NamedTable, Question, Relays
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.schema import GAPS, RELAY, TableSchema
+from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
+from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.version import refuse_newer
 from mirrorlake.runtime import folder_of, require_fit_workers

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
-
-_APPEND_ONLY = {
-    "delta.appendOnly": "true",
-    # A log checkpoint is a synchronous Spark job; at one batch a second the default of 10 would run it every 10 s.
-    "delta.checkpointInterval": "100",
-    "delta.enableDeletionVectors": "false",
-    "delta.autoOptimize.optimizeWrite": "false",
-    "delta.autoOptimize.autoCompact": "false",
-    "delta.logRetentionDuration": "interval 30 days",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSchema:
-    """A table: columns as `name -> (SQL type, comment)`, what it holds, its Delta properties, and which engine writes its rows.
-
-    delta-rs writes a table only where the lake is a folder of this machine (decision 0021).
-    """
-
-    name: str
-    comment: str
-    columns: Mapping[str, tuple[str, str]]
-    properties: Mapping[str, str] = field(default_factory=lambda: _APPEND_ONLY)
-    engine: Literal["delta-rs", "spark"] = "delta-rs"
-
-    @property
-    def ddl(self) -> str:
-        """The column list as a Spark schema string."""
-        return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
-
+from mirrorlake.lake.table_schema import APPEND_ONLY, TableSchema
 
 _HEADERS = "array<struct<key:string,value:binary>>"
+_RANGES = "array<struct<first:bigint,length:bigint>>"
+_SOURCE_PARTITION = {
+    "topic": ("string", "Source topic"),
+    "generation": ("int", "Life of the topic"),
+    "partition": ("int", "Source partition"),
+}
+_RECORD = {
+    **_SOURCE_PARTITION,
+    "offset": ("bigint", "Upstream offset"),
+    "timestamp": ("timestamp", "Record timestamp"),
+    "key": ("binary", "Key bytes"),
+    "value": ("binary", "Value bytes"),
+    "headers": (_HEADERS, "Headers"),
+}
 
 RELAY = TableSchema(
     name="relay",
@@ -58,7 +40,7 @@ RELAY = TableSchema(
         "landed_at": ("timestamp", "Time of the batch that landed the record"),
     },
     properties={
-        **_APPEND_ONLY,
+        **APPEND_ONLY,
         "delta.dataSkippingStatsColumns": "topic,generation,partition,offset,timestamp,landed_at",
         # Payload columns hardly repeat: dictionaries only cost (0.91 -> 0.64 CPU-us a record of 100 B).
         "parquet.enable.dictionary#key": "false",
@@ -80,10 +62,7 @@ OFFSET_MAP = TableSchema(
         "source_partition": ("int", "Source partition"),
         "first_upstream": ("bigint", "First upstream offset of the run"),
         "last_upstream": ("bigint", "Last upstream offset of the run"),
-        "holes": (
-            "array<struct<first:bigint,length:bigint>>",
-            "Upstream offsets inside the run that hold no record: control, aborted or compacted",
-        ),
+        "holes": (_RANGES, "Upstream offsets inside the run that hold no record: control, aborted or compacted"),
         "target_topic": ("string", "Remote topic"),
         "target_partition": ("int", "Target partition"),
         "first_downstream": ("bigint", "Downstream offset of the first record; the run is dense from here"),
@@ -96,7 +75,7 @@ OFFSET_MAP = TableSchema(
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
     },
     properties={
-        **_APPEND_ONLY,
+        **APPEND_ONLY,
         # Upkeep sorts by these, too, in this order: by source first.
         "delta.dataSkippingStatsColumns": (
             "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,"
@@ -110,9 +89,7 @@ GAPS = TableSchema(
     comment="Upstream offsets that were never landed, explained (law E)",
     columns={
         "source": ("string", "Alias of the source cluster"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
+        **_SOURCE_PARTITION,
         "first_offset": ("bigint", "First upstream offset of the range"),
         "last_offset": ("bigint", "Last upstream offset of the range; below the first when its end is unknown"),
         "missing": ("bigint", "Offsets of the range that hold no landed record"),
@@ -134,15 +111,10 @@ REMOVED = TableSchema(
             "Id of the act; a row without relay_version says what is about to leave, one with it that it left",
         ),
         "source": ("string", "Alias of the source cluster"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
+        **_SOURCE_PARTITION,
         "first_offset": ("bigint", "First upstream offset that left"),
         "last_offset": ("bigint", "Last upstream offset that left"),
-        "ranges": (
-            "array<struct<first:bigint,length:bigint>>",
-            "The offsets that left; null where everything from the first to the last did",
-        ),
+        "ranges": (_RANGES, "The offsets that left; null where everything from the first to the last did"),
         "record_count": ("bigint", "Records that left"),
         "kind": ("string", "expired (the relay's retention) | erased (on request, for good)"),
         "reason": ("string", "The setting, or what the person said"),
@@ -163,10 +135,7 @@ TOMBSTONES = TableSchema(
         "partition": ("int", "Target partition"),
         "first_offset": ("bigint", "First downstream offset of a tombstone"),
         "last_offset": ("bigint", "Last downstream offset of one"),
-        "ranges": (
-            "array<struct<first:bigint,length:bigint>>",
-            "The downstream offsets: every one in these stretches, none between them",
-        ),
+        "ranges": (_RANGES, "The downstream offsets: every one in these stretches, none between them"),
         "record_count": ("bigint", "Tombstones"),
         "reason": ("string", "What the person said"),
         "sent_at": ("timestamp", "Time of the target transaction; of one that was aborted nothing stands there"),
@@ -195,7 +164,7 @@ POSITIONS = TableSchema(
         "observed_at": ("timestamp", "Time of the observation"),
     },
     # Old samples are removed (sampling.keep).
-    properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
+    properties={**APPEND_ONLY, "delta.appendOnly": "false"},
 )
 
 SAMPLES = TableSchema(
@@ -214,7 +183,7 @@ SAMPLES = TableSchema(
         "took_ms": ("bigint", "Time that the look took"),
         "error": ("string", "Why there was no answer; null where there was one"),
     },
-    properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
+    properties={**APPEND_ONLY, "delta.appendOnly": "false"},
 )
 
 METADATA = TableSchema(
@@ -253,14 +222,7 @@ QUARANTINE = TableSchema(
     comment="Records that were withheld from a target, with their bytes and the reason",
     columns={
         "flow": ("string", "Flow"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
-        "offset": ("bigint", "Upstream offset"),
-        "timestamp": ("timestamp", "Record timestamp"),
-        "key": ("binary", "Key bytes"),
-        "value": ("binary", "Value bytes"),
-        "headers": (_HEADERS, "Headers"),
+        **_RECORD,
         "rule": ("string", "The rule that could not judge it"),
         "rule_version": ("string", "Fingerprint of the rule's definition"),
         "reason": ("string", "Why it was withheld; never holds a part of the record"),
@@ -275,15 +237,10 @@ WITHHELD = TableSchema(
     comment="Upstream offsets of landed records that a flow kept from its target, by rule (law E)",
     columns={
         "flow": ("string", "Flow"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
+        **_SOURCE_PARTITION,
         "first_offset": ("bigint", "First upstream offset"),
         "last_offset": ("bigint", "Last upstream offset"),
-        "ranges": (
-            "array<struct<first:bigint,length:bigint>>",
-            "The offsets: every one in these stretches, none between them",
-        ),
+        "ranges": (_RANGES, "The offsets: every one in these stretches, none between them"),
         "record_count": ("bigint", "Records"),
         "kind": ("string", "filtered (a rule kept them back) | quarantined (they are in the table quarantine, too)"),
         "rule": ("string", "The rule"),
@@ -295,7 +252,7 @@ WITHHELD = TableSchema(
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
     },
     properties={
-        **_APPEND_ONLY,
+        **APPEND_ONLY,
         "delta.dataSkippingStatsColumns": "flow,topic,partition,first_offset,last_offset,lane,ledger_seq",
     },
 )
@@ -308,9 +265,7 @@ PROOFS = TableSchema(
         "kind": ("string", "source-relay | relay-target | source-target: the two ends that were compared"),
         "source": ("string", "Alias of the source cluster"),
         "flow": ("string", "Flow; null for source-relay, which is true of every flow from that source"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
+        **_SOURCE_PARTITION,
         "first_upstream": ("bigint", "First upstream offset of the range, with or without a record"),
         "last_upstream": ("bigint", "Last upstream offset of the range, with or without a record"),
         "begins_at": (
@@ -344,7 +299,7 @@ PROOFS = TableSchema(
         "downstream_end": ("bigint", "Where the target partition's log ended at the cut; null without one"),
     },
     properties={
-        **_APPEND_ONLY,
+        **APPEND_ONLY,
         "delta.dataSkippingStatsColumns": "source,flow,topic,partition,first_upstream,last_upstream",
     },
 )
@@ -421,14 +376,7 @@ DIVERGENT = TableSchema(
         "failover": ("string", "Id of the failover; the table audit holds its steps and what was chosen"),
         "flow": ("string", "Flow that was failed over"),
         "source": ("string", "Alias of the old source"),
-        "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic"),
-        "partition": ("int", "Source partition"),
-        "offset": ("bigint", "Upstream offset"),
-        "timestamp": ("timestamp", "Record timestamp"),
-        "key": ("binary", "Key bytes"),
-        "value": ("binary", "Value bytes"),
-        "headers": (_HEADERS, "Headers"),
+        **_RECORD,
         "kept_at": ("timestamp", "Time at which the record was copied here"),
     },
 )

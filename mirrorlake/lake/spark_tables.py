@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
-    from mirrorlake.lake.schema import TableSchema
+    from mirrorlake.lake.table_schema import TableSchema
     from mirrorlake.runtime import Store
 
 

@@ -20,7 +20,8 @@ from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD, TableSchema
+from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
+from mirrorlake.lake.table_schema import TableSchema
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = FlowConfig.model_validate(

@@ -1,0 +1,36 @@
+"""What a table of the lake is, before it is made: its columns, what it holds, its properties, and which engine writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+APPEND_ONLY = {
+    "delta.appendOnly": "true",
+    # A log checkpoint is a synchronous Spark job; at one batch a second the default of 10 would run it every 10 s.
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+    "delta.autoOptimize.optimizeWrite": "false",
+    "delta.autoOptimize.autoCompact": "false",
+    "delta.logRetentionDuration": "interval 30 days",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """A table: columns as `name -> (SQL type, comment)`, what it holds, its Delta properties, and which engine writes its rows.
+
+    delta-rs writes a table only where the lake is a folder of this machine (decision 0021).
+    """
+
+    name: str
+    comment: str
+    columns: Mapping[str, tuple[str, str]]
+    properties: Mapping[str, str] = field(default_factory=lambda: APPEND_ONLY)
+    engine: Literal["delta-rs", "spark"] = "delta-rs"
+
+    @property
+    def ddl(self) -> str:
+        """The column list as a Spark schema string."""
+        return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
