@@ -6,7 +6,7 @@ import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import mm2, republish, topics
+from mirrorlake import mm2, topics
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
@@ -162,18 +162,11 @@ class FlowHandle(Shown):
 
     def send_again(self, topic: str) -> HeldTopic | None:
         """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
-        return self._choose(topic, send_again=True)
+        return self._services.streams.choose(self.config, topic, send_again=True)
 
     def accept_empty(self, topic: str) -> HeldTopic | None:
         """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
-        return self._choose(topic, send_again=False)
-
-    def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
-        connections, flow = self._services.connections, self.config
-        connections.lake.create_all([flow.source])
-        return republish.choose(
-            connections.control(), flow, topic, self._services.streams.held(flow), send_again=send_again
-        )
+        return self._services.streams.choose(self.config, topic, send_again=False)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -242,6 +242,12 @@ class Streams:
         with closing(self._connections.ledger(flow)) as ledger:
             return republish.held_now(flow, target=self._connections.admin(flow.target), ledger=ledger)
 
+    def choose(self, flow: FlowConfig, topic: str, *, send_again: bool) -> HeldTopic | None:
+        """Record what becomes of a remote topic that was lost: it gets everything again, or goes on empty."""
+        connections = self._connections
+        connections.lake.create_all([flow.source])
+        return republish.choose(connections.control(), flow, topic, self.held(flow), send_again=send_again)
+
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
         """Build the group sync of a flow, which reads, plans and sets its groups, or `only` some of them.
 
