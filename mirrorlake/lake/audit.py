@@ -17,7 +17,7 @@ from mirrorlake.model.plan import Change, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One row of `audit`."""
 
     object: str
@@ -62,7 +62,7 @@ class Audit:
             ],
         )
 
-    def entries(self, where: str, kind: str) -> list[Entry]:
+    def entries(self, where: str, kind: str) -> list[AuditEntry]:
         """List the actions on objects of a kind on a cluster, oldest first; empty before the table exists."""
         rows = self._lake.ask(
             "SELECT object, action, flow, before, after FROM {audit} "
@@ -72,7 +72,7 @@ class Audit:
             missing_ok=True,
         )
         return [
-            Entry(
+            AuditEntry(
                 object=row.object.partition(" ")[2],
                 action=row.action,
                 flow=row.flow,

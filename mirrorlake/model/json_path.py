@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class Member:
     """The member of an object with this name."""
 
     name: str
@@ -35,7 +35,7 @@ class Anywhere:
     name: str
 
 
-Step = Name | Index | Every | Anywhere
+Step = Member | Index | Every | Anywhere
 Path = tuple[Step, ...]
 
 # A bare name is anything without the signs that mean something; others are quoted: ['a.b'].
@@ -77,7 +77,7 @@ def parse_path(text: str) -> Path:
 
     Example:
         >>> parse_path("$.items[0].sku")
-        (Name(name='items'), Index(index=0), Name(name='sku'))
+        (Member(name='items'), Index(index=0), Member(name='sku'))
         >>> parse_path("..ssn")
         (Anywhere(name='ssn'),)
     """
@@ -130,9 +130,9 @@ def _step(match: re.Match[str]) -> Step:
     if kind == "any_quoted":
         return Anywhere(_unquoted(found))
     if kind == "name":
-        return Name(found)
+        return Member(found)
     if kind == "quoted":
-        return Name(_unquoted(found))
+        return Member(_unquoted(found))
     if kind == "index":
         return Index(int(found))
     return Every()

@@ -19,7 +19,7 @@ from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
-from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.offsets.merge_order import RecordedStretch, in_recorded_order, remaining
 from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
 from mirrorlake.progress import Tell, silent
 from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
@@ -77,7 +77,7 @@ class RebuildPlan(JsonShown):
     target: str
     flows: tuple[tuple[str, str], ...]
     partitions: tuple[RebuildPartition, ...]
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[RecordedStretch, ...] = ()
     gone: tuple[str, ...] = ()
     json_without: ClassVar[tuple[str, ...]] = ("stretches",)
 
@@ -165,7 +165,7 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
     names = {reference.name: flow for flow, reference in flows.items()}
     rows = maps.ask(_CARRIED)
     stretches = [
-        Stretch(
+        RecordedStretch(
             flow=names[row.flow],
             source=SourcePartition(row.source_topic, row.generation, row.source_partition),
             target=TopicPartition(row.target_topic, row.target_partition),
@@ -199,7 +199,7 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
             remedy=f"empty the remote topics on {target} and give its flows new names in the settings, then rebuild before "
             "they run",
         ) from None
-    by_target: dict[TopicPartition, list[Stretch]] = {}
+    by_target: dict[TopicPartition, list[RecordedStretch]] = {}
     for one in ordered:
         by_target.setdefault(one.target, []).append(one)
     waiting = set(left)
@@ -222,7 +222,7 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
     )
 
 
-def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[Stretch]) -> Iterator[str]:
+def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedStretch]) -> Iterator[str]:
     """Say what of the stretches the relay does not hold any more (law E)."""
     first: dict[tuple[str, SourcePartition], int] = {}
     for one in left:
@@ -235,7 +235,9 @@ def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[Stretch]) 
                 yield f"{what} left the relay ({act.kind}): those that were to be sent are not"
 
 
-def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Sent, left: Iterable[Stretch]) -> None:
+def _refuse_ahead(
+    flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Sent, left: Iterable[RecordedStretch]
+) -> None:
     """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
     lacking = {one.target for one in left}
     for flow, reference in flows.items():

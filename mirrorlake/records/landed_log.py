@@ -13,7 +13,7 @@ from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, removed_b
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.removed import why_left
-from mirrorlake.records.log import Held
+from mirrorlake.records.log import HeldOffsets
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
 
@@ -40,11 +40,11 @@ class LandedLog:
         self.topic = topic
         self._lake = lake
         ends = landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {}
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldOffsets] = {}
         for source in sorted(one for one in ends if one.topic == topic and generation in (None, one.generation)):
             if partition in (None, source.partition):
                 # Sorted: of several lives the newest stays.
-                self.held[source.partition] = Held(first=None, end=ends[source], generation=source.generation)
+                self.held[source.partition] = HeldOffsets(first=None, end=ends[source], generation=source.generation)
         if not self.held:
             where = topic if partition is None else TopicPartition(topic, partition)
             named = f"{where}" if generation is None else f"{where} of generation {generation}"

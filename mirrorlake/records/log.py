@@ -19,7 +19,7 @@ from mirrorlake.records.record import BrowsedRecord, Missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldOffsets:
     """What a partition holds: offsets from `first` (None where that is not known) up to `end`, the next to come."""
 
     first: int | None
@@ -35,7 +35,7 @@ class Log(Protocol):
     topic: str
 
     @property
-    def held(self) -> Mapping[int, Held]:
+    def held(self) -> Mapping[int, HeldOffsets]:
         """What each partition held when it was looked at."""
 
     def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
@@ -80,7 +80,7 @@ class ClusterLog:
         chosen = range(state.partitions) if partition is None else [partition]
         places = [TopicPartition(topic, one) for one in chosen]
         first, end = admin.earliest(places), admin.latest(places)
-        self.held = {tp.partition: Held(first=first[tp], end=end[tp]) for tp in places}
+        self.held = {tp.partition: HeldOffsets(first=first[tp], end=end[tp]) for tp in places}
         self._reader = RecordReader(admin.alias, {**options, **FEW})
 
     def __enter__(self) -> ClusterLog:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from mirrorlake.model.json_path import Anywhere, Every, Index, Name, Path
+from mirrorlake.model.json_path import Anywhere, Every, Index, Member, Path
 
 Raw = msgspec.Raw
 Replace = Callable[[Raw], Raw | None]
@@ -230,8 +230,8 @@ def _compiled(paths: tuple[Path, ...]) -> _State:
         below |= {(number, place) for number, place, step in steps if isinstance(step, Anywhere)}
         made.other = state(below) if below else None
         for _, _, step in steps:
-            if isinstance(step, Name | Anywhere):
-                here = {(n, p + 1) for n, p, s in steps if isinstance(s, Name | Anywhere) and s.name == step.name}
+            if isinstance(step, Member | Anywhere):
+                here = {(n, p + 1) for n, p, s in steps if isinstance(s, Member | Anywhere) and s.name == step.name}
                 made.names[step.name] = state(here | below)
             elif isinstance(step, Index):
                 here = {(n, p + 1) for n, p, s in steps if s == step}
@@ -246,7 +246,7 @@ def _compiled(paths: tuple[Path, ...]) -> _State:
 def _needles(paths: Iterable[Path]) -> tuple[bytes, ...] | None:
     found = set()
     for path in paths:
-        names = [step.name for step in path if isinstance(step, Name | Anywhere)]
+        names = [step.name for step in path if isinstance(step, Member | Anywhere)]
         if not names:
             return None
         found.add(f'"{names[-1]}"'.encode())

@@ -63,7 +63,7 @@ def _same(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class SharedSetting:
     """One setting that both clients have; `to_librdkafka` and `to_java` rewrite its value."""
 
     java: str
@@ -198,8 +198,8 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _row(scope: str, java: str, librdkafka: str = "", *aliases: str) -> Row:
-    return Row(java, librdkafka or java, cast("Scope", scope), aliases, *_CONVERTED.get(java, (_same, _same)))
+def _row(scope: str, java: str, librdkafka: str = "", *aliases: str) -> SharedSetting:
+    return SharedSetting(java, librdkafka or java, cast("Scope", scope), aliases, *_CONVERTED.get(java, (_same, _same)))
 
 
 ROWS = tuple(_row(*line.split()) for line in _BOTH.strip().splitlines())

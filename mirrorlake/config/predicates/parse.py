@@ -15,7 +15,7 @@ from typing import Any
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
 from mirrorlake.config.predicates.evaluation import engine
-from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
+from mirrorlake.model.json_path import Index, Member, Path, PathError, parse_path
 
 _DECLARED = {
     "string": "VARCHAR",
@@ -80,7 +80,7 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, str]:
         except PathError as error:
             findings.append(SettingsFault((name,), error.problem, error.remedy))
             continue
-        if not all(isinstance(step, Name | Index) for step in path):
+        if not all(isinstance(step, Member | Index) for step in path):
             findings.append(SettingsFault((name,), f"'{name}' names several members", "name one, like address.city"))
         declared = _declared_type(type_name)
         if declared is None:

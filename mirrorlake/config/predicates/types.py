@@ -14,7 +14,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from mirrorlake.config.faults import did_you_mean, fault_error
 from mirrorlake.config.predicates.evaluation import engine
-from mirrorlake.model.json_path import Index, Name, Path, path_text
+from mirrorlake.model.json_path import Index, Member, Path, path_text
 
 # sqlglot's own name for a node of its tree changed between its versions.
 Node = Any
@@ -131,7 +131,7 @@ class Translation:
         if name == "value":
             return self._member(path)
         if name == "headers":
-            if len(path) != 1 or not isinstance(path[0], Name):
+            if len(path) != 1 or not isinstance(path[0], Member):
                 raise fault_error(f"'{_written(node)}' is not a header", "write headers['name']")
             return _column(f"h{_place(self.headers, path[0].name)}", "VARCHAR")
         if path:
@@ -285,15 +285,15 @@ def _chain(node: Any) -> tuple[str, Path]:
         parts = list(node.parts)
         if any(not isinstance(part, exp.Identifier) for part in parts):
             raise _refusal(node)
-        return parts[0].name, tuple(Name(part.name) for part in parts[1:])
+        return parts[0].name, tuple(Member(part.name) for part in parts[1:])
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         root, path = _chain(node.this)
-        return root, (*path, Name(node.expression.name))
+        return root, (*path, Member(node.expression.name))
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Literal):
         root, path = _chain(node.this)
         key = node.expressions[0]
         if key.is_string:
-            return root, (*path, Name(key.name))
+            return root, (*path, Member(key.name))
         if key.name.isdigit():
             return root, (*path, Index(int(key.name)))
     raise _refusal(node)

@@ -34,7 +34,7 @@ _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Look:
+class RunLook:
     """What a run had done at a moment, and where its flows stood; `status` None where that is not known."""
 
     at: datetime
@@ -43,7 +43,7 @@ class Look:
 
 
 @dataclass
-class Run:
+class ConsoleRun:
     """A run of this console: `flow` None for all; `looks` are the newest ones, for the rate."""
 
     flow: str | None
@@ -51,7 +51,7 @@ class Run:
     since: datetime
     stop: threading.Event = field(default_factory=threading.Event)
     stopped_at: datetime | None = None
-    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=3))
+    looks: deque[RunLook] = field(default_factory=lambda: deque(maxlen=3))
     problem: str = ""
 
     @property
@@ -71,7 +71,7 @@ class RunView:
         self._runner = runner = session.runner
         self._review = review
         self._status = status
-        self.current: Run | None = None
+        self.current: ConsoleRun | None = None
         self.outcome = controls.html("applied")
         self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
         self.run = controls.button("run", "Run", tip="Run always on, until Stop or the end of this notebook", main=True)
@@ -154,7 +154,7 @@ class RunView:
                 remedy="press Stop first",
             )
         flow = None if self.flow.value == _ALL else self.flow.value
-        run = self.current = Run(flow, once, self._session.now())
+        run = self.current = ConsoleRun(flow, once, self._session.now())
         self.said.value = ""
         self._settle()
         try:
@@ -167,7 +167,7 @@ class RunView:
             self.current = None
         self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
 
-    async def _work(self, working: Mirror, run: Run) -> Ran:
+    async def _work(self, working: Mirror, run: ConsoleRun) -> Ran:
         work = asyncio.wrap_future(_in_thread(lambda: working.run(run.flow, once=run.once, stop=run.stop)))
         watching = asyncio.ensure_future(self._watch(working, run))
         try:
@@ -191,7 +191,7 @@ class RunView:
                 remedy="stop that process first, or watch it in Status",
             )
 
-    async def _watch(self, working: Mirror, run: Run) -> None:
+    async def _watch(self, working: Mirror, run: ConsoleRun) -> None:
         """Look again and again what the run has done; a status that another view has heard is as good as one of its own."""
         while True:
             reading, now = self._status(), self._session.now()
@@ -203,10 +203,10 @@ class RunView:
                 run.problem = ""
             except Exception as error:  # shown beside the run, which goes on
                 status, run.problem = None, error_text(error).splitlines()[0]
-            run.looks.append(Look(self._session.now(), working.so_far(), status))
+            run.looks.append(RunLook(self._session.now(), working.so_far(), status))
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    def _seen(self, working: Mirror, run: Run) -> str:
+    def _seen(self, working: Mirror, run: ConsoleRun) -> str:
         """Return what the run has done so far, as HTML."""
         now = self._session.now()
         said = f" {escape(run.said)} for {escape(duration(now - run.since))}"
@@ -238,7 +238,7 @@ class RunView:
             self.elsewhere.value = elsewhere(mirror, self._review.file, flow=flow, is_saved=is_saved)
 
 
-def progress_table(looks: Sequence[Look], sources: Mapping[str, str]) -> str:
+def progress_table(looks: Sequence[RunLook], sources: Mapping[str, str]) -> str:
     """Return as HTML what a run has done, a line a flow: records in and out, their rates, lag and verdict.
 
     `sources` are the sources of the flows that run, by flow; the rate is that between the first and the last look.

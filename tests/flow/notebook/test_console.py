@@ -17,7 +17,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.mirror.results import Republishing
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.notebook.console import console
-from mirrorlake.notebook.console.run import Look
+from mirrorlake.notebook.console.run import RunLook
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, create_topic, send, topic_name
@@ -186,7 +186,7 @@ async def runs_and_stops(made: Console, send_one: Callable[[], None]) -> None:
     assert "1 record landed" in run.said.value
 
 
-def look_at(looks: Sequence[Look]) -> list[Republishing]:
+def look_at(looks: Sequence[RunLook]) -> list[Republishing]:
     return looks[-1].ran.republished if looks else []
 
 

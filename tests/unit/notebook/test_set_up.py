@@ -22,7 +22,7 @@ from mirrorlake.mirror.presence import announced
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.notebook.console.run import Look, progress_table
+from mirrorlake.notebook.console.run import RunLook, progress_table
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.progress import Display, Phase
 from tests.unit.values import partition_status, status
@@ -380,8 +380,8 @@ def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console, monk
 
 def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> None:
     now = Status(flows=(status("east->west", partition_status(lag=3)),), observed_at=NOW)
-    first = Look(NOW, Ran([Landing("east", 100)], [Republishing("east->west", 50)]))
-    later = Look(NOW + timedelta(seconds=10), Ran([Landing("east", 300)], [Republishing("east->west", 150)]), now)
+    first = RunLook(NOW, Ran([Landing("east", 100)], [Republishing("east->west", 50)]))
+    later = RunLook(NOW + timedelta(seconds=10), Ran([Landing("east", 300)], [Republishing("east->west", 150)]), now)
     html = progress_table([first, later], {"east->west": "east", "east->north": "east"})
     for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
         assert figure in html, figure

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.merge_order import Origin, Stretch, in_recorded_order, remaining
+from mirrorlake.offsets.merge_order import Origin, RecordedStretch, in_recorded_order, remaining
 from mirrorlake.offsets.rebuild import counterparts
 
 
@@ -43,8 +43,8 @@ def test_two_counterparts_are_one_too_many() -> None:
 FLOWS = ("east->b", "west->b")
 
 
-def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, partition: int = 0) -> Stretch:
-    return Stretch(
+def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, partition: int = 0) -> RecordedStretch:
+    return RecordedStretch(
         flow=flow,
         source=SourcePartition("orders", 1, partition),
         target=TopicPartition("all.orders", target),
@@ -56,7 +56,7 @@ def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, parti
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Stretch]:
+def histories(draw: st.DrawFn) -> list[RecordedStretch]:
     """Return runs of two flows with two source partitions each, as they stand in two target partitions."""
     upstream: dict[tuple[str, int], int] = {}
     ends = {0: 0, 1: 0}
@@ -73,14 +73,14 @@ def histories(draw: st.DrawFn) -> list[Stretch]:
     return found
 
 
-def sent_of(stretches: list[Stretch]) -> dict[Origin, int]:
+def sent_of(stretches: list[RecordedStretch]) -> dict[Origin, int]:
     return {(one.flow, one.source): one.last_upstream + 1 for one in stretches}
 
 
 @pytest.mark.law("D", "F")
 @given(histories(), st.data())
 def test_law_f_what_is_left_and_what_was_sent_are_the_recorded_order(
-    history: list[Stretch], data: st.DataObject
+    history: list[RecordedStretch], data: st.DataObject
 ) -> None:
     ordered = in_recorded_order(data.draw(st.permutations(history)))
     assert sum(one.count for one in ordered) == sum(one.count for one in history)
@@ -92,7 +92,7 @@ def test_law_f_what_is_left_and_what_was_sent_are_the_recorded_order(
 
 
 @given(histories(), st.data())
-def test_a_target_that_holds_another_order_is_refused(history: list[Stretch], data: st.DataObject) -> None:
+def test_a_target_that_holds_another_order_is_refused(history: list[RecordedStretch], data: st.DataObject) -> None:
     ordered = in_recorded_order(history)
     left_out = data.draw(st.integers(0, max(0, len(ordered) - 1)))
     sent = sent_of([one for at, one in enumerate(ordered) if at != left_out])

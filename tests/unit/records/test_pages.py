@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
 from mirrorlake.records.browse import read_page
-from mirrorlake.records.log import Held
+from mirrorlake.records.log import HeldOffsets
 from mirrorlake.records.match import Match
 from mirrorlake.records.page import Page, Side
 from mirrorlake.records.record import BrowsedRecord, Missing
@@ -40,7 +40,7 @@ class Known:
         markers: Mapping[int, int] | None = None,
     ) -> None:
         self.records = list(records)
-        self.held = {partition: Held(first=first, end=end) for partition, end in ends.items()}
+        self.held = {partition: HeldOffsets(first=first, end=end) for partition, end in ends.items()}
         self._markers = markers or {}
         self.read_offsets: list[int] = []
 

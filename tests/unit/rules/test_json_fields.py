@@ -160,7 +160,7 @@ def expected_of(value: Any, steps: tuple[Any, ...], act: Callable[[Any], Any]) -
         for name, member in value.items():
             if deeper:
                 member = expected_of(member, steps, act)
-            hit = kind == "Every" or (kind in ("Name", "Anywhere") and step.name == name)
+            hit = kind == "Every" or (kind in ("Member", "Anywhere") and step.name == name)
             made[name] = expected_of(member, rest, act) if hit else member
         return made
     if isinstance(value, list):
