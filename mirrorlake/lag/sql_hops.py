@@ -68,16 +68,17 @@ subjects AS (
   FROM (SELECT DISTINCT subject, name FROM {{samples}} WHERE error IS NULL)
 ),
 looks AS (
-  SELECT *,
-    min(IF(complete, look, NULL)) OVER (
-      PARTITION BY asked ORDER BY look ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_complete,
-    max(look) OVER (PARTITION BY asked) AS newest,
-    min(IF(unix_micros(observed_at) >= {{since}}, look, NULL)) OVER (PARTITION BY asked) AS first_shown
+  SELECT asked, observed_at, look,
+    greatest(look, coalesce(min(IF(unix_micros(observed_at) >= {{since}}, look, NULL)) OVER of_subject,
+      max(look) OVER of_subject + 1)) AS first_look,
+    least(min(IF(complete, look, NULL)) OVER (
+      PARTITION BY asked ORDER BY look DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), max(look) OVER of_subject + 1) AS ended
   FROM (
     SELECT /*+ BROADCAST(s) */ s.asked, l.observed_at, max(l.complete) AS complete,
       CAST(row_number() OVER (PARTITION BY s.asked ORDER BY l.observed_at) AS INT) AS look
     FROM {{samples}} l JOIN subjects s ON l.subject = s.subject AND l.name = s.name
     WHERE l.error IS NULL GROUP BY s.asked, l.observed_at)
+  WINDOW of_subject AS (PARTITION BY asked)
 ),
 listed AS (
   SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
@@ -94,10 +95,9 @@ places AS (
   FROM (SELECT {_PLACE}, subject, name FROM listed) JOIN subjects USING (subject, name)
 ),
 held AS (
-  SELECT place, asked, position, greatest(look, coalesce(first_shown, newest + 1)) AS first_look,
-    least(next_complete, newest + 1, lead(look) OVER (PARTITION BY place ORDER BY look)) - 1 AS last_look
+  SELECT place, asked, position, first_look, least(ended, lead(look) OVER (PARTITION BY place ORDER BY look)) - 1 AS last_look
   FROM (
-    SELECT /*+ BROADCAST(l) */ s.place, s.asked, s.seen.position AS position, l.look, l.first_shown, l.newest, l.next_complete
+    SELECT /*+ BROADCAST(l) */ s.place, s.asked, s.seen.position AS position, l.look, l.first_look, l.ended
     FROM (SELECT place, asked, explode(stood) AS seen FROM listed JOIN places USING ({_PLACE})) s
     JOIN looks l ON s.asked = l.asked AND s.seen.seen_at = l.observed_at)
   WHERE {_ONCE}

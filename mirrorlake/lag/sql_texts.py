@@ -63,7 +63,8 @@ laid AS (
 empty AS (SELECT DISTINCT pile, place FROM laid WHERE place IS NOT NULL AND here IS NULL),
 beginnings AS (
   SELECT r.* FROM numbered r LEFT SEMI JOIN empty e ON r.pile = e.pile
-  LEFT ANTI JOIN records b ON r.pile = b.pile AND r.`offset` = b.`offset` + 1
+  LEFT ANTI JOIN (SELECT b.pile, b.`offset` FROM records b LEFT SEMI JOIN empty e ON b.pile = e.pile) b
+    ON r.pile = b.pile AND r.`offset` = b.`offset` + 1
 ),
 next AS (
   SELECT *, {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp, {_oldest("following")} AS oldest_following
