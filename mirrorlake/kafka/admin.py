@@ -43,6 +43,8 @@ _LEADER_UNKNOWN = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    # A new leader does not know its high watermark before its followers have asked (KIP-207).
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
 _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
 
@@ -51,7 +53,8 @@ _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: 
 class TopicState:
     """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
 
-    `replicas` is the smallest number that a partition has, 0 where that is not known.
+    `replicas` is the smallest number that a partition has, 0 where that is not known; `leaderless` are the partitions that
+    nobody leads now.
     """
 
     name: str
@@ -59,6 +62,7 @@ class TopicState:
     partitions: int
     replicas: int = 0
     configs: Mapping[str, str] = field(default_factory=dict)
+    leaderless: frozenset[int] = frozenset()
 
 
 class ClusterAdmin:
@@ -182,6 +186,7 @@ class ClusterAdmin:
                 topic_id=str(topic.topic_id),
                 partitions=len(topic.partitions),
                 replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
+                leaderless=frozenset(one.id for one in topic.partitions if one.leader is None or one.leader.id < 0),
             )
         return found
 
@@ -384,6 +389,25 @@ class ClusterAdmin:
             tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
             for tp, one in found.items()
         }
+
+    def known_ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the end of each partition whose leader tells it now, open transactions counted; the others are left out."""
+        request = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
+        if not request:
+            return {}
+        with self._errors.during("read offsets"):
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
+            )
+        found = {}
+        for tp, future in futures.items():
+            with suppress(KafkaException):
+                found[flow.TopicPartition(tp.topic, tp.partition)] = int(future.result().offset)
+        return found
+
+    def anew(self) -> ClusterAdmin:
+        """Return another client of the same cluster; it remembers no leader."""
+        return ClusterAdmin(self.alias, self._errors.options)
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
         """Drop the records below the given offsets (KIP-107)."""

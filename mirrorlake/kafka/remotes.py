@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -55,18 +56,37 @@ def cut_logs(
 
     `sent` is the offset after the last confirmed record, `ids` the topics' ids; a topic that is gone or has another id is
     left out. An end is the high watermark of a leader that knows it (KIP-207), and a confirmed record is below that, so only
-    a log that went back ends before it.
+    a log that went back ends before it. A leader that was replaced and has not heard of it tells an old end, and a person
+    deletes what is found here: whoever seems to lack something is asked again, over connections of its own.
+
+    A partition that does not answer is left out: what is written there is compared before its commit.
 
     Raises:
         ClusterError: the target does not answer.
     """
     states = admin.describe({tp.topic for tp in sent if ids.get(tp.topic)})
-    same = [tp for tp in sent if tp.topic in states and known_id(states[tp.topic].topic_id) == ids[tp.topic]]
+    asked = {
+        tp: end
+        for tp, end in sent.items()
+        if (state := states.get(tp.topic)) is not None
+        and known_id(state.topic_id) == ids[tp.topic]
+        and tp.partition not in state.leaderless
+    }
+    short = _short(admin, asked)
+    again, until = admin.anew() if short else admin, time.monotonic() + _SURE_S
+    while short and time.monotonic() < until:
+        time.sleep(_SURE_S / 4)
+        still = _short(again, {tp: asked[tp] for tp in short})
+        # Where it was cut is told by the first look: markers of transactions may come after that.
+        short = {tp: end for tp, end in short.items() if tp in still}
     found: dict[str, dict[int, tuple[int, int]]] = {}
-    for tp, (end, _) in admin.ends_and_epochs(same).items():
-        if end < sent[tp]:
-            found.setdefault(tp.topic, {})[tp.partition] = end, sent[tp]
+    for tp, end in short.items():
+        found.setdefault(tp.topic, {})[tp.partition] = end, asked[tp]
     return found
+
+
+def _short(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {tp: end for tp, end in admin.known_ends(sent).items() if end < sent[tp]}
 
 
 def cut_off(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -67,7 +68,8 @@ def test_law_f_a_remote_topic_that_lost_its_end_gets_nothing_more_and_the_others
         wait_until(lambda: states(mirror)[lost] == "held", "the topic that went back is parked")
         wait_until(lambda: count(there, f"east.{kept}") == 240, "the other topic goes on")
         [row] = [row for row in mirror.status()[FLOW] if row.topic == lost]
-        assert f"partition 0 ends at {end} and had records up to " in row.reason
+        # The marker of a transaction that a restart ended may stand after the cut.
+        assert re.search(rf"partition 0 ends at ({end}|{end + 1}) and had records up to ", row.reason)
         assert [one.content for one in consume(there, f"east.{lost}")[0]] == left, "law F: written after the cut"
 
     assert not mirror.plan_groups(FLOW).moves, "law A: a group is moved past what it has not read"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost
+from mirrorlake.kafka import remotes
+from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.lane.sent_ends import SentEnds
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import TopicPartition
@@ -23,11 +25,26 @@ def task(**more: Any) -> LaneTask:
     return LaneTask(claim=Claim(flow="f", lanes=1), target="west", remotes={"orders": ORDERS}, **more)
 
 
-def target(end: int, *, topic_id: str = "1") -> Any:
-    return SimpleNamespace(
-        describe=lambda names: {name: SimpleNamespace(topic_id=topic_id) for name in names},
-        ends_and_epochs=lambda places: dict.fromkeys(places, (end, 3)),
+@pytest.fixture(autouse=True)
+def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remotes, "_SURE_S", 0.02)
+
+
+def target(end: int | None, *, topic_id: str = "1", leaderless: frozenset[int] = frozenset(), later: Any = None) -> Any:
+    """Answer as a cluster whose logs end there, None where no leader tells it; `later` answers who asks anew."""
+
+    def known_ends(places: Any) -> Any:
+        assert not {place.partition for place in places} & leaderless, "who asks for it waits for a time-out"
+        return {} if end is None else dict.fromkeys(places, end)
+
+    made = SimpleNamespace(
+        describe=lambda names: {
+            name: TopicState(name=name, topic_id=topic_id, partitions=1, leaderless=leaderless) for name in names
+        },
+        known_ends=known_ends,
     )
+    made.anew = lambda: later or made
+    return made
 
 
 @pytest.mark.law("F")
@@ -58,3 +75,18 @@ def test_law_f_ends_of_an_earlier_topic_do_not_count() -> None:
     ends.learn(ledger_record(runs=(run(0, 9, 50),), remotes={"orders": Remote("east.orders", "0")}))
     ends.require_after([run(10, 19, 0)])
     ends.require_whole(target(0))
+
+
+@pytest.mark.law("F")
+def test_law_f_a_leader_that_was_replaced_unheard_holds_no_topic() -> None:
+    ends = SentEnds(task(ends={PLACE: 20}))
+    ends.require_whole(target(12, later=target(20)))
+
+
+@pytest.mark.law("F")
+def test_law_f_a_partition_that_nobody_leads_keeps_no_lane_from_starting() -> None:
+    ends = SentEnds(task(ends={PLACE: 20}))
+    ends.require_whole(target(None))
+    ends.require_whole(target(12, leaderless=frozenset({0})))
+    with pytest.raises(RemoteTopicLost):
+        ends.require_after([run(10, 19, 12)])
