@@ -224,6 +224,16 @@ class Settled:
         """Whether records go out again that an earlier owner had sent."""
         return any(choice.action == SEND_AGAIN for _, choice in self.chosen)
 
+    @property
+    def held_remotes(self) -> frozenset[str]:
+        """The remote topics that wait for a person; a source topic that is new goes into none of them either."""
+        return frozenset(one.remote for one in self.held)
+
+    def going_on(self, known: Mapping[str, Remote]) -> frozenset[str]:
+        """Return the remote topics that go on, for every source topic that shares them, as the ledger knew them."""
+        others = {one.name for topic, one in self.remotes.items() if known.get(topic) != one}
+        return frozenset(one.name for one in self.remotes.values()) - others - self.held_remotes
+
 
 def settle(
     *,
@@ -245,9 +255,11 @@ def settle(
     again = {topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in one.topics}
     stays = {topic for one in waiting for topic in one.topics}
     remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
-    for topic in {source.topic for source in positions} - stays:
+    held_names = {one.remote for one in waiting}
+    # Also of a source topic that has no position in what it shares with others: nothing of an earlier life stays named.
+    for topic in ({source.topic for source in positions} | known.keys()) - stays:
         remote = remote_topic(topic)
-        if remote in found:
+        if remote in found and remote not in held_names:
             remotes[topic] = Remote(remote, found[remote])
     return Settled(
         positions={source: at for source, at in positions.items() if source.topic not in again},

@@ -117,7 +117,10 @@ class OwnedFlow:
 
     def sends(self, topic: str) -> bool:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
-        return self.flow.carries(topic) and topic not in self.claims.claim.scope.without
+        if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
+            return False
+        held = self.settled.held_remotes
+        return not held or self.flow.remote_topic(topic) not in held
 
     def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Return the files of which the ledger does not know all."""

@@ -80,8 +80,8 @@ class TakeOver:
                 )
             claims = self._claim(lanes, settled, location.number)
             # Of a topic that waits, or is begun again, no end counts.
-            same = {one.name for topic, one in settled.remotes.items() if remotes.get(topic) == one}
-            claims.ends.update({place: end for place, end in sent.items() if place.topic in same})
+            going_on = settled.going_on(remotes)
+            claims.ends.update({place: end for place, end in sent.items() if place.topic in going_on})
         return self._own(claims, settled), location
 
     def to_resend(self) -> OwnedFlow:

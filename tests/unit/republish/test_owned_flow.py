@@ -13,6 +13,7 @@ from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import HeldTopic, Settled
 from mirrorlake.republish.owned_flow import OwnedFlow
 from tests.builders import ledger_record
 
@@ -47,7 +48,7 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
         remotes=cast("Any", None),
         copy=cast("Any", SimpleNamespace(add=lambda records: copied.append([one.seq for one in records]))),
         claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
-        settled=cast("Any", None),
+        settled=Settled(),
         progress=cast("Any", heard),
     )
 
@@ -63,6 +64,16 @@ def test_law_f_what_was_read_is_copied_later_once_and_in_one_append(owned: Owned
     assert copied == [[5, 9, 6]]
     assert owned.keep([committed(1, 10)])
     assert copied == [[5, 9, 6], [10]], "a batch that is sent in between brings its own"
+
+
+@pytest.mark.law("F")
+def test_law_f_a_new_source_topic_goes_into_no_remote_topic_that_waits(owned: OwnedFlow) -> None:
+    lost = HeldTopic(flow="f", target="west", remote="all", topics=("orders",), known="1", found="2")
+    flow = SimpleNamespace(carries=lambda _: True, remote_topic={"new": "all", "other": "own"}.get)
+    owned.settings = cast("Any", SimpleNamespace(flow=flow))
+    owned.settled = Settled(held=(lost,))
+    assert not owned.sends("new")
+    assert owned.sends("other")
 
 
 @pytest.mark.law("F")
@@ -106,7 +117,7 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
         topics=cast("Any", SimpleNamespace(known=known, load=lambda: known)),
         remotes=cast("Any", remotes),
         claims=cast("Any", SimpleNamespace(claim=claim, positions={})),
-        settled=cast("Any", SimpleNamespace(remotes={})),
+        settled=Settled(),
         ready={SourcePartition("sent", 0, 0)},
     )
     assert owned.make_empty_ready()

@@ -82,6 +82,24 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
 
 
 @pytest.mark.law("F")
+def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remote_topic() -> None:
+    # Of b nothing was sent since the topic was begun again before.
+    known = {"a": Remote("all", "2"), "b": Remote("all", "2")}
+    held = held_topics(flow="f", target="west", known=known, positions=[A], found={"all": "3"}, remote_topic=all_in_one)
+    there = {"held": held, "known": known, "positions": {A: 5}, "found": {"all": "3"}, "remote_topic": all_in_one}
+    choice = Choice(flow="f", remote="all", known="2", action=SEND_AGAIN)
+    again = settle(choices=[choice], **there)  # type: ignore[arg-type]
+    assert again.remotes == {"a": Remote("all", "3"), "b": Remote("all", "3")}
+    assert again.going_on(known) == frozenset()
+    assert Settled(remotes={**known, "a": Remote("all", "3")}).going_on(known) == frozenset(), (
+        "as b says, it is the same"
+    )
+    assert Settled(remotes=known).going_on(known) == {"all"}
+    waits = settle(choices=[], **there)  # type: ignore[arg-type]
+    assert (waits.remotes, waits.held_remotes, waits.going_on(known)) == (known, {"all"}, frozenset())
+
+
+@pytest.mark.law("F")
 @pytest.mark.parametrize("action", [SEND_AGAIN, ACCEPT_EMPTY])
 @pytest.mark.parametrize("claims", [1, 2, 3])
 def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_choice(action: str, claims: int) -> None:
