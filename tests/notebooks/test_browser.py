@@ -79,7 +79,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     refresh_until(page, "nothing was landed yet")
     mirror.run(once=True)
     refresh_until(page, "✓ OK")
-    expect(page.locator(".ml-lag-chart .js-plotly-plot, .js-plotly-plot.ml-lag-chart").first).to_be_visible()
+    expect(page.locator(".ml-lag-chart .js-plotly-plot")).to_be_visible()
     screenshot(page, "console-status")
 
     page.get_by_role("tab", name="Recovery").click()

@@ -8,37 +8,35 @@ from typing import Any
 from mirrorlake.notebook.charts import Measure, lag_chart
 
 
-def figure(name: str) -> Any:
-    """Return an empty chart that can be changed in place; None where plotly cannot draw in widgets (no anywidget)."""
+def draw(chart: Any, frame: Any, *, measure: Measure, objectives: Mapping[str, float] | None = None) -> Any | None:
+    """Draw a frame of `lag_chart` and return the chart; None where plotly cannot draw in widgets (no anywidget).
+
+    The given chart is changed in place, in one message to the browser, where lines and title are those it has: one that was
+    zoomed stays zoomed. Any other gets a chart of its own, whole from the start: a browser that is still loading plotly (5 MB)
+    drops messages to a chart, so lines that are added later never appear. `objectives` are those of `lag_chart`.
+    """
+    found = lag_chart(frame, measure=measure, objectives=objectives)
+    if chart is None or _kind(chart) != _kind(found):
+        return _figure(found)
+    lines = {line.name: line for line in found.data}
+    with chart.batch_update():
+        chart.layout.shapes, chart.layout.annotations = found.layout.shapes, found.layout.annotations
+        for held in chart.data:
+            held.x, held.y = lines[held.name].x, lines[held.name].y
+    return chart
+
+
+def _kind(chart: Any) -> tuple[str | None, set[str]]:
+    return chart.layout.title.text, {line.name for line in chart.data}
+
+
+def _figure(found: Any) -> Any | None:
     try:
         import plotly.graph_objects as go
 
-        found = go.FigureWidget()
+        made = go.FigureWidget(found)
     except ImportError:
         return None
     # Else it keeps the width of its first moment; `pulse.js` says when that is no longer right.
-    found.set_trait("_config", {**(found.trait_values()["_config"] or {}), "responsive": True})
-    found.add_class(f"ml-{name}")
-    return found
-
-
-def draw(chart: Any, frame: Any, *, measure: Measure, objectives: Mapping[str, float] | None = None) -> None:
-    """Change a chart of `figure` in place to a frame of `lag_chart`, in one message to the browser.
-
-    Lines that stay are changed, new ones added; a chart that was zoomed stays zoomed. `objectives` are those of `lag_chart`.
-    """
-    found = lag_chart(frame, measure=measure, objectives=objectives) if len(frame) else None
-    wanted = {trace.name: trace for trace in found.data} if found is not None else {}
-    held = {trace.name: trace for trace in chart.data}
-    if set(held) - set(wanted):
-        chart.data, held = [], {}
-    if found is not None and chart.layout.title.text != found.layout.title.text:
-        chart.update_layout(found.layout)
-    with chart.batch_update():
-        if found is not None:
-            chart.layout.shapes, chart.layout.annotations = found.layout.shapes, found.layout.annotations
-        for name in held:
-            held[name].x, held[name].y = wanted[name].x, wanted[name].y
-    new = [trace for name, trace in wanted.items() if name not in held]
-    if new:
-        chart.add_traces(new)
+    made.set_trait("_config", {**(made.trait_values()["_config"] or {}), "responsive": True})
+    return made

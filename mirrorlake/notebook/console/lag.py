@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import LINE_COLUMNS, lag_lines
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.chart import draw, figure
+from mirrorlake.notebook.console.chart import draw
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
 
@@ -36,8 +36,9 @@ class LagView:
         self.refresh = controls.button(
             "lag-refresh", "Read the samples", tip="Read what the sampler of the mirror has written"
         )
-        self.chart = figure("lag-chart")
-        self.frame = widgets.VBox([self.chart] if self.chart is not None else [])
+        self.chart: Any = None
+        self.frame = widgets.VBox()
+        self.frame.add_class("ml-lag-chart")
         self.sampled = controls.row(self.refresh, self.feed.pulse)
         self.note = controls.html("lag-note")
         self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.note, self.frame)
@@ -89,7 +90,7 @@ class LagView:
         self.sampled.layout.display = "none" if is_seen else None
         lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
         # One moment is no line.
-        there = self.chart is not None and lines is not None and lines.observed_at.nunique() > 1
+        there = lines is not None and lines.observed_at.nunique() > 1
         # A chart that is not displayed at all is drawn in a wrong width.
         layout = self.frame.layout
         layout.visibility, layout.height, layout.overflow = (None, None, None) if there else ("hidden", "0", "hidden")
@@ -101,7 +102,8 @@ class LagView:
         if measure == "time" and is_seen:
             # What is not landed has no timestamp that is known here.
             lines = lines[lines.hop != "landed"]
-        draw(self.chart, lines, measure=measure, objectives=self._objectives())
+        self.chart = draw(self.chart, lines, measure=measure, objectives=self._objectives())
+        self.frame.children = [] if self.chart is None else [self.chart]
 
     def _objectives(self) -> dict[str, float]:
         """Find the objectives for RPO of the flows, in seconds."""

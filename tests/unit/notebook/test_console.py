@@ -420,6 +420,9 @@ def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock
         assert [part["cells"]["topic"]["text"] for part in row["parts"]] == ["partition 0", "partition 1"]
         assert "landed up to 100, republished up to 95" in row["parts"][0]["cells"]["topic"]["title"]
         assert view.lag.frame.layout.visibility is None
+        sent = view.lag.chart.get_state(["_widget_data", "_widget_layout"])
+        assert len(sent["_widget_data"]) == 2, "a browser that loads plotly still drops what is added later"
+        assert sent["_widget_layout"]["yaxis"]["title"]["text"] == "offsets"
         lines = {trace.name: list(trace.y) for trace in view.lag.chart.data}
         assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
         frame = view.lag_frame()
