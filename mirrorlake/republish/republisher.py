@@ -11,38 +11,35 @@ a stream over the relay finds them, whose checkpoint location only says where to
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirrorlake.errors import ClusterUnreachable, LaneFenced, LoginRefused, MirrorlakeError, RemoteTopicLost, StoreError
+from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
-from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
-from mirrorlake.model.flow import SourcePartition, transactional_id
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
-from mirrorlake.republish.live import LOOK_EVERY_S as LIVE_LOOK_S
-from mirrorlake.republish.live import UNREADY, LiveWork, follow_live
+from mirrorlake.republish.live_driver import KEEP_EVERY_S, send_by_tasks
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
-from mirrorlake.runtime import Duties, GoesOn, HeldSlots, LiveTasks, is_connect, jobs_end, own_session
+from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +47,8 @@ log = logging.getLogger(__name__)
 BACKFILL_RECORDS = 2_000_000
 # How often the next commit of a relay is looked for.
 LOOK_EVERY_S = 0.1
-# How often the ledger of long-lived tasks is read, and how often it is copied to the lake: an append costs 40 ms of CPU, and
-# questions read what the tables lack from the ledger.
-KEEP_EVERY_S = 1.0
-COPY_EVERY_S = 5.0
-# How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
-READY_EVERY_S = 30.0
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
-
-
-@contextmanager
-def ledger_may_be_away(flow: str) -> Iterator[None]:
-    """Go on where the ledger cannot be read for a while: its tasks have a patience of their own, and what they commit waits there.
-
-    Not where the login is refused: tasks send over connections that are open, and only a new start resolves the secret again.
-    """
-    try:
-        yield
-    except LoginRefused:
-        raise
-    except ClusterUnreachable as error:
-        log.warning("republish.ledger_away flow=%s why=%s", flow, error.cause)
 
 
 class Republisher:
@@ -267,62 +244,9 @@ class Republisher:
                 return
             ignored: frozenset[SourcePartition] = frozenset()
             while not self._stop.is_set():
-                unready = self._follow_live(relay, tasks, ignored)
+                unready = send_by_tasks(self._owned, relay, spark, tasks=tasks, ignored=ignored, stop=self._stop)
                 ignored |= {source for source in unready if not self._owned.sends(source.topic)}
                 self._backfill()
-
-    def _follow_live(self, relay: RelayLog, tasks: int, ignored: frozenset[SourcePartition]) -> set[SourcePartition]:
-        """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
-        owned, heard, claim = self._owned, self._settings.listener, self._owned.claims.claim
-        owned.make_all_ready()
-        self._finds_ready(owned)
-        folder = f"{self._lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
-        goes_on = GoesOn(folder, claim.epoch)
-        by_lane: dict[int, set[SourcePartition]] = {lane: set() for lane in range(claim.lanes)}
-        for source in owned.ready:
-            by_lane[owned.lane_of(source)].add(source)
-        work = [
-            LiveWork(
-                lanes=tuple(owned.lane_work(lane, by_lane[lane]) for lane in range(number, claim.lanes, tasks)),
-                relay=relay.path,
-                version=relay.version,
-                ignored=ignored,
-                goes_on=goes_on,
-                pace_s=max(LIVE_LOOK_S, self._flow.trigger.total_seconds()),
-            )
-            for number in range(tasks)
-        ]
-        name, options = f"republish {self._flow.name}@{claim.owner[:8]}", self._settings.reader_options
-        with LedgerReader(self._flow.target, self._flow.ledger_topic, options) as ledger:
-            read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
-            next_copy, next_look = 0.0, time.monotonic() + READY_EVERY_S
-            with LiveTasks(self._session, work, follow_live, goes_on=goes_on, name=name, grace_s=GRACE_S) as live:
-                while not live.wait(KEEP_EVERY_S) and not self._stop.is_set():
-                    is_due = time.monotonic() >= next_copy
-                    if is_due:
-                        next_copy = time.monotonic() + COPY_EVERY_S
-                    with ledger_may_be_away(self._flow.name):
-                        owned.keep_since(ledger, read_to, copies=is_due)
-                    heard.looked(None)
-                    self._progress.report()
-                    if time.monotonic() >= next_look:
-                        next_look = time.monotonic() + READY_EVERY_S
-                        if self._finds_ready(owned):
-                            break
-            owned.keep_since(ledger, read_to)
-        return {
-            SourcePartition(*key)
-            for answer in live.answers()
-            if answer.kind == UNREADY
-            for key in json.loads(answer.body)
-        }
-
-    def _finds_ready(self, owned: OwnedFlow) -> bool:
-        try:
-            return owned.make_empty_ready()
-        except MirrorlakeError as error:
-            log.info("republish.not_looked flow=%s why=%s", self._flow.name, error.cause)
-            return False
 
     def _follow_by_batches(self, relay: RelayLog) -> None:
         owned, heard = self._owned, self._settings.listener

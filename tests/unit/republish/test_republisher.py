@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
-from mirrorlake.republish.republisher import ledger_may_be_away
+from mirrorlake.republish.live_driver import ledger_may_be_away
 
 
 def test_a_ledger_that_is_away_waits_and_a_refused_login_ends_the_tasks() -> None:
