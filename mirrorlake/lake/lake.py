@@ -72,7 +72,11 @@ class Lake(LakeReads):
                 log.warning(
                     "lake.table_made_again tables=%s why=%s", ",".join(sorted(removed)), "it was removed by hand"
                 )
-            self.set_properties(self.meta_location(GAPS), made.after(gone, is_shown=is_shown))
+            # Read once more: who starts beside this may have noted what it made again.
+            known = self.properties(gaps := self.meta_location(GAPS))
+            noted = MadeTables.of(known).after(gone, is_shown=is_shown)
+            if not noted.items() <= known.items():
+                self.set_properties(gaps, noted)
         return list(missing)
 
     def create_side_table(self, table: TableSchema) -> None:

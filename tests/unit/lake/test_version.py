@@ -19,6 +19,7 @@ from mirrorlake.lake import version as version_module
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.migrating import lake_changes, migrate
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, PROOFS, RELAY, SIDE_TABLES, WITHHELD
@@ -154,6 +155,30 @@ def test_a_table_that_was_removed_by_hand_is_named_until_a_plan_forgets_it(tmp_p
     shutil.rmtree(lake.meta_location(WITHHELD))
     other.create_all(["east"], is_shown=True)
     assert lake_changes(lake_at(tmp_path)) == [], "law G: apply made what its plan showed"
+
+
+@pytest.mark.law("F")
+def test_law_f_who_starts_beside_another_leaves_its_note_of_a_removed_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = old_lake(tmp_path), lake_at(tmp_path)
+    for _ in range(2):
+        lake.create_all(["east"])
+        shutil.rmtree(lake.meta_location(PROOFS), ignore_errors=True)
+    look = lake._made_tables
+
+    def slow() -> MadeTables:
+        monkeypatch.undo()
+        found = look()
+        other.create_all(["east"])
+        return found
+
+    monkeypatch.setattr(lake, "_made_tables", slow)
+    lake.create_all(["east"])
+    assert lake_at(tmp_path).removed_tables() == ("proofs",)
+    version = lake.version(lake.meta_location(GAPS))
+    lake.create_all(["east"])
+    assert lake.version(lake.meta_location(GAPS)) == version, "no commit without news"
 
 
 @pytest.mark.law("F", "G")
