@@ -36,8 +36,11 @@ class StreamSign:
         self._due = 0.0
         self._is_done = self._has_failed = False
 
-    def write(self) -> None:
-        """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on."""
+    def write(self) -> bool:
+        """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on.
+
+        Return whether it was recorded.
+        """
         try:
             filesystem, path = open_place(self._uri)
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -47,6 +50,8 @@ class StreamSign:
             if not self._has_failed:
                 log.warning("stream.no_sign what=%s why=%s", self._name, str(error)[:200])
             self._has_failed = True
+            return False
+        return True
 
     def read(self) -> int | None:
         """Tell when the stream last worked, in milliseconds since 1970; None where that is not known."""
@@ -63,9 +68,11 @@ class StreamSign:
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
             # A drain says by equal numbers that it is done: its last turn always counts.
             is_done = done == total
-            if time.monotonic() >= self._due or (is_done and not self._is_done):
-                self.write()
-                self._due = time.monotonic() + every_s
+            began = time.monotonic()
+            if began >= self._due or (is_done and not self._is_done):
+                wrote, ended = self.write(), time.monotonic()
+                # A store may take long to refuse: without credentials, S3's client looks for them for seconds.
+                self._due = ended + (every_s if wrote else max(every_s, 20 * (ended - began)))
             self._is_done = is_done
             tell(phase, done, total, unit)
 
