@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
@@ -96,15 +97,7 @@ def load(producer: Producer, rate: int, seconds: float) -> None:
 @contextmanager
 def mirrorlake(contest: Contest, *, verify: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """Run the mirror as an operator does; `verify` is how often it proves what came, empty for never."""
-    conf, log = contest.directory / "mirror.yml", contest.directory / "mirror.log"
-    flows = [
-        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*"} for target in contest.targets
-    ]
-    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
-    settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
-    if verify:
-        settings["verify"] = {"every": verify}
-    conf.write_text(json.dumps(settings))
+    conf, log = write_settings(contest, verify=verify), contest.directory / "mirror.log"
     command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -117,11 +110,37 @@ def mirrorlake(contest: Contest, *, verify: str = "") -> Iterator[subprocess.Pop
             process.wait(60)
 
 
+def write_settings(contest: Contest, *, verify: str = "") -> Path:
+    """Write the settings of a mirror with a flow to each target, and return their file."""
+    conf = contest.directory / "mirror.yml"
+    flows = [
+        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*"} for target in contest.targets
+    ]
+    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
+    if verify:
+        settings["verify"] = {"every": verify}
+    conf.write_text(json.dumps(settings))
+    return conf
+
+
 class Subject:
-    """A running mirror that is watched, whoever it is."""
+    """A running mirror that is watched, whoever it is.
+
+    `beside` are processes that work for it, and `cluster` says on which cluster it runs: its figures are kept apart.
+    """
 
     def __init__(
-        self, name: str, alias: str, process: subprocess.Popen[bytes], contest: Contest, options: Options, book: Book
+        self,
+        name: str,
+        alias: str,
+        process: subprocess.Popen[bytes],
+        contest: Contest,
+        options: Options,
+        book: Book,
+        *,
+        beside: Sequence[int] = (),
+        cluster: str = "",
     ) -> None:
         self.name = name
         self._alias = alias
@@ -129,7 +148,8 @@ class Subject:
         self._contest = contest
         self._options = options
         self._book = book
-        self._tree = ProcessTree(process.pid)
+        self._tree = ProcessTree(process.pid, *beside)
+        self._cluster = cluster
         self._watch = Stopwatch(self._tree, contest.brokers)
         servers = contest.source.bootstrap_servers
         options = {"linger.ms": "5", "compression.type": "lz4", "log_level": "2"}
@@ -188,6 +208,8 @@ class Subject:
     def _keep(
         self, suite: str, case: str, values: dict[str, float], *, mode: str = "warm", others_cores: float
     ) -> None:
+        if self._cluster:
+            suite, case = f"cluster, {suite}", f"{case}, {self._cluster}"
         self._book.keep(
             suite,
             case,

@@ -15,34 +15,42 @@ from tests.bench.results import per_million
 
 
 class ProcessTree:
-    """Count the CPU time of a process and of all that descend from it.
+    """Count the CPU time of processes and of all that descend from them.
 
     Linux adds the time of an ended child to its parent when the parent collects it, so short-lived children are in the
     sum although nobody saw them.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._most = 0.0
+    def __init__(self, *pids: int) -> None:
+        self._roots = [psutil.Process(pid) for pid in pids]
+        self._most = dict.fromkeys(pids, 0.0)
 
     def memory_gb(self) -> float:
         """Return what the tree holds of the machine's memory now; a page that forked workers share counts once."""
         total = 0
-        for process in (self._root, *self._root.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                found = process.memory_full_info()
-                total += getattr(found, "pss", found.rss)
+        for root in self._roots:
+            for process in _family(root):
+                with suppress(psutil.NoSuchProcess):
+                    found = process.memory_full_info()
+                    total += getattr(found, "pss", found.rss)
         return total / 1e9
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far; it never falls, also when the tree has ended."""
-        total = 0.0
-        with suppress(psutil.NoSuchProcess):
-            for process in (self._root, *self._root.children(recursive=True)):
+        for root in self._roots:
+            total = 0.0
+            for process in _family(root):
                 with suppress(psutil.NoSuchProcess):
                     total += sum(process.cpu_times()[:4])
-        self._most = max(self._most, total)
-        return self._most
+            self._most[root.pid] = max(self._most[root.pid], total)
+        return sum(self._most.values())
+
+
+def _family(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def own_cpu_seconds() -> float:

@@ -35,10 +35,16 @@ T = TypeVar("T")
 
 
 class SparkCluster:
-    """Start it, submit jobs to it, and kill what a test wants to see dead."""
+    """Start it, submit jobs to it, and kill what a test wants to see dead.
 
-    def __init__(self, folder: Path) -> None:
+    With `pinned`, each worker with all that runs on it has one core of this machine.
+    """
+
+    def __init__(self, folder: Path, *, workers: int = WORKERS, slots: int = SLOTS, pinned: bool = False) -> None:
         self.folder = folder
+        self._workers = workers
+        self._slots = slots
+        self._pinned = pinned
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._env = {
             **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")},
@@ -56,14 +62,23 @@ class SparkCluster:
     def start(self) -> None:
         log = self._daemon("master", "deploy.master.Master", "--port", "0", "--webui-port", "0")
         self.master = _until(lambda: _MASTER.findall(log.read_text()))[0]
-        for number in range(WORKERS):
+        for number in range(self._workers):
             self._daemon(
                 f"worker-{number}",
                 "deploy.worker.Worker",
-                *("--port", "0", "--webui-port", "0", "--cores", str(SLOTS), "--memory", "1g"),
+                *("--port", "0", "--webui-port", "0", "--cores", str(self._slots), "--memory", "1g"),
                 *("--work-dir", str(self.folder / f"work-{number}"), self.master),
             )
-        _until(lambda: log.read_text().count("Registering worker") == WORKERS)
+            if self._pinned:
+                # All threads that the JVM has by now, and all that they start.
+                for thread in psutil.Process(self._daemons[-1].pid).threads():
+                    os.sched_setaffinity(thread.id, {number % (os.cpu_count() or 1)})
+        _until(lambda: log.read_text().count("Registering worker") == self._workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """The master and the workers."""
+        return [daemon.pid for daemon in self._daemons]
 
     def _daemon(self, name: str, of: str, *arguments: str) -> Path:
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
