@@ -187,23 +187,14 @@ class Lander:
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
         resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
         look = self._look(names, landed, resumed)
-        planned = kafka_positions(known.planned or {})
         is_stale = (
-            look.lost
-            or look.cuts
-            or rebuild
+            rebuild
             or recreated
             or not writer.is_claimed
             or not known.has_progress
-            or any(tp not in look.current for tp in planned)
-            or any(look.earliest[tp] > 0 and tp not in planned for tp in look.current)
+            or not look.goes_on_from(kafka_positions(known.planned or {}))
         )
-        # Of a partition without a batch, nothing is read before its first record comes.
-        self._is_drained = (
-            not is_stale
-            and known.last_committed == known.last_planned
-            and all(end == resumed.get(tp, 0) for tp, end in look.ends.items())
-        )
+        self._is_drained = not is_stale and known.last_committed == known.last_planned and look.ends_at(resumed)
         self._landed_until = writer.newest_landed_at()
         # A query goes on from a query's location only; where nothing is left to land, a task's says so just as well.
         if (once and self._is_drained) or not (is_stale or is_live or known.is_live or self._plans_batches):
@@ -232,10 +223,7 @@ class Lander:
 
     def _fresh_start(self, look: SourceLook, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start a new checkpoint location at, and open its account."""
-        start = dict(look.earliest)
-        if first:
-            start |= self._settings.first_offsets(self._admin, sorted(look.current))
-        start |= {tp: max(position, look.earliest[tp]) for tp, position in look.positions.items()}
+        start = look.start(self._settings.first_offsets(self._admin, sorted(look.current)) if first else {})
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
         self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)

@@ -30,6 +30,21 @@ class SourceLook:
     gone: list[Gap]
     epochs: dict[str, dict[int, int]]
 
+    def goes_on_from(self, planned: Mapping[TopicPartition, int]) -> bool:
+        """Tell whether a checkpoint location that has planned up to these offsets goes on without a step over anything."""
+        is_whole = not self.lost and not self.cuts and planned.keys() <= self.current.keys()
+        return is_whole and all(tp in planned or self.earliest[tp] <= 0 for tp in self.current)
+
+    def ends_at(self, read: Mapping[TopicPartition, int]) -> bool:
+        """Tell whether the source ends where it was read to."""
+        # Of a partition without a batch, nothing is read before its first record comes.
+        return all(end == read.get(tp, 0) for tp, end in self.ends.items())
+
+    def start(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
+        landed = {tp: max(position, self.earliest[tp]) for tp, position in self.positions.items()}
+        return {**self.earliest, **first, **landed}
+
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
     """Return the partitions of topics, each in its present life."""
