@@ -206,7 +206,7 @@ class LakeReads(LakeAddresses):
         Without `missing`, which takes a look at each table, those count that this process asked and did not find.
         """
         if missing is None:
-            missing = [table for table in self._lacked.values() if not self.exists(self.meta_location(table))]
+            missing = [table for table in list(self._lacked.values()) if not self.exists(self.meta_location(table))]
         return self._made_tables().removed([table.name for table in missing])
 
     def _made_tables(self) -> MadeTables:

@@ -181,6 +181,22 @@ def test_law_f_who_starts_beside_another_leaves_its_note_of_a_removed_table(
     assert lake.version(lake.meta_location(GAPS)) == version, "no commit without news"
 
 
+def test_status_names_removed_tables_while_other_threads_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = old_lake(tmp_path)
+    for table in (PROOFS, WITHHELD):
+        shutil.rmtree(lake.meta_location(table))
+    assert lake.ask("SELECT * FROM {proofs}") == []
+    look = lake.exists
+
+    def beside(location: str) -> bool:
+        monkeypatch.undo()
+        assert lake.ask("SELECT * FROM {withheld}") == []
+        return look(location)
+
+    monkeypatch.setattr(lake, "exists", beside)
+    assert lake.removed_tables() == ()
+
+
 @pytest.mark.law("F", "G")
 def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
