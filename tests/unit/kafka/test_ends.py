@@ -15,7 +15,7 @@ from mirrorlake.model.flow import TopicPartition
 def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     place, answers = TopicPartition("orders", 0), [KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))]
 
-    def look_up(*_: Any) -> Any:
+    def look_up(*_: Any, **__: Any) -> Any:
         if answers:
             raise answers.pop()
         return {place: SimpleNamespace(offset=7, leader_epoch=3)}
