@@ -78,8 +78,7 @@ _AROUND = f"""
         SELECT *,
             max(CASE WHEN is_run = 1 THEN at END) OVER (
                 PARTITION BY {_KEY} ORDER BY at, is_run ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS before,
-            min(CASE WHEN is_run = 1 THEN at END) OVER (
-                PARTITION BY {_KEY} ORDER BY at, is_run ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS after
+            lead(CASE WHEN is_run = 1 THEN at END) IGNORE NULLS OVER (PARTITION BY {_KEY} ORDER BY at, is_run) AS after
         FROM line
     ),
     marks AS (

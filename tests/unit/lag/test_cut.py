@@ -11,7 +11,7 @@ import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag import sql, sql_hops, sql_texts
+from mirrorlake.lag import sql
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lake.arrow_types import arrow_table
@@ -106,8 +106,3 @@ def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
     write_look(lake, 3, ("t",), complete=True)
     near = lag.asked_over(minute(3), minute(4)).values["near"]
     assert near == minute(3) - timedelta(seconds=1)
-
-
-@pytest.mark.parametrize("text", [sql_hops.HOPS, sql_hops.MADE, sql_texts.LAG, sql_texts.RPO, sql_texts.LATENCY])
-def test_no_window_reaches_to_the_end_of_its_partition(text: str) -> None:
-    assert "UNBOUNDED FOLLOWING" not in text, "Spark goes through all rows that follow, again at every row"
