@@ -49,6 +49,7 @@ from mirrorlake.lake.one_writer import OneWriter as OneWriter
 from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
 from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
 from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET
+from mirrorlake.lake.proofs import KeptProofs as KeptProofs
 from mirrorlake.lake.proofs import ProvenRange as ProvenRange
 from mirrorlake.lake.proofs import RangeProof as RangeProof
 from mirrorlake.lake.proofs import proven_ranges as proven_ranges

@@ -39,6 +39,7 @@ def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, s
         "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
         "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
         missing_ok=True,
+        keep=True,
         targets=targets,
     )
     seen: dict[tuple[str, str], list[Any]] = {}

@@ -96,7 +96,9 @@ def newest_topics(
             epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.ask(_NEWEST_TOPICS, missing_ok=missing_ok, cluster=cluster, role=role, until=at)
+        for row in lake.ask(
+            _NEWEST_TOPICS, missing_ok=missing_ok, keep=until is None, cluster=cluster, role=role, until=at
+        )
     }
 
 

@@ -7,13 +7,13 @@ stays proven when its records leave an end; records that change afterwards are f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.lives import Lives, lives_of
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
@@ -138,7 +138,12 @@ _DIFFERENT = f"""
 
 def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
     """Read what is proven of a flow, of its source and relay, too; nothing of remote topics that are gone or have another name."""
-    standing = lives_of(lake, [flow]).standing_sql()
+    return _read_ranges(lake, flow, lives_of(lake, [flow]))[0]
+
+
+def _read_ranges(lake: Lake, flow: FlowConfig, lives: Lives) -> tuple[list[ProvenRange], bool]:
+    """Read what is proven of a flow, and whether something was found to differ since it was proven."""
+    standing = lives.standing_sql()
     values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
     rows = lake.ask(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
     differing: dict[tuple[str, SourcePartition], list[tuple[int, int]]] = {}
@@ -163,7 +168,99 @@ def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
         for first, end in _without((int(row.first), int(row.end_at)), differing.get((row.kind, source), ()))
     ]
     remotes = {topic: _remote(flow, topic) for topic in {one.partition.topic for one in found}}
-    return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])]
+    return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])], bool(differing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    flow: FlowConfig
+    version: int
+    ranges: tuple[ProvenRange, ...]
+
+
+class KeptProofs:
+    """What is proven, kept from one verification to the next: what this process wrote itself is not read again.
+
+    To read it costs the more the more was verified before: each verification leaves a file. All of it is read again where another
+    process wrote to `proofs`, which the table's version tells, and as long as something differs or a remote topic of the
+    target had an earlier life (law E).
+
+    Example:
+        >>> kept = KeptProofs(lake)  # doctest: +SKIP
+        >>> kept.of(mirror.flow("east->central").config)  # doctest: +SKIP
+        [ProvenRange(kind='source-relay', ...)]
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._kept: dict[str, _Kept] = {}
+
+    def of(self, flow: FlowConfig) -> list[ProvenRange]:
+        """Return what `proven_ranges` does."""
+        lives, version = lives_of(self._lake, [flow]), self._version()
+        kept = self._kept.get(flow.name)
+        if kept is not None and not lives and (kept.version, kept.flow) == (version, flow):
+            return list(kept.ranges)
+        self._kept.pop(flow.name, None)
+        ranges, differs = _read_ranges(self._lake, flow, lives)
+        if version is not None and not lives and not differs:
+            self._kept[flow.name] = _Kept(flow=flow, version=version, ranges=tuple(ranges))
+        return ranges
+
+    def write(self, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
+        """Append what one verification proved as `write_proofs` does, and keep it in mind."""
+        proofs, before = list(proofs), self._version()
+        write_proofs(self._lake, proofs, verification=verification, at=at)
+        after = self._version() if proofs else before
+        for name, kept in list(self._kept.items()):
+            flow = kept.flow
+            mine = [one for one in proofs if one.flow == name or (one.flow is None and one.source == flow.source)]
+            is_own = before == kept.version and after == kept.version + len(proofs[:1])
+            if after is not None and is_own and all(one.how != DIFFERENT for one in mine):
+                ranges = _joined([*kept.ranges, *(_range_of(one, at) for one in mine if one.how != SAMPLED)])
+                self._kept[name] = _Kept(flow=flow, version=after, ranges=tuple(ranges))
+            else:
+                self._kept.pop(name, None)
+
+    def _version(self) -> int | None:
+        """Read the version of `proofs`; None where only a session tells it, or before there is one."""
+        location = self._lake.meta_location(PROOFS)
+        return self._lake.version(location) if not self._lake.is_elsewhere and self._lake.exists(location) else None
+
+
+def _range_of(proof: RangeProof, at: datetime) -> ProvenRange:
+    return ProvenRange(
+        kind=proof.kind,
+        partition=proof.partition,
+        first=proof.first_upstream,
+        end=proof.last_upstream + 1,
+        begins_at=proof.begins_at,
+        is_gone=proof.how == GONE,
+        source_topic_id=proof.source_topic_id,
+        target_topic=proof.target_topic,
+        target_topic_id=proof.target_topic_id,
+        proven_at=at,
+    )
+
+
+def _joined(ranges: Iterable[ProvenRange]) -> list[ProvenRange]:
+    """Make one range of those that adjoin or overlap, as `_RANGES` does."""
+    by_key: dict[tuple[Any, ...], list[ProvenRange]] = {}
+    for one in ranges:
+        key = one.kind, one.partition, one.source_topic_id, one.target_topic, one.target_topic_id, one.is_gone
+        by_key.setdefault(key, []).append(one)
+    found: list[ProvenRange] = []
+    for several in by_key.values():
+        held, *others = sorted(several, key=lambda one: (one.first, one.end))
+        for one in others:
+            if one.first > held.end:
+                found.append(held)
+                held = one
+            else:
+                newest = max(held, one, key=lambda each: each.proven_at)
+                held = replace(newest, first=held.first, end=max(held.end, one.end))
+        found.append(held)
+    return found
 
 
 def _without(span: tuple[int, int], gone: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

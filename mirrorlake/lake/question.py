@@ -38,12 +38,14 @@ class Question:
         relays: what names of relays stand for.
         tables: what else the query names in braces; these go before tables of the lake.
         values: the values.
+        keep: whether the answer is kept in mind for as long as its tables get no new version; not of given tables.
     """
 
     text: str
     relays: Relays = field(default_factory=dict)
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    keep: bool = False
 
     @property
     def given(self) -> dict[str, pa.Table]:

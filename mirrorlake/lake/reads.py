@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Of narrow rows: some 10 MB.
 _MOST_BROADCAST = 100_000
+# Bytes of one answer.
+_MOST_KEPT = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class LakeReads(LakeAddresses):
         self._is_known = False
         self._present: set[str] = set()
         self._lacked: dict[str, TableSchema] = {}
+        self._answers: dict[tuple[str, str], tuple[dict[str, int], pa.Table]] = {}
         self._looking = threading.Lock()
         self._is_looked_at = False
 
@@ -149,6 +152,7 @@ class LakeReads(LakeAddresses):
         relays: Relays = MappingProxyType({}),
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         missing_ok: bool = False,
+        keep: bool = False,
         **values: Any,
     ) -> list[Any]:
         """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
@@ -161,13 +165,14 @@ class LakeReads(LakeAddresses):
             relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
             tables: what else the question names in braces.
             missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
+            keep: whether the answer is kept until one of the tables has a new version (see `Question`).
             values: the values.
 
         Example:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values)
+        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values, keep)
         found = self.answer(asked, missing_ok=missing_ok)
         return [] if found is None else rows_of(found)
 
@@ -181,11 +186,20 @@ class LakeReads(LakeAddresses):
             return self.answer(replace(question, tables={**question.tables, **lacking}))
         if not all(map(self._is_seen, places.values())):
             return self.frame(question).toArrow()
+        # Read before the answer: of what comes meanwhile the answer may hold more than the versions say, never less.
+        versions = {name: self._folder.version(place) for name, place in places.items()} if question.keep else {}
+        key = question.text, repr(sorted(question.values.items()))
+        held = self._answers.get(key) if question.keep else None
+        if held is not None and held[0] == versions:
+            return held[1]
         datasets = {
             name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
             for name, one in question.lake_tables.items()
         }
-        return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+        found = answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+        if question.keep and found.nbytes <= _MOST_KEPT:
+            self._answers[key] = versions, found
+        return found
 
     def _lacking(self, question: Question) -> dict[str, pa.Table]:
         """Give side tables without rows for those that came after the release which made this lake; `removed_tables` are named."""

@@ -43,12 +43,14 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
         >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
         ['erased']
     """
-    return _read(lake.ask(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True))
+    return _read(lake.ask(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, keep=True))
 
 
 def erased_from(lake: Lake, alias: str) -> list[Removed]:
     """List what was erased from the relay of a source; much fewer rows than retention writes."""
-    return _read(lake.ask(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True))
+    return _read(
+        lake.ask(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, keep=True)
+    )
 
 
 def unfinished(lake: Lake, alias: str) -> list[Removed]:
@@ -97,7 +99,7 @@ def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
         >>> left_before(lake, "east").get(SourcePartition("orders", 1, 0), 0)  # doctest: +SKIP
         120000
     """
-    rows = lake.ask(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True)
+    rows = lake.ask(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, keep=True)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 

@@ -87,7 +87,7 @@ def tombstones_on(lake: Lake, target: str, *, at: tuple[TopicPartition, int] | N
     """
     text = "SELECT * FROM {tombstones} WHERE target = :target"
     if at is None:
-        return [_of(row) for row in lake.ask(text, target=target, missing_ok=True)]
+        return [_of(row) for row in lake.ask(text, target=target, missing_ok=True, keep=True)]
     tp, offset = at
     here = " AND topic = :topic AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
     rows = lake.ask(text + here, target=target, topic=tp.topic, partition=tp.partition, offset=offset, missing_ok=True)

@@ -142,6 +142,7 @@ def explained_of(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]
     rows = lake.ask(
         "SELECT topic, kind, sum(missing) AS offsets FROM {gaps} WHERE source = :source GROUP BY topic, kind",
         missing_ok=True,
+        keep=True,
         source=alias,
     )
     for row in rows:

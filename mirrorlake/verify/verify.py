@@ -22,13 +22,13 @@ from mirrorlake.lake import (
     RELAY_TARGET,
     SOURCE_RELAY,
     SOURCE_TARGET,
+    KeptProofs,
     KnownTopic,
     Lake,
     ProvenRange,
     RangeProof,
     Tombstones,
     newest_topics,
-    proven_ranges,
     tombstones_on,
 )
 from mirrorlake.model.flow import SourcePartition
@@ -80,6 +80,7 @@ class Verifier:
 
     Args:
         flows: those to compare.
+        proofs: what was proven before.
         cuts: of every target, with all flows into it.
         relays: those of all sources of these flows.
         views: what the rules make of records, by flow.
@@ -97,6 +98,7 @@ class Verifier:
         flows: Iterable[FlowConfig],
         *,
         lake: Lake,
+        proofs: KeptProofs,
         clusters: Clusters,
         cuts: Mapping[str, FixedCut],
         relays: Relays,
@@ -112,6 +114,7 @@ class Verifier:
     ) -> None:
         self._flows = tuple(flows)
         self._lake = lake
+        self._proofs = proofs
         self._clusters = clusters
         self._cuts = cuts
         self._relays = relays
@@ -147,7 +150,7 @@ class Verifier:
             self._erased[alias] = erased_spans(self._lake, alias)
             self._explained[alias] = explained_of(self._lake, alias)
         self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
-        ranges = {flow.name: proven_ranges(self._lake, flow) for flow in self._flows}
+        ranges = {flow.name: self._proofs.of(flow) for flow in self._flows}
         pieces = self._pieces()
         stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
         self._whole = self._count_due(stands)

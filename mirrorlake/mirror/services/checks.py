@@ -32,7 +32,7 @@ from mirrorlake.lag import (
     make_report,
     read_status,
 )
-from mirrorlake.lake import write_proofs
+from mirrorlake.lake import KeptProofs
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import TopicPartition
@@ -67,6 +67,10 @@ class Checks:
         self._windows: dict[tuple[str, ...], tuple[datetime, Windows]] = {}
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
+
+    @cached_property
+    def _proofs(self) -> KeptProofs:
+        return KeptProofs(self._connections.lake)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -316,6 +320,7 @@ class Checks:
         found = verify.Verifier(
             chosen,
             lake=connections.lake,
+            proofs=self._proofs,
             clusters=connections,
             cuts=cuts,
             relays=verify.Relays(connections.lake, sources),
@@ -334,7 +339,7 @@ class Checks:
             session=connections.standing_session() if may_job else None,
             tell=tell,
         ).run()
-        write_proofs(connections.lake, found.proofs, verification=verification, at=at)
+        self._proofs.write(found.proofs, verification=verification, at=at)
         return VerifyReports(found.reports, verification=verification)
 
     def proof_report(self, verification: str) -> ProofReport:

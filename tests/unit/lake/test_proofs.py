@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, Lake, proven_until
+from mirrorlake.lake import METADATA, KeptProofs, Lake, newest_topics, proven_ranges, proven_until
+from mirrorlake.lake.ask import answer_from_files
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.proofs import RangeProof, write_proofs
 from mirrorlake.lake.schema import PROOFS
@@ -114,3 +116,75 @@ def test_law_e_a_proof_is_of_the_remote_topic_that_it_was_made_of(lake: Lake) ->
         {"source": "east", "target": "central", "topics": "orders", "policy": "identity"}
     )
     assert proven_until(lake, renamed) == {}, "law E: the flow sends to another topic now"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of questions that were answered from files."""
+    texts: list[str] = []
+
+    def noted(text: str, *tables: Any) -> Any:
+        texts.append(text)
+        return answer_from_files(text, *tables)
+
+    monkeypatch.setattr("mirrorlake.lake.reads.answer_from_files", noted)
+    return texts
+
+
+@pytest.mark.law("E")
+def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_there(lake: Lake, asked: list[str]) -> None:
+    kept = KeptProofs(lake)
+    minutes = iter(range(100))
+
+    def write(*proofs: RangeProof) -> None:
+        minute = next(minutes)
+        kept.write(proofs, verification=str(minute), at=AT + timedelta(minutes=minute))
+
+    def is_same(*, reads_proofs: bool) -> None:
+        asked.clear()
+        found = kept.of(FLOW)
+        assert any("{proofs}" in text for text in asked) == reads_proofs
+        assert (len(found), set(found)) == (len(expected := proven_ranges(lake, FLOW)), set(expected)), "law E"
+
+    is_same(reads_proofs=True)
+    write(landed(0, 99), sent(0, 49))
+    is_same(reads_proofs=False)
+    write(landed(100, 149, begins_at=5), landed(160, 169), sent(50, 59, how="present"), sent(10, 20))
+    is_same(reads_proofs=False)
+    write(sent(60, 69, how="sampled"), sent(60, 79, how="gone"), sent(70, 75, kind="source-target"))
+    is_same(reads_proofs=False)
+    write(sent(0, 9, flow="another"), landed(150, 159, source_topic_id="s2"), landed(150, 155, source="west"))
+    is_same(reads_proofs=False)
+    write()
+    is_same(reads_proofs=False)
+    prove(lake, landed(150, 159), minutes=next(minutes))
+    is_same(reads_proofs=True)
+    is_same(reads_proofs=False)
+    prove(lake, landed(170, 179), minutes=next(minutes))
+    write(landed(180, 189))
+    is_same(reads_proofs=True)
+    write(sent(30, 35, how="different"))
+    is_same(reads_proofs=True)
+    is_same(reads_proofs=True)
+    write(sent(30, 35), sent(30, 35, kind="source-target"))
+    is_same(reads_proofs=True)
+    is_same(reads_proofs=False)
+    for minute, topic_id in ((0, "t1"), (50, "t2")):
+        row = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "topic_id": topic_id}
+        lake.append_rows(METADATA, [{**row, "present": True, "observed_at": AT + timedelta(minutes=minute)}])
+    is_same(reads_proofs=True)
+    assert {one.kind for one in kept.of(FLOW)} == {"source-relay"}, (
+        "law E: the topic was deleted and created again since"
+    )
+
+
+def test_an_answer_is_kept_until_its_table_has_a_new_version(lake: Lake, asked: list[str], tmp_path: Path) -> None:
+    row = {"cluster": "east", "role": "source", "kind": "topic", "present": True, "observed_at": AT}
+    for count, name in enumerate(("a", "b")):
+        other = Lake(refuse, LakeConfig(root=str(tmp_path)))  # type: ignore[arg-type]
+        other.append_rows(METADATA, [{**row, "topic": name, "partitions": 1, "generation": 1, "topic_id": name}])
+        asked.clear()
+        found = [newest_topics(lake, "east", "source") for _ in range(3)]
+        assert [len(topics) for topics in found] == [count + 1] * 3
+        assert len(asked) == 1
+        assert newest_topics(lake, "west", "source") == {}
