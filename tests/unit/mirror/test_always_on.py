@@ -105,6 +105,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(connect
     connections.board = lambda: Board(heard, clock=lambda: 0.0)
     connections.start_spark = lambda ready: ready()
     duty = Duty(name="maintain", every_s=60, do=kept.set)
-    runner = Runner(connections, streams, cast("Any", None), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
+    checks = SimpleNamespace(statuses=lambda _: dict)
+    runner = Runner(connections, streams, cast("Any", checks), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}
