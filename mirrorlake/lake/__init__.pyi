@@ -52,10 +52,8 @@ from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET
 from mirrorlake.lake.proofs import KeptProofs as KeptProofs
 from mirrorlake.lake.proofs import ProvenRange as ProvenRange
 from mirrorlake.lake.proofs import RangeProof as RangeProof
-from mirrorlake.lake.proofs import proven_ranges as proven_ranges
 from mirrorlake.lake.proofs import proven_until as proven_until
 from mirrorlake.lake.proofs import read_proofs as read_proofs
-from mirrorlake.lake.proofs import write_proofs as write_proofs
 from mirrorlake.lake.publish_log import APP as APP
 from mirrorlake.lake.publish_log import PublishLog as PublishLog
 from mirrorlake.lake.publish_log import Signature as Signature

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, KeptProofs, Lake, newest_topics, proven_ranges, proven_until
+from mirrorlake.lake import METADATA, KeptProofs, Lake, newest_topics, proven_until
 from mirrorlake.lake.ask import answer_from_files
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.proofs import RangeProof, write_proofs
+from mirrorlake.lake.proofs import RangeProof, proven_ranges, write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 

@@ -13,8 +13,9 @@ import pytest
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Lake, RangeProof, write_proofs
+from mirrorlake.lake import Lake, RangeProof
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.proofs import write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify import ProofReport, proof_report
