@@ -103,8 +103,9 @@ def test_tables_are_made_asked_and_appended_to_without_spark(lake: Lake) -> None
 def test_a_newer_lake_on_a_store_is_refused_without_spark(lake: Lake) -> None:
     gaps = lake.meta_location(GAPS)
     assert lake_changes(lake) == [], "it was made with its version"
+    made = lake.version(gaps)
     lake.set_properties(gaps, {"mirrorlake.lakeVersion": "9"})
-    assert lake.version(gaps) == 1
+    assert lake.version(gaps) == (made or 0) + 1
     lake.look_again()
     with pytest.raises(SafetyError, match="has version 9"):
         lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
