@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,12 +20,17 @@ class ProcessTree:
     """Count the CPU time of processes and of all that descend from them.
 
     Linux adds the time of an ended child to its parent when the parent collects it, so short-lived children are in the
-    sum although nobody saw them.
+    sum although nobody saw them. A parent that ignores SIGCHLD collects nobody, as PySpark's daemon does with its workers
+    (`pyspark/daemon.py`): what such a child took is kept as it was last seen, by a look each half second.
     """
 
     def __init__(self, *pids: int) -> None:
         self._roots = [psutil.Process(pid) for pid in pids]
-        self._most = dict.fromkeys(pids, 0.0)
+        self._most = 0.0
+        self._uncollected: dict[psutil.Process, float] = {}
+        self._ended = 0.0
+        self._look = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def memory_gb(self) -> float:
         """Return what the tree holds of the machine's memory now; a page that forked workers share counts once."""
@@ -37,13 +44,31 @@ class ProcessTree:
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far; it never falls, also when the tree has ended."""
-        for root in self._roots:
-            total = 0.0
-            for process in _family(root):
+        with self._look:
+            total, uncollected = 0.0, dict[psutil.Process, float]()
+            for process in dict.fromkeys(one for root in self._roots for one in _family(root)):
                 with suppress(psutil.NoSuchProcess):
-                    total += sum(process.cpu_times()[:4])
-            self._most[root.pid] = max(self._most[root.pid], total)
-        return sum(self._most.values())
+                    took = float(sum(process.cpu_times()[:4]))
+                    total += took
+                    if _ignores_children(process.ppid()):
+                        uncollected[process] = took
+            self._ended += sum(took for process, took in self._uncollected.items() if process not in uncollected)
+            self._uncollected = uncollected
+            self._most = max(self._most, total + self._ended)
+            return self._most
+
+    def _watch(self) -> None:
+        while any(root.is_running() for root in self._roots):
+            self.cpu_seconds()
+            time.sleep(0.5)
+
+
+def _ignores_children(pid: int) -> bool:
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        mask = next(line.split()[1] for line in lines if line.startswith("SigIgn:"))
+        return bool(int(mask, 16) >> (signal.SIGCHLD - 1) & 1)
+    return False
 
 
 def _family(root: psutil.Process) -> list[psutil.Process]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,7 +18,7 @@ from tests.bench import mm2
 from tests.bench.copies import Tally, parts_of
 from tests.bench.drain import check_relay
 from tests.bench.options import parsed
-from tests.bench.processes import Machine
+from tests.bench.processes import Machine, ProcessTree
 from tests.bench.results import MIRRORLAKE, MM2_EXACTLY_ONCE, MM2_TUNED, Book, Result, load, markdown, medians
 from tests.bench.track import bench_run
 from tests.bench.workload import Topic, topics
@@ -149,3 +151,36 @@ def test_figures_of_two_benchmarks_can_be_laid_side_by_side(database: Path) -> N
     reports = {path.name: path for path in folders}
     assert set(reports) == {"report.json", "report.md", "report.html"}
     assert json.loads(reports["report.json"].read_text())["results"]
+
+
+# As PySpark's daemon does with its workers: one ends, then the parent works on.
+_FORKS = """
+import os, signal, time
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    work(0.6)
+    print("child", flush=True)
+    os.read(0, 1)
+    os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    work(0.3)
+    print("parent", flush=True)
+    os.read(0, 1)
+"""
+
+
+def test_a_child_that_nobody_collects_stays_in_the_sum() -> None:
+    command = [sys.executable, "-c", _FORKS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        tree = ProcessTree(parent.pid)
+        for who, at_least in (("child", 0.6), ("parent", 0.9)):
+            assert parent.stdout.readline().decode() == f"{who}\n"
+            assert tree.cpu_seconds() >= at_least
+            parent.stdin.write(b"x")
