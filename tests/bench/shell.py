@@ -6,6 +6,7 @@ CPU-seconds are those of the command's whole process tree.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -86,7 +87,9 @@ def _ran(command: Sequence[str], folder: Path, contest: Contest | None = None) -
     """Run a command to its end; exit 1 is a finding, not a failure."""
     log = folder / "command.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        # As an installed package: without byte code each command compiles 250 modules first, 0.3 CPU-s.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT)
         tree = ProcessTree(process.pid)
         watch = Stopwatch(tree, contest.brokers if contest else [])
         while process.poll() is None:
