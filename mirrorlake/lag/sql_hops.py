@@ -90,9 +90,10 @@ listed AS (
   GROUP BY {_PLACE}
 ),
 places AS (
-  SELECT CAST(row_number() OVER (ORDER BY {_PLACE}) AS INT) AS place, {_PLACE}, asked,
+  SELECT CAST(row_number() OVER (ORDER BY {_PLACE}) AS INT) AS place, {_PLACE}, asked, furthest,
     CAST(IF(kind = 'group', dense_rank() OVER (ORDER BY group_id, source), 0) AS INT) AS reader
-  FROM (SELECT {_PLACE}, subject, name FROM listed) JOIN subjects USING (subject, name)
+  FROM (SELECT {_PLACE}, subject, name, furthest FROM listed) JOIN subjects USING (subject, name)
+  WHERE {_ONCE}
 ),
 held AS (
   SELECT place, asked, position, first_look, least(ended, lead(look) OVER (PARTITION BY place ORDER BY look)) - 1 AS last_look
@@ -169,7 +170,7 @@ seen AS (
 """  # noqa: S608  no value enters the text
 _SIDES = f"""
 readers AS (SELECT DISTINCT reader, group_id, source AS cluster FROM places WHERE kind = 'group'),
-reached AS (SELECT {KEY}, furthest FROM listed WHERE kind = 'reached'),
+reached AS (SELECT {KEY}, furthest FROM places WHERE kind = 'reached'),
 {PILES}
 """  # noqa: S608  no value enters the text
 
