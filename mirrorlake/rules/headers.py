@@ -69,8 +69,10 @@ def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str,
         rows = np.repeat(np.arange(len(column)), lengths)[stays.to_numpy(zero_copy_only=False)]
         lengths = np.bincount(rows, minlength=len(column))
         names, values = names.filter(stays), values.filter(stays)
+    # By the names as they were: two headers may change their names with each other.
+    before = names
     for old, new in renamed.items():
-        names = pc.if_else(pc.equal(names, old), pa.scalar(new, names.type), names)
+        names = pc.if_else(pc.equal(before, old), pa.scalar(new, names.type), names)
     entries = pa.StructArray.from_arrays([names, values], fields=list(column.type.value_type))
     bounds = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     return pa.ListArray.from_arrays(bounds, entries, type=column.type, mask=pc.is_null(column))

@@ -56,6 +56,17 @@ def test_headers_are_dropped_and_renamed_in_place() -> None:
     assert view({"headers": {"drop": "zzz"}})(SOURCE, records).records is records
 
 
+@pytest.mark.parametrize(
+    ("rename", "expected"),
+    [({"a": "b", "b": "c"}, ["b", "c", "d"]), ({"a": "b", "b": "a"}, ["b", "a", "d"])],
+    ids=["one after another", "with each other"],
+)
+def test_headers_change_names_by_those_they_came_with(rename: dict[str, str], expected: list[str]) -> None:
+    records = batch(b"v", headers=[[("a", b"1"), ("b", b"2"), ("d", b"3")]])
+    found = view({"headers": {"rename": rename}})(SOURCE, records).records.column("headers").to_pylist()[0]
+    assert [one["key"] for one in found] == expected
+
+
 def test_no_rule_takes_away_where_a_record_has_been() -> None:
     records = batch(b"v", headers=[[(HOP_KEY, b"east"), ("x", b"1")]])
     for rule in ({"drop": ".*"}, {"rename": {HOP_KEY: "x-hop"}}):
