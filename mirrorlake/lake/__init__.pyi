@@ -15,6 +15,7 @@ from mirrorlake.lake.lake import Lake as Lake
 from mirrorlake.lake.landed import CheckpointLocation as CheckpointLocation
 from mirrorlake.lake.landed import LandedPositions as LandedPositions
 from mirrorlake.lake.landed import accounted_positions as accounted_positions
+from mirrorlake.lake.landed import committed_before as committed_before
 from mirrorlake.lake.landed import drop_old_locations as drop_old_locations
 from mirrorlake.lake.landed import kafka_positions as kafka_positions
 from mirrorlake.lake.landed import land_checkpoint_path as land_checkpoint_path

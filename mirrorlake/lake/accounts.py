@@ -45,6 +45,8 @@ class Accounts:
         self._expected: dict[SourcePartition, int] = {}
         self._settled_until: datetime | None = None
         self._log: RelayLog | None = None
+        # Whether somebody landed what is not accounted for, and died: the source may be silent from then on.
+        self.is_due = False
         self.records = 0
 
     def resume(self, landed: LandedPositions, lost: Sequence[Gap]) -> None:
@@ -52,6 +54,7 @@ class Accounts:
         self._expected = {**landed.accounted, **{gap.source: gap.last_offset + 1 for gap in lost}}
         self._settled_until = None
         self._log = self._lake.relay_log(self._alias)
+        self.is_due = not landed.is_accounted
 
     def left(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
         """Count the offsets between what is accounted for and these ends; None where they are not known."""
@@ -101,7 +104,7 @@ class Accounts:
         self.sample(reached)
         self._expected |= {source: position for source, (position, _) in reached.items()}
         self.records += records
-        self._settled_until = until
+        self._settled_until, self.is_due = until, False
 
     def _spans(self, until: datetime) -> dict[SourcePartition, _Span]:
         """Find what was landed since the last time, by partition; where the relay is a folder, files tell it unread."""

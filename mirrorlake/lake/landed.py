@@ -123,6 +123,14 @@ def drop_old_locations(lake: Lake, alias: str, number: int) -> None:
             folder.remove_folder(old)
 
 
+def committed_before(lake: Lake, alias: str, number: int) -> Any:
+    """Read the offsets after the last finished batch of the newest checkpoint location up to this number that has one."""
+    for one in range(number, max(0, number - _KEPT_LOCATIONS), -1):
+        if committed := read_checkpoint_location(lake, land_checkpoint_path(lake, alias, one)).committed:
+            return committed
+    return None
+
+
 def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
     """Read the next offset that landing will read of each partition; past the control records at its end."""
     location = lake.relay_location(alias)
@@ -162,6 +170,11 @@ class LandedPositions:
     accounted: Mapping[SourcePartition, int]
     landed_at: datetime | None = field(default=None, compare=False)
     log: RelayLog | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_accounted(self) -> bool:
+        """Whether all that was landed is accounted for."""
+        return self.reached == self.accounted
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:

@@ -45,7 +45,7 @@ from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, look_at_source
-from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster
+from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.runtime import GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
@@ -180,12 +180,15 @@ class Lander:
         states = self._admin.describe(names)
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
-        overtaken = writer.claim(cluster_id) if recreated else False
+        if recreated and writer.claim(cluster_id):
+            landed = landed_positions(self._lake, alias)
+        # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
+        self._accounts.record(ended_lives(landed.reached, recreated))
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
         for name in recreated:
             generation = self._topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
-        resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
+        resumed = {} if rebuild else resumed_offsets(self._lake, alias, known, writer.number, self._topics, recreated)
         look = self._look(names, landed, resumed)
         is_stale = (
             rebuild
@@ -194,7 +197,8 @@ class Lander:
             or not known.has_progress
             or not look.goes_on_from(kafka_positions(known.planned or {}))
         )
-        self._is_drained = not is_stale and known.last_committed == known.last_planned and look.ends_at(resumed)
+        is_read = known.last_committed == known.last_planned and look.ends_at(resumed)
+        self._is_drained = not is_stale and is_read and landed.is_accounted
         self._landed_until = writer.newest_landed_at()
         # A query goes on from a query's location only; where nothing is left to land, a task's says so just as well.
         if (once and self._is_drained) or not (is_stale or is_live or known.is_live or self._plans_batches):
@@ -204,14 +208,12 @@ class Lander:
             self._accounts.resume(landed, [])
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
-        if not recreated:
-            overtaken = writer.claim(cluster_id)
-        if overtaken:
+        if not recreated and writer.claim(cluster_id):
             landed = landed_positions(self._lake, alias)
             look = self._look(names, landed, resumed)
             self._landed_until = writer.newest_landed_at()
         self._current = look.current
-        self._record(look, landed.reached, recreated=set(recreated))
+        self._record(look)
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not landed.reached)
 
@@ -229,15 +231,10 @@ class Lander:
         self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
         return start
 
-    def _record(self, look: SourceLook, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
+    def _record(self, look: SourceLook) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
-        for gap in (*look.lost, *look.gone):
-            log.warning(
-                "land.gap source=%s kind=%s range=%s %s..%s",
-                *(self._settings.alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
-                extra={"facts": {"topic_partition": str(TopicPartition(gap.source.topic, gap.source.partition))}},
-            )
-        self._accounts.record([*look.lost, *look.gone, *ended_lives(landed, self._topics.known, recreated)])
+        look.log_gaps(self._settings.alias)
+        self._accounts.record([*look.lost, *look.gone])
         self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
         self._topics.settle(look.cuts, look.epochs, self._now())
 
@@ -391,8 +388,8 @@ class Lander:
         self._tell(self.records, None if self._left is None else self.records + self._left)
 
     def _account(self) -> None:
-        if self._batches and self._landed_until is not None:
-            self._accounts.settle(self._landed_until)
+        if self._batches or self._accounts.is_due:
+            self._accounts.settle(self._landed_until or self._now())
 
     def _checkpoint_path(self) -> str:
         return land_checkpoint_path(self._lake, self._settings.alias, self._writer.number)

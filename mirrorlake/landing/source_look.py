@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.start import next_offsets, source_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,15 @@ class SourceLook:
         """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
         landed = {tp: max(position, self.earliest[tp]) for tp, position in self.positions.items()}
         return {**self.earliest, **first, **landed}
+
+    def log_gaps(self, alias: str) -> None:
+        """Log what is stepped over."""
+        for gap in (*self.lost, *self.gone):
+            log.warning(
+                "land.gap source=%s kind=%s range=%s %s..%s",
+                *(alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
+                extra={"facts": {"topic_partition": str(TopicPartition(gap.source.topic, gap.source.partition))}},
+            )
 
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
@@ -105,14 +117,11 @@ def look_at_source(
     )
 
 
-def ended_lives(
-    landed: Mapping[SourcePartition, int], known: Mapping[str, KnownTopic], recreated: Collection[str]
-) -> list[Gap]:
+def ended_lives(landed: Mapping[SourcePartition, int], recreated: Collection[str]) -> list[Gap]:
     """Return where the last life of each partition of topics that were created again ends: past what was landed of it."""
     ended: dict[TopicPartition, SourcePartition] = {}
     for source in landed:
-        topic = known.get(source.topic)
-        if source.topic in recreated and topic is not None and source.generation < topic.generation:
+        if source.topic in recreated:
             tp = TopicPartition(source.topic, source.partition)
             ended[tp] = max(source, ended.get(tp, source))
     return [

@@ -6,10 +6,18 @@ changes none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
-from mirrorlake.lake import CheckpointLocation, KnownTopic, Signed, SourceTopics, kafka_positions
+from mirrorlake.lake import (
+    CheckpointLocation,
+    KnownTopic,
+    Lake,
+    Signed,
+    SourceTopics,
+    committed_before,
+    kafka_positions,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 
@@ -24,7 +32,7 @@ def next_offsets(
 
     The relay may stand before the checkpoint location where a batch ended in control records, and after it where
     the last batch was written but not yet committed: the further one is right in both cases. A life that a cut began goes on
-    at the cut.
+    at the cut, and a topic that was created again is landed from its beginning, or what has left it since would be silent.
 
     Args:
         current: the partitions of the source, each in its present life.
@@ -37,11 +45,34 @@ def next_offsets(
         candidates = [landed[source]] if source in landed else []
         if tp in resumed and (source in landed or source.generation == 1):
             candidates.append(resumed[tp])
-        if not candidates and source.generation > known[source.topic].generation:
+        if not candidates and source.generation > 1:
             candidates.append(known[source.topic].starts_at(source.partition))
         if candidates:
             positions[tp] = max(candidates)
     return positions
+
+
+def resumed_offsets(
+    lake: Lake,
+    alias: str,
+    known: CheckpointLocation,
+    number: int,
+    topics: SourceTopics,
+    recreated: Collection[str],
+) -> dict[TopicPartition, int]:
+    """Return the next offsets to read by the checkpoint location `known`: past control records, which the relay does not hold.
+
+    A lander that ended between its claim and its first batch left an empty one. The newest before it, up to `number`, tells the
+    same of partitions in their first life; without it, control records that have left the source would count as lost.
+    """
+    if known.committed:
+        # Offsets of an earlier life say nothing of the new one.
+        return {tp: at for tp, at in kafka_positions(known.committed).items() if tp.topic not in recreated}
+    return {
+        tp: at
+        for tp, at in kafka_positions(committed_before(lake, alias, number)).items()
+        if tp.topic in topics.known and topics.known[tp.topic].generation_of(tp.partition) == 1
+    }
 
 
 def refuse_if_lost(

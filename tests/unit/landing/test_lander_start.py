@@ -1,0 +1,182 @@
+"""How a lander starts: what it goes on from, and what it writes down of what it steps over; a relay in a folder, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.errors import SourceGap
+from mirrorlake.kafka import TopicState
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake.live_progress import LiveProgress
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
+from mirrorlake.landing.lander import Lander
+from mirrorlake.landing.settings import LandSettings
+from mirrorlake.model.flow import TopicPartition
+from tests.builders import mirror_config
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
+GAP = "SELECT topic, generation, kind, first_offset, last_offset FROM {gaps} ORDER BY ALL"
+
+
+class Source:
+    """A cluster with topics of one partition each: where each begins and ends, and its id."""
+
+    alias = "east"
+
+    def __init__(self, **spans: tuple[int, int]) -> None:
+        self.spans = dict(spans)
+        self.ids = dict.fromkeys(spans, "1")
+
+    def cluster_id(self) -> str:
+        return "c"
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.spans)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        there = [name for name in names if name in self.spans]
+        return {name: TopicState(name=name, topic_id=self.ids[name], partitions=1) for name in there}
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        return {name: {} for name in names}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.spans[tp.topic][0] for tp in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.spans[tp.topic][1] for tp in partitions}
+
+    def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, timestamp_ms // 1000)
+
+    def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return {tp: (end, 0) for tp, end in self.latest(partitions).items()}
+
+
+def no_session() -> Any:
+    raise AssertionError("a start needs no Spark")
+
+
+class World:
+    """A lake in a folder and a source, from which one lander after another lands."""
+
+    def __init__(self, path: Path, source: Source, *flows: dict[str, Any]) -> None:
+        self.source = source
+        self.flows = mirror_config(*flows or [{"topics": ".*"}]).flows
+        self.lake = Lake(no_session, LakeConfig(root=str(path)))
+        tables = FolderTables()
+        tables.create(self.lake.relay_location("east"), RELAY)
+        for table in (GAPS, POSITIONS, METADATA):
+            tables.create(self.lake.meta_location(table), table)
+        self.landed = 0
+
+    def lander(self, *, on_gap: str = "halt") -> Any:
+        settings = LandSettings(
+            alias="east", flows=self.flows, subscribe_pattern="", kafka_options={}, reader_options={}, on_gap=on_gap
+        )
+        admin: Any = self.source
+        return Lander(self.lake, admin, settings, now=lambda: NOON)
+
+    def started(self, *, on_gap: str = "halt", once: bool = False) -> tuple[Any, Any]:
+        """Start a lander; return it, and the offsets that it begins at."""
+        lander = self.lander(on_gap=on_gap)
+        start = lander._prepare(once=once, rebuild=False, is_live=True)
+        return lander, start
+
+    def land(
+        self, lander: Any, start: dict[TopicPartition, int], read: dict[TopicPartition, tuple[list[int], int]]
+    ) -> None:
+        """Do a turn of a task: land offsets, and read up to an offset."""
+        self.landed += 1
+        at = NOON + timedelta(seconds=self.landed)
+        seat, progress = lander._writer.seat(), LiveProgress(lander._checkpoint_path(), start)
+        progress.plan(1, {tp: end for tp, (_, end) in read.items()})
+        files = [
+            row | {"landed_at": at, "generation": lander._current[tp].generation}
+            for tp, (offsets, _) in read.items()
+            for row in rows(tp.topic, tp.partition, *offsets)
+        ]
+        LandingLog(seat).append(list(write_files(seat.path, SCHEMA, iter([batch(files)]))), 1, at)
+        progress.done(1)
+
+    def gaps(self) -> list[tuple[Any, ...]]:
+        return [tuple(vars(row).values()) for row in self.lake.ask(GAP)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Two topics, of which five records each are landed; the last offset of clicks is the marker of a transaction."""
+    found = World(tmp_path, Source(orders=(0, 5), clicks=(0, 6)))
+    lander, start = found.started()
+    assert start == {ORDERS: 0, CLICKS: 0}
+    found.land(lander, start, {ORDERS: ([0, 1, 2, 3, 4], 5), CLICKS: ([0, 1, 2, 3, 4], 6)})
+    lander._batches, lander._landed_until = 1, NOON + timedelta(seconds=1)
+    lander._account()
+    return found
+
+
+@pytest.mark.law("E")
+def test_law_e_the_end_of_a_life_is_explained_though_the_start_that_found_it_was_refused(world: World) -> None:
+    world.source.ids["orders"], world.source.spans = "2", {"orders": (0, 3), "clicks": (9, 12)}
+    with pytest.raises(SourceGap, match=r"clicks-0 6\.\.8"):
+        world.started()
+    _, start = world.started(on_gap="record")
+    assert start == {ORDERS: 0, CLICKS: 9}
+    assert ("orders", 1, "recreated", 5, -1) in world.gaps(), "law E: nothing tells where the life before ended"
+
+
+@pytest.mark.law("E")
+def test_law_e_markers_that_left_the_source_are_not_lost_where_another_topic_was_created_again(world: World) -> None:
+    world.source.ids["orders"], world.source.spans = "2", {"orders": (0, 3), "clicks": (6, 6)}
+    _, start = world.started()
+    assert start == {ORDERS: 0, CLICKS: 6}
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(world: World) -> None:
+    world.source.spans["clicks"] = (6, 6)
+    for _ in range(2):
+        assert world.started()[1] == {ORDERS: 5, CLICKS: 6}, "the marker counts as lost"
+    # Of another life, an offset would step over records of this one.
+    world.source.ids["clicks"], world.source.spans["clicks"] = "2", (0, 9)
+    for _ in range(2):
+        assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
+
+
+@pytest.mark.law("E")
+def test_law_e_what_left_a_new_life_before_it_was_landed_is_no_silent_loss(world: World) -> None:
+    world.source.ids["orders"], world.source.spans["orders"] = "2", (3, 7)
+    with pytest.raises(SourceGap):
+        world.started()
+    _, start = world.started(on_gap="record")
+    assert start == {ORDERS: 3, CLICKS: 6}
+    assert ("orders", 2, "expired", 0, 2) in world.gaps()
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_nothing_comes(world: World) -> None:
+    lander, start = world.started()
+    world.land(lander, start, {ORDERS: ([5, 8], 9)})
+    world.source.spans["orders"] = (0, 9)
+    # It died here.
+    heir, start = world.started(once=True)
+    assert not heir._is_drained, "its account is still to be made"
+    heir._account()
+    assert ("orders", 1, "transactional", 5, 8) in world.gaps()
+    before = world.gaps()
+    LiveProgress(heir._checkpoint_path(), start).plan(0, {})
+    LiveProgress(heir._checkpoint_path(), start).done(0)
+    next_one, start = world.started(once=True)
+    next_one._account()
+    assert (start, next_one._is_drained, world.gaps()) == (None, True, before)
