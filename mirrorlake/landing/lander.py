@@ -82,6 +82,8 @@ class Lander:
         self._once = False
         self._left: int | None = None
         self._is_drained = False
+        # A topic that appears while this runs is landed from its beginning, be it the first.
+        self._has_begun = False
         self._is_backlog = False
         self._failure: BaseException | None = None
         self._batches = 0
@@ -215,7 +217,7 @@ class Lander:
         self._current = look.current
         self._record(look)
         self._accounts.resume(landed, look.lost)
-        return self._fresh_start(look, first=not landed.reached)
+        return self._fresh_start(look, first=not (landed.reached or self._has_begun))
 
     def _look(self, names: list[str], landed: LandedPositions, resumed: Mapping[TopicPartition, int]) -> SourceLook:
         return look_at_source(self._lake, self._admin, self._settings, self._topics, names, landed.reached, resumed)
@@ -227,6 +229,7 @@ class Lander:
         """Return the offset of every partition to start a new checkpoint location at, and open its account."""
         start = look.start(self._settings.first_offsets(self._admin, sorted(look.current)) if first else {})
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
+        self._has_begun = True
         left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
         self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
         return start

@@ -50,19 +50,26 @@ class LandSettings:
 
     def names(self, source: ClusterAdmin) -> list[str]:
         """Return the source's topics that are landed."""
-        return [
-            name
-            for name in source.topic_names()
-            if any(flow.selection.matches(name) and not flow.denies(name) for flow in self.flows)
-        ]
+        return [name for name in source.topic_names() if any(_takes(flow, name) for flow in self.flows)]
 
     def first_offsets(self, source: ClusterAdmin, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where landing begins while nothing was landed; nothing for the earliest offsets.
+        """Return where landing partitions begins while nothing was landed; nothing for the earliest offsets.
 
-        It begins as early as the earliest of the flows wants it.
+        A topic begins as early as the earliest of the flows that take it wants it.
         """
-        starts = [flow.start for flow in self.flows]
-        if any(start.kind == "earliest" for start in starts):
-            return {}
-        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
-        return source.at_time(partitions, min(times)) if times else source.latest(partitions)
+        latest: list[TopicPartition] = []
+        by_time: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            starts = [flow.start for flow in self.flows if _takes(flow, tp.topic)]
+            if any(start.kind == "earliest" for start in starts):
+                continue
+            times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
+            (by_time.setdefault(min(times), []) if times else latest).append(tp)
+        found = source.latest(latest)
+        for time_ms, several in by_time.items():
+            found |= source.at_time(several, time_ms)
+        return found
+
+
+def _takes(flow: FlowConfig, topic: str) -> bool:
+    return flow.selection.matches(topic) and not flow.denies(topic)

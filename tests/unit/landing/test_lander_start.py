@@ -180,3 +180,23 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
     next_one, start = world.started(once=True)
     next_one._account()
     assert (start, next_one._is_drained, world.gaps()) == (None, True, before)
+
+
+@pytest.mark.law("E")
+def test_law_e_the_first_topic_of_a_source_that_was_empty_is_landed_from_its_beginning(tmp_path: Path) -> None:
+    world = World(tmp_path, Source(), {"topics": ".*", "start": "latest"})
+    lander, start = world.started()
+    assert start == {}
+    world.source.spans, world.source.ids = {"orders": (0, 3)}, {"orders": "1"}
+    assert lander._prepare(once=False, rebuild=False, is_live=True) == {ORDERS: 0}
+
+
+def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> None:
+    flows: list[dict[str, Any]] = [
+        {"name": "all", "topics": "orders"},
+        {"name": "new", "topics": "clicks, prices", "start": "latest", "policy": "identity"},
+        {"name": "since", "topics": "prices", "start": {"timestamp": "1970-01-01T00:00:04Z"}},
+    ]
+    world = World(tmp_path, Source(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
+    _, start = world.started()
+    assert start == {ORDERS: 0, CLICKS: 9, TopicPartition("prices", 0): 4}
