@@ -235,6 +235,15 @@ class Settled:
         return frozenset(one.name for one in self.remotes.values()) - others - self.held_remotes
 
 
+def sharing(held: HeldTopic, known: Mapping[str, Remote], remote_topic: Callable[[str], str]) -> frozenset[str]:
+    """Return the source topics whose records a lost topic held, also those that the flow does not carry any more.
+
+    One that is carried again later has lost its records with the others'.
+    """
+    sent = {topic for topic, one in known.items() if one.name == held.remote == remote_topic(topic)}
+    return frozenset(sent.union(held.topics))
+
+
 def settle(
     *,
     held: Iterable[HeldTopic],
@@ -252,7 +261,9 @@ def settle(
     held, choices = list(held), list(choices)
     chosen = [(one, choice) for one in held for choice in choices if choice.settles(one)]
     waiting = [one for one in held if not any(choice.settles(one) for choice in choices)]
-    again = {topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in one.topics}
+    again = {
+        topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in sharing(one, known, remote_topic)
+    }
     stays = {topic for one in waiting for topic in one.topics}
     remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
     held_names = {one.remote for one in waiting}

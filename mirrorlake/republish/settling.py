@@ -19,6 +19,7 @@ from mirrorlake.model.remotes import (
     held_topics,
     known_id,
     settle,
+    sharing,
     whole_id,
 )
 from mirrorlake.topics import RemoteTopics
@@ -90,8 +91,9 @@ def settle_remotes(
     begins = {
         source: position if choice.action == ACCEPT_EMPTY else 0
         for one, choice in settled.chosen
+        for topics in [sharing(one, known, flow.remote_topic)]
         for source, position in positions.items()
-        if source.topic in one.topics
+        if source.topic in topics
     }
     lake.append_rows(
         POSITIONS,

@@ -81,6 +81,24 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
     assert kept == Settled(positions={A: 5}, remotes=known, held=(held,)), "a choice of an earlier loss settles nothing"
 
 
+@pytest.mark.law("E", "F")
+def test_law_e_a_topic_that_is_carried_again_later_is_sent_again_with_those_that_it_shares_a_remote_topic_with() -> (
+    None
+):
+    known = {"a": Remote("all", "1"), "b": Remote("all", "1"), "c": Remote("elsewhere", "3")}
+    positions = {A: 5, B: 7, SourcePartition("c", 1, 0): 9}
+    # The flow does not carry b now.
+    held = held_topics(flow="f", target="west", known=known, positions=[A], found={"all": "2"}, remote_topic=all_in_one)
+    assert [one.topics for one in held] == [("a",)]
+    for action, left in ((SEND_AGAIN, {SourcePartition("c", 1, 0): 9}), (ACCEPT_EMPTY, positions)):
+        choice = Choice(flow="f", remote="all", known="1", action=action)
+        settled = settle(
+            held=held, choices=[choice], known=known, positions=positions, found={"all": "2"}, remote_topic=all_in_one
+        )
+        assert settled.positions == left, "law E: what b lost with the others would never be sent again"
+        assert settled.remotes["b"] == Remote("all", "2")
+
+
 @pytest.mark.law("F")
 def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remote_topic() -> None:
     # Of b nothing was sent since the topic was begun again before.
