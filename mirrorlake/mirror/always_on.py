@@ -15,7 +15,7 @@ from itertools import starmap
 from typing import NoReturn
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError, StoreError
+from mirrorlake.errors import ConfigError, MirrorlakeError, StoreError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -66,6 +66,7 @@ class AlwaysOn:
         self._tell = silent if lines is None else lines.tell
         self._watch = ControlWatch(connections)
         self._notices = Notices(connections)
+        self._made_of: dict[str, str] = {}
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
         """Run the streams until `stop` is set (see `Supervisor`)."""
@@ -114,8 +115,11 @@ class AlwaysOn:
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:
-            made_of = identify()
+            made_of = self._made_of[name] = identify()
         except MirrorlakeError as error:
+            if isinstance(error, ConfigError) and (known := self._made_of.get(name)):
+                # A secret that cannot be read now: a stream that runs goes on with what it was given.
+                return Stream(name=name, made_of=known, resumed=self._watch.state.resumed.get(name), call=call)
             # Settings that one stream cannot be made of, such as a missing key of a rule, park that stream only.
             made_of, call = f"fault: {error}", partial(_refuse, error)
         return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)

@@ -14,6 +14,7 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,
+    ConfigError,
     LoginRefused,
     MirrorlakeError,
     NotAuthorized,
@@ -32,8 +33,17 @@ FIRST_S = 60.0
 # A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
 # A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
-# tried less often.
-_MOST_S = {LoginRefused: 60.0, ClusterUnreachable: 10.0, NotAuthorized: 30.0, ClusterError: 300.0, StoreError: 300.0}
+# tried less often. Settings of a stream that ran are whole: what cannot be resolved is a secret, or a file, just being rotated.
+_MOST_S = {
+    LoginRefused: 60.0,
+    ClusterUnreachable: 10.0,
+    NotAuthorized: 30.0,
+    ClusterError: 300.0,
+    StoreError: 300.0,
+    ConfigError: 60.0,
+}
+# In the first minute each of these is a mistake of the setup more often than not.
+_MISTAKES = (ClusterUnreachable, NotAuthorized, ConfigError)
 # The first new start repairs most of what it can: a failure that lasts a second is not news.
 _PUBLISHED_FROM = 2
 
@@ -56,7 +66,8 @@ class Stream:
 class ParkingPlace:
     """Where a failed stream waits until `retry_at` (monotonic clock), or for a person where that is None.
 
-    `never_came`: in the first minute its cluster did not answer, or allowed something not, most likely by a mistake of the setup.
+    `never_came`: in the first minute its cluster did not answer or allowed something not, or its settings could not be resolved,
+    most likely by a mistake of the setup.
     """
 
     stream: Stream
@@ -116,7 +127,7 @@ def place_of(
         error=failure,
         attempts=attempts,
         retry_at=None if pause is None else time.monotonic() + pause,
-        never_came=isinstance(failure, ClusterUnreachable | NotAuthorized) and never_came,
+        never_came=isinstance(failure, _MISTAKES) and never_came,
     )
 
 

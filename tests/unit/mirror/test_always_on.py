@@ -83,6 +83,14 @@ def test_settings_that_one_stream_cannot_be_made_of_end_that_stream_only(connect
         faulty.call(threading.Event())
 
 
+def test_a_secret_that_cannot_be_read_for_a_while_stops_no_stream_that_runs(connections: Any) -> None:
+    streams = OneBatch()
+    work = AlwaysOn(connections, streams)  # type: ignore[arg-type]
+    before = [stream.made_of for stream in work.wanted()]
+    streams.faulty = "east->central"
+    assert [stream.made_of for stream in work.wanted()] == before
+
+
 def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(connections: Any) -> None:
     streams = OneBatch()
     work = AlwaysOn(connections, streams, sends=False, source="east", first={"rebuild": True})  # type: ignore[arg-type]
