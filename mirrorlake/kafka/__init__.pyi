@@ -21,6 +21,7 @@ from mirrorlake.kafka.record_reader import FEW as FEW
 from mirrorlake.kafka.record_reader import RawRecord as RawRecord
 from mirrorlake.kafka.record_reader import RecordReader as RecordReader
 from mirrorlake.kafka.remotes import cut_logs as cut_logs
+from mirrorlake.kafka.remotes import cut_off as cut_off
 from mirrorlake.kafka.remotes import describe_surely as describe_surely
 from mirrorlake.kafka.remotes import lost as lost
 from mirrorlake.kafka.remotes import require_same as require_same

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import LaneFenced, NotAuthorized, SafetyError
-from mirrorlake.kafka.lane import LaneTask, LedgerReader, ends_of
+from mirrorlake.kafka import cut_off
+from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
@@ -89,6 +90,7 @@ class OwnedFlow:
     ready: set[SourcePartition] = field(default_factory=set)
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
+    places: SharedPlaces = field(default_factory=SharedPlaces)
 
     @property
     def flow(self) -> FlowConfig:
@@ -253,6 +255,9 @@ class OwnedFlow:
         """Take note of committed ledger records; those of a task that died are fetched from the ledger first.
 
         Where it does not copy them to the tables, the next call that does copies them, too.
+
+        Raises:
+            RemoteTopicLost: they were written over others; the next owner holds the topic.
         """
         claims, by_lane = self.claims, dict[int, list[LedgerRecord]]()
         for record in committed:
@@ -268,13 +273,23 @@ class OwnedFlow:
             complete += records
             claims.seqs[lane] = records[-1].seq
             claims.positions.update(records[-1].positions)
-            claims.ends.update(ends_of(run for record in records for run in record.runs))
+            for place, end in ends_of(run for record in records for run in record.runs).items():
+                # Other lanes may write there, too, and be further.
+                claims.ends[place] = max(claims.ends.get(place, 0), end)
         self.uncopied += complete
         if copies:
             self._copy()
         self.settings.listener.committed(complete)
         self.progress.passed(complete)
+        self._require_apart(complete)
         return complete
+
+    def _require_apart(self, committed: Iterable[LedgerRecord]) -> None:
+        for record in committed:
+            ids = {one.name: one.topic_id for one in record.remotes.values()}
+            for place, span in self.places.take(record.claim.lane, record.runs).items():
+                if topic_id := ids.get(place.topic):
+                    raise cut_off(self.flow.name, self.flow.target, place.topic, topic_id, {place.partition: span})
 
     def _copy(self) -> None:
         if self.uncopied:

@@ -6,6 +6,7 @@ written after such a cut gets offsets that the map gives to other records.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -14,6 +15,9 @@ from mirrorlake.kafka.remotes import cut_logs, cut_off
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
+
+# A cut takes what was written last.
+_NEWEST = 64
 
 
 def ends_of(runs: Iterable[Run]) -> dict[TopicPartition, int]:
@@ -30,6 +34,43 @@ def ends_of(runs: Iterable[Run]) -> dict[TopicPartition, int]:
     for run in runs:
         ends[run.target] = max(ends.get(run.target, 0), run.last_downstream + 1)
     return ends
+
+
+class SharedPlaces:
+    """Find a log that went back where several lanes write to a partition: no two records stand at one offset (law F).
+
+    A lane knows what it wrote itself. What another wrote last, and a cut took, it writes over unseen; whoever hears of all
+    lanes sees it.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[TopicPartition, int] = {}
+        self._spans: dict[TopicPartition, list[tuple[int, int]]] = {}
+
+    def take(self, lane: int, runs: Iterable[Run]) -> dict[TopicPartition, tuple[int, int]]:
+        """Take note of runs of a lane; return where they stand over others: where the log was cut, and where it ended before.
+
+        Example:
+            >>> from mirrorlake.model.flow import SourcePartition
+            >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("all", 0), first_upstream=0,
+            ...           last_upstream=4, first_downstream=10, count=5)
+            >>> places = SharedPlaces()
+            >>> places.take(0, [run]), places.take(1, [run]), places.take(0, [run]) == {run.target: (10, 15)}
+            ({}, {}, True)
+        """
+        cut: dict[TopicPartition, tuple[int, int]] = {}
+        for run in runs:
+            place, first, end = run.target, run.first_downstream, run.last_downstream + 1
+            # Most partitions are one lane's alone.
+            if self._lanes.setdefault(place, lane) == lane and place not in self._spans:
+                continue
+            spans = self._spans.setdefault(place, [])
+            at = bisect_left(spans, (first, end))
+            if any(begins < end and first < ends for begins, ends in spans[max(0, at - 1) : at + 1]):
+                cut[place] = min(first, cut.get(place, (first, 0))[0]), spans[-1][1]
+            insort(spans, (first, end))
+            del spans[:-_NEWEST]
+        return cut
 
 
 class SentEnds:

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.errors import LaneFenced, TopicConflict
+from mirrorlake.errors import LaneFenced, RemoteTopicLost, TopicConflict
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.remotes import HeldTopic, Settled
+from mirrorlake.model.remotes import HeldTopic, Remote, Settled
 from mirrorlake.republish.owned_flow import OwnedFlow
-from tests.builders import ledger_record
+from tests.builders import ledger_record, run
 
 
 class Ledger:
@@ -64,6 +64,31 @@ def test_law_f_what_was_read_is_copied_later_once_and_in_one_append(owned: Owned
     assert copied == [[5, 9, 6]]
     assert owned.keep([committed(1, 10)])
     assert copied == [[5, 9, 6], [10]], "a batch that is sent in between brings its own"
+
+
+@pytest.mark.law("F")
+def test_law_f_what_a_lane_writes_over_another_lane_s_records_ends_the_flow(
+    owned: OwnedFlow, copied: list[list[int]]
+) -> None:
+    """Two lanes share a partition whose log went back; the one that goes on had written nothing past the cut."""
+
+    def wrote(lane: int, seq: int, *downstream: int) -> LedgerRecord:
+        runs = tuple(run(first, first + 9, first) for first in downstream)
+        return replace(committed(lane, seq), runs=runs, remotes={"orders": Remote(runs[0].target.topic, "1")})
+
+    owned.settings = cast(
+        "Any", SimpleNamespace(flow=SimpleNamespace(name="f", target="west"), listener=owned.settings.listener)
+    )
+    owned.keep([wrote(0, 5, 100), wrote(1, 9, 110), wrote(0, 6, 120)])
+    owned.keep([wrote(1, 10, 140), wrote(0, 7, 130)])
+    [place] = owned.claims.ends
+    assert owned.claims.ends[place] == 150, "the lane that is heard of last is not the furthest"
+    with pytest.raises(
+        RemoteTopicLost, match=f"partition {place.partition} ends at 125 and had records up to 150"
+    ) as lost:
+        owned.keep([wrote(0, 8, 125)])
+    assert lost.value.cut == f"cut {place.partition}@125..150 of 1"
+    assert copied[-1] == [8], "what stands in the ledger is copied all the same"
 
 
 @pytest.mark.law("F")
