@@ -43,9 +43,10 @@ class FreshRoom:
 
     def left(self) -> bool:
         """Tell whether the next files may stay uncompressed."""
-        if self._left <= 0 and ":/" not in self._folder and time.monotonic() >= self._next_look:
-            self._left = _room(self._folder)
+        if ":/" not in self._folder and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_EVERY_S
+            # Others fill the disk, too: what it has left is asked without a look at the files.
+            self._left = min(self._left, _share(self._folder)) if self._left > 0 else _room(self._folder)
         return self._left > 0
 
     def take(self, size: int) -> None:
@@ -61,4 +62,8 @@ def _room(folder: str) -> int:
                 # Upkeep deletes files meanwhile.
                 with suppress(FileNotFoundError):
                     held += entry.stat().st_size
-    return shutil.disk_usage(folder).free // _SHARE - held
+    return _share(folder) - held
+
+
+def _share(folder: str) -> int:
+    return shutil.disk_usage(folder).free // _SHARE

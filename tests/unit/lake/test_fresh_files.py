@@ -54,5 +54,14 @@ def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: S
     assert not FreshRoom(str(tmp_path)).left()
 
 
+def test_a_disk_that_others_fill_has_less_room_though_little_was_taken(tmp_path: Path, disk: SimpleNamespace) -> None:
+    room = FreshRoom(str(tmp_path))
+    assert room.left()
+    disk.free = 7
+    assert room.left(), "a look costs"
+    disk.now += 60
+    assert not room.left()
+
+
 def test_a_store_has_no_room(disk: SimpleNamespace) -> None:
     assert not FreshRoom("s3://bucket/lake/relay/east").left()
