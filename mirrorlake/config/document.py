@@ -89,9 +89,16 @@ class Document:
             problem = f"the YAML tag {node.tag} is not read here"
             self.findings.append(SettingsFault(place, problem, "write a plain value"))
             return text
-        if node.tag != _TAG + "str":
+        if node.tag == _TAG + "str":
+            return self._text(text, place)
+        try:
             return SafeConstructor().construct_object(node)
-        return self._text(text, place)
+        except (ValueError, KeyError):
+            # `!!int x`, or a number without digits such as 0b_; not shown, it may be a password.
+            problem = f"the value (hidden) is not a YAML {node.tag.removeprefix(_TAG)}"
+            self.findings.append(SettingsFault(place, problem, "write a plain value, or quote it"))
+            self._unresolved.add(place)
+            return text
 
     def _text(self, text: str, place: Place) -> str:
         part = (place[0], *place[2:3])

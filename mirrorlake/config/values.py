@@ -28,6 +28,8 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2*
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _SECONDS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SECONDS |= {f"{word}s": _SECONDS[word] for word in ("second", "minute", "hour", "day")}
+# A thousand years: no clock of Python's counts much further back.
+_LONGEST_S = 1000 * 365 * 86400
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*/\s*s(?:ec|econd)?")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
@@ -67,16 +69,17 @@ def rate(text: str) -> tuple[int | None, int | None]:
 
 def interval(value: Any) -> timedelta:
     """Return a length of time from text such as `500ms`, `10s` or `15m`; the unit is mandatory."""
-    seconds = _quantity(value, _SECONDS)
+    seconds = seconds_of(value)
     if seconds is None:
         remedy = 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
         raise fault_error(f"{shown(value)} is not an interval", remedy)
     return timedelta(seconds=seconds)
 
 
-def seconds_of(text: str) -> float | None:
-    """Return a length of time as text in seconds, like `5 minutes`; None where it is none."""
-    return _quantity(text, _SECONDS)
+def seconds_of(text: Any) -> float | None:
+    """Return a length of time as text in seconds, like `5 minutes`; None where it is none, or past a thousand years."""
+    seconds = _quantity(text, _SECONDS)
+    return seconds if seconds is not None and seconds <= _LONGEST_S else None
 
 
 def length_of(value: str | timedelta) -> timedelta:

@@ -11,6 +11,7 @@ import typer
 from mirrorlake.cli.command import Flow, Invocation, Json, OneFlow, app, command
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.render import plural
 
 
 @command()
@@ -31,7 +32,7 @@ def apply(cli: Invocation, flow: Flow = None) -> int:
     changes = cli.mirror.apply(flow)
     cli.answer(changes, applied=True)
     if done := sum(change.action != "held" for change in changes.changes):
-        cli.say(f"{done} change(s) applied")
+        cli.say(f"{plural(done, 'change')} applied")
     return 0
 
 
@@ -77,7 +78,7 @@ def doctor(
     cli.show(found)
     if found.bad:
         # What is fine may have moved the findings off the screen.
-        cli.say(f"{len(found.bad)} finding(s): {', '.join(dict.fromkeys(one.check for one in found.bad))}")
+        cli.say(f"{plural(len(found.bad), 'finding')}: {', '.join(dict.fromkeys(one.check for one in found.bad))}")
     if any(one.check in ("kafka.reachable", "lake.tables", "lake.store") for one in found.bad):
         return 4
     return 1 if found.bad else 0
@@ -143,7 +144,7 @@ def history(
             cli.mirror.apply(plan=plan_back)
         cli.answer(plan_back, applied=apply)
         if plan_back:
-            cli.say(f"{len(plan_back)} change(s) {'applied' if apply else 'to apply with --apply'}")
+            cli.say(f"{plural(len(plan_back), 'change')} {'applied' if apply else 'to apply with --apply'}")
     return 0
 
 
@@ -174,7 +175,7 @@ def import_mm2(
     except ConfigError as error:
         faults += [str(fault) for fault in error.faults]
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        _write(out, text)
     written = None if out is None else str(out)
     cli.document(
         {
@@ -194,6 +195,18 @@ def import_mm2(
         settle = "settle what is named above, then " if faults else ""
         cli.say(f"{out} written; next: {settle}mirrorlake doctor --conf {out}")
     return 1 if faults else 0
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written ({error.strerror})",
+            consequence="the settings were not saved",
+            remedy="name a file in a folder that you may write to, or leave out --out",
+        ) from error
 
 
 @command()
@@ -233,5 +246,5 @@ def takeover(
     if found.refused:
         return 3
     done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply carries it out"
-    cli.say(f"{len(found.partitions)} partition(s): {done}")
+    cli.say(f"{plural(len(found.partitions), 'partition')}: {done}")
     return 0

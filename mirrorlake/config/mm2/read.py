@@ -27,7 +27,11 @@ def read(data: bytes, *, file: str) -> Mm2File:
         return _by_connector(read_properties(data, file=file), file)
     resources = list(_resources(document))
     if resources:
-        return read_strimzi(resources, file=file)
+        try:
+            return read_strimzi(resources, file=file)
+        except (AttributeError, TypeError) as error:
+            problem = f"its `spec` is not that of a KafkaMirrorMaker2 ({error})"
+            raise ConfigError([Fault(file, "spec", problem, "mend it, or export it with kubectl get -o yaml")]) from None
     return read_connectors(document, file=file)
 
 

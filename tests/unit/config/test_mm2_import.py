@@ -474,3 +474,19 @@ def test_a_file_that_is_none_is_refused(text: str, problem: str) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         import_mm2("/nowhere/mm2.properties")
+
+
+def test_the_settings_get_the_folder_that_they_are_to_stand_in(tmp_path: Path) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text(SMALLEST)
+    out = tmp_path / "conf" / "mirror.yml"
+    assert run_cli("import-mm2", str(file), "--out", str(out)).returncode == 0
+    assert loads(out.read_text()).flow("east->central").target == "central"
+    done = run_cli("import-mm2", str(file), "--out", str(file / "conf" / "mirror.yml"))
+    assert (done.returncode, "cannot be written (Not a directory)" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("spec", ["5", "{clusters: 5}", "{clusters: [5]}", "{mirrors: {a: b}}", "{mirrors: [5]}"])
+def test_a_resource_of_another_shape_is_refused_as_a_whole(spec: str) -> None:
+    with pytest.raises(ConfigError, match="spec: its `spec` is not that of a KafkaMirrorMaker2"):
+        import_properties(f"kind: KafkaMirrorMaker2\nspec: {spec}\n".encode())
