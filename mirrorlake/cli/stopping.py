@@ -73,9 +73,9 @@ def in_background(
                 deadline = time.monotonic() + ENDS_WITHIN_S
                 note(f"stopping: what is under way ends first, within {ENDS_WITHIN_S:.0f} s; once more stops at once")
             if time.monotonic() > deadline and thread.is_alive():
-                note(
-                    f"{so_far()}; stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"
-                )
+                done = so_far()
+                left = "stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"
+                note(f"{done}; {left}" if done else left)
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)

@@ -13,6 +13,7 @@ from mirrorlake.kafka import ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
+from mirrorlake.render import plural
 
 # Records before the stored position that are compared, too: they tell repeated records apart.
 _BEFORE = 1_000
@@ -154,8 +155,8 @@ class MirrorMakerWatch:
         reasons = []
         if self._group and (members := self._sites.target.members(self._group)):
             reasons.append(
-                f"MirrorMaker still runs: group {self._group} on {self._flow.target} has {members} member(s); stop it, and "
-                "give a killed one a minute to leave its group"
+                f"MirrorMaker still runs: group {self._group} on {self._flow.target} has {plural(members, 'member')}; stop it, "
+                "and give a killed one a minute to leave its group"
             )
         threading.Event().wait(max(0.0, self._until - time.monotonic()))
         now = self._sites.target.ends(self._before)

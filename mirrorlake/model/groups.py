@@ -130,7 +130,7 @@ class GroupPosition:
     def __str__(self) -> str:
         r = self.resume
         there = "nowhere" if r.downstream_offset is None else f"{r.target}@{r.downstream_offset}"
-        again = "" if not r.records_again else f", reads {r.records_again:,} record(s) again"
+        again = "" if not r.records_again else f", reads {plural(r.records_again, 'record')} again"
         return f"{self.group}: {r.source}@{r.upstream_offset} -> {there}: {self.action} ({self.reason}{again})"
 
 

@@ -16,6 +16,7 @@ from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
+from mirrorlake.render import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,9 @@ class ClusterLog:
         state = admin.describe([topic]).get(topic)
         if state is None or (partition is not None and partition >= state.partitions):
             held = (
-                f"it has {state.partitions} partition(s)" if state else "there is no such topic, or it may not be seen"
+                f"it has {plural(state.partitions, 'partition')}"
+                if state
+                else "there is no such topic, or it may not be seen"
             )
             named = topic if partition is None else TopicPartition(topic, partition)
             meant = "" if state else closest(topic, admin.topic_names())

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import JsonShown, Mood, Sheet, badge, by_fields, document, headers, payload, table
+from mirrorlake.render import JsonShown, Mood, Sheet, badge, by_fields, document, headers, payload, plural, table
 
 Status = Literal[
     "republished",
@@ -250,11 +250,11 @@ def in_words(
     """Say law E for one offset in a sentence: landed or why not, and where it went."""
     where = f"{cluster} {source}@{offset}"
     counts = Counter(outcome.status for outcome in outcomes)
+    sent = f"republished by {plural(counts['republished'], 'flow')}" if counts["republished"] else ""
     if missing is not None:
-        sent = f"; republished by {counts['republished']} flow(s)" if counts["republished"] else ""
-        return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}{sent}"
+        return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}{sent and f'; {sent}'}"
     explained = counts["filtered"] + counts["quarantined"] + counts["not_yet"] + counts["in_a_deleted_topic"]
-    parts = [f"republished by {counts['republished']} flow(s)"] if counts["republished"] else []
+    parts = [sent] if sent else []
     parts += [f"explained in {explained}"] if explained else []
     parts += [f"NOT accounted for in {counts['unexplained']}"] if counts["unexplained"] else []
     return f"{where} is in the relay; {', '.join(parts) or 'no flow carries it'}"

@@ -57,7 +57,7 @@ class Asked:
     def __post_init__(self) -> None:
         if self.timestamps not in STAMPS:
             raise UsageError(
-                f"'{self.timestamps}' says nothing of timestamps", remedy=f"write one of: {', '.join(STAMPS)}"
+                f"'{self.timestamps}' is not a choice of timestamps", remedy=f"write one of: {', '.join(STAMPS)}"
             )
         for offset in (self.from_offset, self.to_offset):
             if offset is not None and offset < 0:
@@ -90,7 +90,7 @@ class Asked:
         alias, colon, topic = self.into.partition(":")
         if not colon or not alias or not topic:
             raise UsageError(
-                f"'{self.into}' is no place for a replay",
+                f"'{self.into}' is not a target of a replay",
                 consequence="nothing was sent",
                 remedy=f"write --into central:{self.topic}.replayed (alias:topic), or --into {FILES}PATH",
             )

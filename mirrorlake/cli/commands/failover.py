@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirrorlake.cli.command import Invocation, OneFlow, command
 from mirrorlake.cli.stopping import in_background
+
+if TYPE_CHECKING:
+    from mirrorlake.failover import DrillReport
 
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="This group only; may be given several times. All without it.")
@@ -21,12 +25,8 @@ def failover(
     cli: Invocation,
     flow: OneFlow,
     group: Groups = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done, and what forbids it.")
-    ] = False,
-    unproven: Annotated[
-        bool, typer.Option("--unproven", help="Place groups without proving that nothing is missing.")
-    ] = False,
+    dry_run: DryRun = False,
+    unproven: Unproven = False,
     fence_source: Annotated[
         str | None,
         typer.Option(
@@ -95,12 +95,21 @@ def drill(
         str | None,
         typer.Option("--into", help="A cluster of the file that no flow uses; a sandbox of this machine without it."),
     ] = None,
-    every: Annotated[str | None, typer.Option("--every", help="Again and again, e.g. 1w, until SIGTERM.")] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", help="Again and again, e.g. 1w, until SIGTERM; with --json one document a line."),
+    ] = None,
 ) -> int:
     """Rehearse a failover into a scratch cluster, from the relay, while the mirror runs; exit 1 where an objective is missed."""
     mirror = cli.mirror
     if every is not None:
-        in_background(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=cli.answer))
+
+        def tell(done: DrillReport) -> None:
+            cli.answer(done)
+            # The next one is a week away.
+            sys.stdout.flush()
+
+        in_background(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=tell))
         return 0
     done = mirror[flow].drill(into=into)
     cli.answer(done)

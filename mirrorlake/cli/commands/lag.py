@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -119,7 +120,9 @@ def _show(output: Output, rows: Iterable[Any]) -> None:
 @command()
 def sample(
     cli: Invocation,
-    once: Annotated[bool, typer.Option("--once", help="Look once; without it, stay on until SIGTERM.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once; without it, stay on until SIGTERM, with --json one look a line.")
+    ] = False,
     every: Annotated[
         str | None, typer.Option("--every", help="Time between two looks, like 30s; that of the settings without it.")
     ] = None,
@@ -131,9 +134,9 @@ def sample(
 
     def tell(seen: SampledMoment) -> None:
         failed[0] = len(seen.unanswered)
-        if once:
-            cli.document(as_document(seen))
+        cli.document(as_document(seen))
         cli.say(str(seen))
+        sys.stdout.flush()
 
     in_background(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell), note=cli.note)
     return 4 if once and failed[0] else 0

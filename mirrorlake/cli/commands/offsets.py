@@ -11,7 +11,7 @@ import typer
 
 from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
 from mirrorlake.errors import UsageError
-from mirrorlake.render import document
+from mirrorlake.render import document, plural
 
 if TYPE_CHECKING:
     from mirrorlake.model.groups import GroupPosition
@@ -22,8 +22,8 @@ def offsets(
     cli: Invocation,
     flow: OneFlow,
     topic: Annotated[str | None, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Its partition there.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset there.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
     generation: Generation = None,
     positions: Annotated[
@@ -118,7 +118,7 @@ def groups(
         return 0
     cli.show(plan)
     if apply:
-        cli.say(f"{len(plan.moves)} position(s) moved")
+        cli.say(f"{plural(len(plan.moves), 'position')} moved")
     return 1 if check and (plan.held or (plan.moves and not apply)) else 0
 
 

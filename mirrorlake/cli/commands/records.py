@@ -12,13 +12,14 @@ import typer
 from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
 from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
+from mirrorlake.render import count, plural
 
 if TYPE_CHECKING:
     from mirrorlake.records import BrowsedRecord
 
 Cluster = Annotated[str, typer.Option("--cluster", help="The alias of the cluster: a source or a target.")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic, as it is called there.")]
-Partition = Annotated[int, typer.Option("--partition", min=0)]
+Partition = Annotated[int, typer.Option("--partition", min=0, help="The partition, on this cluster.")]
 AnyPartition = Annotated[int | None, typer.Option("--partition", min=0, help="The partition; all without it.")]
 
 
@@ -131,7 +132,7 @@ def conflicts(
         for one in found
     ]
     columns = ["key", "first", "second", "apart", "same value"]
-    cli.table(f"{topic}: {len(found)} conflict(s) within {within}", columns, rows)
+    cli.table(f"{topic}: {plural(len(found), 'conflict')} within {within}", columns, rows)
     return 1 if found else 0
 
 
@@ -153,7 +154,8 @@ def quarantine(
         done = held.redrive()
         cli.document(done)
         cli.say(
-            f"{flow}: {done.sent:,} record(s) sent, {done.filtered:,} filtered, {done.still_quarantined:,} quarantined again"
+            f"{flow}: {plural(done.sent, 'record')} sent, {count(done.filtered)} filtered, "
+            f"{count(done.still_quarantined)} quarantined again"
         )
         return 1 if done.still_quarantined else 0
     found = held.summary()

@@ -11,6 +11,7 @@ import typer
 
 from mirrorlake.cli.command import Flow, Invocation, Source, command
 from mirrorlake.errors import UsageError
+from mirrorlake.render import plural
 
 _COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
 
@@ -51,9 +52,11 @@ def verify(
         cli.answer(again)
         return 0
     found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
-    cli.answer(found)
+    cli.show(found)
     if report is not None:
         cli.mirror.proof_report(found.verification).write(report)
+    # Last: where the report cannot be written, its error is the one document.
+    cli.document(found)
     return 0 if found.equal else 1
 
 
@@ -114,5 +117,9 @@ def rebuild(
     plan = cli.mirror.plan_rebuild(like=like, target=target, recorded=recorded)
     sent = cli.mirror.apply_rebuild(plan) if apply else 0
     cli.answer(plan, applied=apply, sent=sent)
-    cli.say(f"{sent:,} record(s) sent; next: mirrorlake run" if apply else f"{plan.waiting:,} record(s) would be sent")
+    cli.say(
+        f"{plural(sent, 'record')} sent; next: mirrorlake run"
+        if apply
+        else f"{plural(plan.waiting, 'record')} would be sent"
+    )
     return 0

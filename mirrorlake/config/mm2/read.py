@@ -31,7 +31,9 @@ def read(data: bytes, *, file: str) -> Mm2File:
             return read_strimzi(resources, file=file)
         except (AttributeError, TypeError) as error:
             problem = f"its `spec` is not that of a KafkaMirrorMaker2 ({error})"
-            raise ConfigError([Fault(file, "spec", problem, "mend it, or export it with kubectl get -o yaml")]) from None
+            raise ConfigError(
+                [Fault(file, "spec", problem, "mend it, or export it with kubectl get -o yaml")]
+            ) from None
     return read_connectors(document, file=file)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,3 +76,18 @@ def test_an_interval_goes_with_staying_on() -> None:
     done = run_cli("sample", "--once", "--every", "5s")
     assert done.returncode == 2
     assert "--every and --once exclude each other" in done.stderr
+
+
+def test_each_look_of_a_sampler_that_stays_on_is_a_document_of_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SampledMoment(observed_at=NOON, looks=(Look(subject="cluster", name="east"),))
+
+    class Sampling:
+        def sample(self, *, tell: Callable[[SampledMoment], None], **_: object) -> None:
+            tell(seen)
+            tell(seen)
+
+    monkeypatch.setattr("mirrorlake.mirror.load", lambda *_, **__: Sampling())
+    done = run_cli("sample", "--every", "30s", "--json", "--conf", str(tmp_path / "mirror.yml"))
+    assert [json.loads(line)["looks"][0]["name"] for line in done.stdout.splitlines()] == ["east", "east"]

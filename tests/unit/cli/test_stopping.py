@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 # A stream that never ends by itself, and one of a library's threads that fails once it is told to.
 _STUCK = """
 import threading, time
@@ -21,20 +23,27 @@ def stream(stop):
 def note(text):
     print(text, flush=True)
 
-stopping.in_background(stream, note=note, so_far=lambda: "7 records landed")
+stopping.in_background(stream, note=note{so_far})
 """
 
 
-def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.mark.parametrize(
+    ("so_far", "says"),
+    [
+        (', so_far=lambda: "7 records landed"', "7 records landed; stopped in the middle of a batch"),
+        ("", "stopped in the middle of a batch"),
+    ],
+    ids=["counted", "not counted"],
+)
+def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done(so_far: str, says: str) -> None:
+    code = _STUCK.replace("{so_far}", so_far)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     first, last = out.splitlines()
     assert first.startswith("stopping: what is under way ends first")
-    assert last.startswith("7 records landed; stopped in the middle of a batch")
+    assert last.startswith(says)
     assert process.returncode == 0
     assert "ZeroDivisionError" not in err

@@ -223,7 +223,7 @@ def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
     ):
         with pytest.raises(UsageError, match=f"(?s){said}"):
             plan(world, **wrong)
-    with pytest.raises(UsageError, match="says nothing of timestamps"):
+    with pytest.raises(UsageError, match="is not a choice of timestamps"):
         asked(timestamps="yesterday")
 
 
