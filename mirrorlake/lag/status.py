@@ -29,6 +29,7 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import JsonShown, Sheet, Table, count, duration, plural, table
 
 By = Literal["topic", "partition"]
+_NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
 
 
 class _Totals:
@@ -156,7 +157,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        rows = [_rows([self], self.shown_by)] if self.partitions else ["no topic to mirror yet"]
+        rows = [_rows([self], self.shown_by)] if self.partitions else [_NO_TOPIC]
         parts = (*map(str, self.parked), *rows, *map(str, self.held))
         facts = (*self._facts(), *([str(self.objectives)] if self.objectives else []), self.observed_at)
         return Sheet(title=self.flow, badge=standing_badge(self.verdict, self.state), facts=facts, parts=parts)
@@ -254,6 +255,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([objectives_table(objectives)] if objectives else []),
                 *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
+                *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if not one.partitions),
                 *(str(one) for flow in self.flows for one in flow.held),
             ),
         )

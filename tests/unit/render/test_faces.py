@@ -239,7 +239,9 @@ def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
 
 def test_a_flow_without_topics_and_an_unknown_lag_are_said() -> None:
     assert "‖ UNKNOWN" in replace(status(), partitions=()).to_text()
-    assert "no topic to mirror yet" in replace(status(), partitions=()).to_text()
+    empty = replace(status("f"), partitions=())
+    assert "no topic to mirror yet" in empty.to_text()
+    assert "f: no topic to mirror yet" in Status(flows=(empty,), observed_at=NOON).to_text()
     row = partition_status(state="not_started", lag=9)
     assert "time lag –" in status("f", row).to_text()
 
