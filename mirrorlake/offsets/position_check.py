@@ -34,6 +34,15 @@ _LANDED = """
         ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition AND r.`offset` >= s.low
     GROUP BY r.topic, r.generation, r.partition, s.at
 """
+# Of a partition that a flow with a time as its `start` has sent nothing of, it leaves out what precedes the first record of that time.
+_LEFT_OUT = """
+    SELECT r.topic, r.generation, r.partition, s.at
+    FROM {relay} AS r JOIN {spans} AS s
+        ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition
+    GROUP BY r.topic, r.generation, r.partition, s.at
+    HAVING min(CASE WHEN r.`offset` >= s.at THEN r.`offset` END)
+        < coalesce(min(CASE WHEN unix_micros(r.timestamp) >= :start THEN r.`offset` END), 9223372036854775807)
+"""
 _WITHHELD = """
     SELECT w.topic, w.generation, w.partition, s.at, s.low, s.high, w.ranges
     FROM {kept} AS w JOIN {spans} AS s
@@ -75,15 +84,32 @@ class PositionChecker:
                 if s.topic in existing and s.partition < existing[s.topic].partitions
             )
         self._spans = self._landed_between()
+        self._left_out = self._unread_and_left_out()
 
     def check(self, source: SourcePartition, offset: int) -> PositionCheck:
         """Check one of the positions."""
         first = self._unsure[source, offset]
         if hindrance := self._maps.hindrance(self._flow.name, source, offset, first):
             return PositionCheck(is_safe=False, reason=hindrance)
-        if first is not None and offset < first:
+        if offset < self._sent_from(source, first):
             return self._before_the_first(source, offset)
+        is_past_left_out = self._readable_from(source, offset) < self._begun.get(source, 0)
+        if self._begins_late(first) and (is_past_left_out or (source, offset) in self._left_out):
+            return _never_sent(offset)
         return self._past_the_last(source, offset)
+
+    def _sent_from(self, source: SourcePartition, first: int | None) -> int:
+        """Return the first offset that the flow sent; before it sent any, the one from which on it will."""
+        if first is not None:
+            return first
+        return self._republished.get(source, 0) if self._begins_late(first) else 0
+
+    def _begins_late(self, first: int | None) -> bool:
+        """Tell whether what precedes the flow's first record, still to come, counts; a mesh counts that itself."""
+        return first is None and not self._flow.adds_hops
+
+    def _readable_from(self, source: SourcePartition, offset: int) -> int:
+        return max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
 
     def _past_the_last(self, source: SourcePartition, offset: int) -> PositionCheck:
         """The reader is at or past the end of what was republished: it waits there for what it has already read."""
@@ -98,13 +124,11 @@ class PositionChecker:
         return PositionCheck(exact=False, again=waiting, reason=reason)
 
     def _before_the_first(self, source: SourcePartition, offset: int) -> PositionCheck:
-        """The reader is before everything that was republished: safe where nothing that it could still read is skipped."""
+        """The reader is before everything that was, or will be, republished: safe where nothing that it could still read is skipped."""
         waiting, _ = self._spans.get((source, offset), (0, -1))
-        readable_from = max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
-        if waiting == 0 and readable_from >= self._begun.get(source, 2**63):
+        if waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63):
             return PositionCheck()
-        reason = f"records between {offset} and the first republished one were never republished by this flow"
-        return PositionCheck(is_safe=False, reason=reason)
+        return _never_sent(offset)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         """Read from where on the relay holds, or held until now, what was landed: the flow sends nothing before it."""
@@ -123,7 +147,8 @@ class PositionChecker:
             return {}
         spans, lowest = [], dict[SourcePartition, int]()
         for (source, at), first in self._unsure.items():
-            low, high = (at, first) if first is not None and at < first else (self._republished.get(source, 0), at)
+            sent_from = self._sent_from(source, first)
+            low, high = (at, sent_from) if at < sent_from else (self._republished.get(source, 0), at)
             spans.append({**asdict(source), "at": at, "low": low, "high": high})
             lowest[source] = min(low, lowest.get(source, low))
         tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
@@ -136,6 +161,23 @@ class PositionChecker:
             found[one] = int(row.records) - withheld.get(one, 0), int(row.newest)
         return found
 
+    def _unread_and_left_out(self) -> set[Asked]:
+        """Find the positions past which landed records stand that the flow's `start` leaves out."""
+        start = self._flow.start.timestamp_ms
+        none_sent = [one for one, first in self._unsure.items() if first is None and one[0] not in self._republished]
+        if start is None or not none_sent or self._flow.adds_hops:
+            return set()
+        spans = [{**asdict(source), "at": at, "low": 0, "high": at} for source, at in none_sent]
+        rows = self._lake.ask(
+            _LEFT_OUT,
+            relay=self._flow.source,
+            part=RelayPart({source: 0 for source, _ in none_sent}, others=False),
+            tables={"spans": pa.Table.from_pylist(spans, _SPANS)},
+            start=start * 1000,
+            missing_ok=True,
+        )
+        return {(SourcePartition(row.topic, row.generation, row.partition), int(row.at)) for row in rows}
+
     def _withheld_between(self, tables: Mapping[str, pa.Table]) -> dict[Asked, int]:
         """Count the records of each span that the flow's rules withheld: nobody waits for those."""
         found: dict[Asked, int] = {}
@@ -145,3 +187,8 @@ class PositionChecker:
                 end = part["first"] + part["length"]
                 found[one] = found.get(one, 0) + max(0, min(row.high, end) - max(row.low, part["first"]))
         return found
+
+
+def _never_sent(offset: int) -> PositionCheck:
+    reason = f"records between {offset} and the first republished one were never republished by this flow"
+    return PositionCheck(is_safe=False, reason=reason)

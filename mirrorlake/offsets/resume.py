@@ -73,6 +73,7 @@ class _Look:
         self._known = known
         self._lost = lost
         self._first: Mapping[TopicPartition, int] = {}
+        self._strange: set[TopicPartition] = set()
 
     def resume(self, readers: PositionsByFlow) -> Resumes:
         rows: dict[tuple[str, TopicPartition], list[Contribution]] = {}
@@ -103,9 +104,10 @@ class _Look:
             if all(one.last_read is None and one.first_unread is None for one in parts)
         }
         existing = self._target.describe({tp.topic for tp in bare})
-        self._first = self._target.earliest(
-            tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions
-        )
+        there = [tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions]
+        self._first = self._target.earliest(there)
+        # What another mirror sent before a takeover, an earlier life of the source topic, somebody's own.
+        self._strange = {tp for tp, end in self._target.latest(there).items() if end > self._first[tp]}
         return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
     def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
@@ -167,6 +169,7 @@ class _Look:
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
+        among_strangers = position is None and target in self._strange
         if position is None:
             if target not in self._first:
                 reason = f"{target} does not exist on {self._related.flows[0].target} yet"
@@ -177,11 +180,15 @@ class _Look:
         reason = next((one.check.reason for one in parts if one.check.reason), "")
         if several:
             reason = f"{len(parts)} source partitions feed {target}; {decides} decides" + (reason and f"; {reason}")
+        if among_strangers:
+            reason = f"nothing of {decides.source} stands in {target} yet, and other records do: it reads those, too"
         return replace(
             Resume.of(decides, target, reason=reason),
             downstream_offset=position,
-            exact=all(one.check.exact for one in parts) and read_to_here < position,
-            records_again=None if None in counts else sum(count for count in counts if count is not None),
+            exact=all(one.check.exact for one in parts) and read_to_here < position and not among_strangers,
+            records_again=None
+            if among_strangers or None in counts
+            else sum(count for count in counts if count is not None),
         )
 
     def _with_records_again(

@@ -33,6 +33,7 @@ from tests.flow.kit import (
     send_transactions,
     staying_on,
     topic_name,
+    topics_of,
     wait_until,
 )
 from tests.servers.lakes import MakeMirror, Pair
@@ -261,9 +262,12 @@ def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(pair: Pair
     pair.create(50, partitions=1)
     mirror = pair.mirror(groups=f"{group}.*", start="latest")
     mirror.run(once=True)
+    commit(pair.east, group, pair.topic, {0: 10})
+    mirror.run(once=True)
+    assert pair.remote in topics_of(pair.central)
+    assert committed(pair.central, group, pair.remote, 1) == {}, "law A: what it has not read never comes, sent or not"
     pair.produce(50, seed=2)
     mirror.run(once=True)
-    commit(pair.east, group, pair.topic, {0: 10})
     commit(pair.east, f"{group}-tip", pair.topic, {0: 70})
     found = {p.group: p for p in mirror[FLOW].groups()}
     assert found[group].action == "hold"

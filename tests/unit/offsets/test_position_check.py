@@ -1,0 +1,141 @@
+"""What is said of positions where a flow has sent nothing of a partition yet; no broker, and no Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.kafka import Committed, TopicState
+from mirrorlake.lake import POSITIONS, KnownTopic, Lake, position_row
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import PositionCheck
+from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.position_check import PositionChecker
+from mirrorlake.offsets.resume import _Look
+from mirrorlake.offsets.shared_partitions import RelatedFlows
+from tests.builders import NOON, ORDERS
+
+REMOTE = TopicPartition("east.orders", 0)
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path / "lake"))), FolderTables()
+    tables.create(lake.relay_location("east"), RELAY)
+    for table in SIDE_TABLES:
+        tables.create(lake.meta_location(table), table)
+    return lake
+
+
+def flow(**more: Any) -> FlowConfig:
+    settings = {"source": "east", "target": "central", "topics": "orders", **more}
+    return FlowConfig.model_validate(settings).bound_to(TopicPattern(), adds_hops=False)
+
+
+def land(lake: Lake, offsets: range, *, since: int = 0, minutes: int = 0) -> None:
+    """Land records, a minute apart from noon on, in an account that was opened at `since`."""
+    empty: dict[str, Any] = dict.fromkeys(("key", "value", "headers"))
+    rows = [
+        {
+            **empty,
+            "topic": "orders",
+            "generation": 1,
+            "partition": 0,
+            "offset": offset,
+            "timestamp": NOON + timedelta(minutes=minutes + offset),
+            "timestamp_type": 0,
+            "landed_at": NOON,
+        }
+        for offset in offsets
+    ]
+    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows))
+    lake.append_rows(
+        POSITIONS, [position_row("east", ORDERS, "landed", at, NOON) for at in (since, max(since, offsets.stop))]
+    )
+
+
+def maps(lake: Lake, sent: int | None) -> KnownMaps:
+    positions = {} if sent is None else {ORDERS: sent}
+    return KnownMaps(lake=lake, positions={"east->central": positions}, sources={"east->central": "east"})
+
+
+def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **more: Any) -> PositionCheck:
+    source: Any = SimpleNamespace(
+        describe=lambda names: {name: TopicState(name=name, topic_id="x", partitions=1) for name in names},
+        earliest=lambda places: dict.fromkeys(places, earliest),
+    )
+    asked = {(ORDERS, at): None}
+    return PositionChecker(lake, flow(**more), asked, maps=maps(lake, sent), source=source).check(ORDERS, at)
+
+
+@pytest.mark.law("A")
+def test_law_a_what_landing_left_out_is_not_skipped_before_the_first_record_comes(lake: Lake) -> None:
+    land(lake, range(0), since=100)
+    held = check(lake, 50, start="latest")
+    assert not held.is_safe, "law A: records 50 to 99 never come to the target"
+    assert "never republished by this flow" in held.reason
+    assert check(lake, 100, start="latest").is_safe
+    assert check(lake, 50, earliest=100, start="latest").is_safe, "retention took what it has not read"
+
+
+@pytest.mark.law("A")
+def test_law_a_what_the_start_of_a_flow_leaves_out_of_the_relay_is_not_skipped(lake: Lake) -> None:
+    start = {"timestamp": (NOON + timedelta(minutes=30)).isoformat()}
+    land(lake, range(20))
+    assert not check(lake, 10, start=start).is_safe, "law A: records 10 to 19 are older than the flow begins"
+    assert check(lake, 20, start=start).is_safe
+    land(lake, range(20, 60))
+    assert not check(lake, 29, start=start).is_safe, "law A: record 29 is older"
+    waiting = check(lake, 30, start=start)
+    assert waiting.is_safe, "the flow begins with record 30"
+    assert check(lake, 29).is_safe, "a flow without a start leaves nothing out"
+
+
+@pytest.mark.law("A")
+def test_law_a_what_another_mirror_had_sent_before_a_takeover_has_no_place_yet(lake: Lake) -> None:
+    land(lake, range(40))
+    assert not check(lake, 10, sent=30).is_safe
+    assert check(lake, 30, sent=30) == PositionCheck()
+
+
+class Target:
+    """A target with one remote topic, whose first offset and end are told."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self._first, self._end = first, end
+
+    def describe(self, names: Any) -> dict[str, TopicState]:
+        return {name: TopicState(name=name, topic_id="y", partitions=1) for name in names}
+
+    def earliest(self, places: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, self._first)
+
+    def latest(self, places: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, self._end)
+
+
+@pytest.mark.parametrize(("end", "exact", "again"), [(3, True, 0), (9, False, None)])
+def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_said(
+    lake: Lake, end: int, exact: bool, again: int | None
+) -> None:
+    land(lake, range(10))
+    ours = flow()
+    related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
+    clusters: Any = SimpleNamespace(admin=lambda _: Target(3, end))
+    look = _Look(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
+    [resume] = look.resume({ours.name: {("g", ORDERS): Committed(0)}}).values()
+    assert (resume.downstream_offset, resume.exact, resume.records_again) == (3, exact, again)
+    assert ("other records" in resume.reason) is not exact
