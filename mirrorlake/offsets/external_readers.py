@@ -96,8 +96,10 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Cluste
         )
     known = SourceTopics(lake, flow.source).load()
     sources = {
-        tp: SourcePartition(tp.topic, known[tp.topic].generation if tp.topic in known else 1, tp.partition)
-        for tp in given
+        tp: SourcePartition(
+            tp.topic, known[tp.topic].generation_at(tp.partition, offset) if tp.topic in known else 1, tp.partition
+        )
+        for tp, offset in given.items()
     }
     moved: dict[TopicPartition, int] = {}
     if flow.placement.kind == "keep":
