@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
-from mirrorlake.failover.loss import NOWHERE, reached_by
+from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
 from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
@@ -211,14 +211,17 @@ class Desk:
         `held` is what the relay held at a time; what it holds now without it.
         """
         held = landed_positions(self.lake, flow.source).reached if held is None else held
-        return [
-            (source, position - sent.get(source, 0))
+        late = {
+            source: sent.get(source, 0)
             for source, position in sorted(held.items())
             # A flow whose start leaves the past out owes nothing of a partition before its first record.
             if flow.carries(source.topic)
             and sent.get(source, 0) < position
             and (source in sent or flow.start.kind == "earliest")
-        ]
+        }
+        # What was erased, or expired, before it was sent never will be.
+        waiting = still_in_relay(self.lake, flow.source, late)
+        return [(source, held[source] - at) for source, at in late.items() if source in waiting]
 
     def _waits_for(self, left: Callable[[], int]) -> int:
         """Wait while what is left shrinks, and return the rest."""

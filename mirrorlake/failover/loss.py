@@ -6,7 +6,7 @@ answered no more when it was looked at next: records of the time between may be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, NamedTuple
@@ -71,14 +71,26 @@ def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
     }
     # After the checkpoint location, which is written later: what is read and not held is a marker then.
     held = landed_positions(lake, flow.source).reached
+    late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
+    waiting = still_in_relay(lake, flow.source, late) if sent else late.keys()
     found = {}
     for source in {*held, *sent, *(s for s in read if s in held or s.generation == 1)}:
         if flow.carries(source.topic):
             # Control records at the end are read, and never landed nor sent.
             landed = max(held.get(source, 0), read.get(source, 0))
-            waits = sent.get(source, 0) < held.get(source, 0)
-            found[source] = Reached(landed, sent.get(source, 0) if waits else landed)
+            found[source] = Reached(landed, sent.get(source, 0) if source in waiting else landed)
     return found
+
+
+def still_in_relay(lake: Lake, alias: str, late: Mapping[SourcePartition, int]) -> Collection[SourcePartition]:
+    """Choose the partitions of which a relay holds records at or past these positions; of the others they left before they were sent.
+
+    The statistics of files tell; where only Spark reaches the relay, it is all of them.
+    """
+    log = lake.relay_log(alias) if late else None
+    if log is None:
+        return late.keys()
+    return {file.source for file in log.files(late) if file.last_offset >= late.get(file.source, file.last_offset + 1)}
 
 
 NOWHERE = Reached(0, 0)

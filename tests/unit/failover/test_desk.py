@@ -1,15 +1,24 @@
-"""When a source is taken for lost."""
+"""When a source is taken for lost, and what waits to be sent."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.failover.desk import Desk
+from mirrorlake.failover.loss import Reached, reached_by
+from mirrorlake.lake import METADATA, POSITIONS, Lake, position_row
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import RELAY
+from mirrorlake.model.patterns import TopicPattern
+from tests.builders import NOON, ORDERS
 
 
 def desk(says: MirrorlakeError, *, paused: bool = False) -> Desk:
@@ -36,3 +45,31 @@ def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyP
     assert "check sasl.password; " in said.value.remedy
     assert "mirrorlake pause --cluster east" in said.value.remedy
     assert "paused by ann" in desk(refused, paused=True).why_silent("east"), "a person has given it up"
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+@pytest.mark.law("E")
+def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Path) -> None:
+    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path / "lake"))), FolderTables()
+    tables.create(lake.relay_location("east"), RELAY)
+    for table in (METADATA, POSITIONS):
+        tables.create(lake.meta_location(table), table)
+    empty: dict[str, Any] = dict.fromkeys(("key", "value", "headers"))
+    places = {"topic": "orders", "generation": 1, "partition": 0, "timestamp": NOON, "timestamp_type": 0}
+    rows = [{**empty, **places, "offset": offset, "landed_at": NOON} for offset in range(8)]
+    tables.append(lake.relay_location("east"), arrow_table(RELAY, rows))
+    # 8 was a marker, and 9 was landed and erased.
+    lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
+    topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
+    lake.append_rows(METADATA, [{**topic, "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}])
+    there = desk(ClusterUnreachable("gone"))
+    flow = there.flow.bound_to(TopicPattern(), adds_hops=False)
+    there = Desk(**{name: getattr(there, name) for name in there.__slots__} | {"lake": lake, "flow": flow})
+    assert there.unsent(flow, {ORDERS: 8}) == [], "a failover would be refused for ever"
+    assert there.unsent(flow, {ORDERS: 6}) == [(ORDERS, 4)]
+    assert there.unsent(flow, {}) == [(ORDERS, 10)]
+    assert reached_by(lake, flow, {ORDERS: 8}) == {ORDERS: Reached(10, 10)}, "nothing of it is lost with the source"
+    assert reached_by(lake, flow, {ORDERS: 6}) == {ORDERS: Reached(10, 6)}
