@@ -4,7 +4,8 @@
     groups      each group has its place on the target
     proven      source, relay and target hold the same records
     consumers   no group of the flow has members on the source any more
-    producers   the source does not grow any more, and all that was produced to it is mirrored: verified at its frozen end
+    producers   the source does not grow any more, no transaction is open on it, and all that was produced to it is mirrored:
+                verified at its frozen end
     commit      only with `commit`: the flow is paused; from here on there is no way back but a failover's
 
 Until the commit nothing is changed but positions of groups without members, and `back` brings the consumers home exactly. A
@@ -195,7 +196,7 @@ class Cutover:
     # -- the checklist --------------------------------------------------------------------------------------------
 
     def _checks(self, operation: Operation) -> tuple[list[ChecklistLine], bool | None]:
-        found = [self._topics(), self._groups()]
+        found = [self._topics(), self._groups(was_placed=operation.step(GROUPS) is not None)]
         found.append(self._proven() if found[0].state == "ok" else _waits(PROVEN, "the topics"))
         found.append(self._consumers())
         mirrored = None
@@ -221,11 +222,12 @@ class Cutover:
             name=TOPICS, state="ok", said=f"{plural(len(self._desk.topics(flow)), 'topic')} as planned{left}"
         )
 
-    def _groups(self) -> ChecklistLine:
+    def _groups(self, *, was_placed: bool) -> ChecklistLine:
         desk, flow = self._desk, self._flow
         plan = desk.hands.groups(flow, recorded=False, only=None).apply()
         live = desk.clusters.groups(flow.target).active()
-        held = [one for one in plan.held if one.group not in live]
+        # Once all had their place, who is past it has read on there, and need not run all the time.
+        held = [one for one in plan.held if one.group not in live and not (was_placed and one.is_past)]
         if held:
             said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])
             return ChecklistLine(name=GROUPS, state="open", said=said, next=f"mirrorlake groups --flow '{flow.name}'")
@@ -264,6 +266,11 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
+        if undecided := desk.in_transactions(flow):
+            said = f"a transaction is open on {flow.source}: {', '.join(map(str, undecided[:3]))}"
+            return ChecklistLine(
+                name=PRODUCERS, state="open", said=said, next="let its producer end it, or time out, and give it again"
+            ), None
         desk.land_to(flow, ends)
         desk.send_to_end(flow)
         found = desk.hands.verify(flow, lost=())
@@ -272,7 +279,7 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
             ), False
-        if desk.ends(flow) != ends:
+        if desk.ends(flow) != ends or desk.in_transactions(flow):
             said = f"{flow.source} grew while it was compared"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"

@@ -142,16 +142,28 @@ class Desk:
         Raises:
             ClusterError: the source does not answer.
         """
-        source = self.clusters.admin(flow.source)
         known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
-        states = source.describe(name for name in source.topic_names() if flow.carries(name))
-        partitions = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
         return {
             SourcePartition(
                 tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
             ): end
-            for tp, end in source.latest(partitions).items()
+            for tp, end in self.clusters.admin(flow.source).latest(self._partitions(flow)).items()
         }
+
+    def in_transactions(self, flow: FlowConfig) -> list[TopicPartition]:
+        """List the partitions of a flow's source that hold records of a transaction which is neither committed nor aborted.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        source, partitions = self.clusters.admin(flow.source), self._partitions(flow)
+        stable = source.latest(partitions)
+        return [tp for tp, end in sorted(source.ends(partitions).items()) if end > stable[tp]]
+
+    def _partitions(self, flow: FlowConfig) -> list[TopicPartition]:
+        source = self.clusters.admin(flow.source)
+        states = source.describe(name for name in source.topic_names() if flow.carries(name))
+        return [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
 
     def is_watched(self, flow: FlowConfig) -> bool:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""

@@ -127,6 +127,12 @@ class GroupPosition:
         """The source topic."""
         return self.resume.source.topic
 
+    @property
+    def is_past(self) -> bool:
+        """Whether the group stands past where it would go on."""
+        to = self.resume.downstream_offset
+        return to is not None and self.target_offset is not None and self.target_offset > to
+
     def __str__(self) -> str:
         r = self.resume
         there = "nowhere" if r.downstream_offset is None else f"{r.target}@{r.downstream_offset}"

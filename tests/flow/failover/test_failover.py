@@ -402,6 +402,25 @@ def test_a_cutover_is_a_checklist_that_is_left_and_resumed(world: World) -> None
     assert mirror.run(once=True).republished[0].paused
 
 
+@pytest.mark.law("E")
+def test_law_e_a_cutover_waits_for_open_transactions_and_for_no_group_that_runs_now_and_then(world: World) -> None:
+    mirror, orders = world.mirror(), world.topics[0]
+    mirror.run(once=True)
+    producer = Producer({"bootstrap.servers": world.east.bootstrap_servers, "transactional.id": world.tag})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(orders, b"under way", partition=0)
+    assert producer.flush(60) == 0
+    waits = {line.name: line for line in mirror[FLOW].cutover().checks}["producers"]
+    assert (waits.state, f"{orders}-0" in waits.said) == ("open", True), f"law E: its record would be lost: {waits}"
+    producer.commit_transaction(60)
+    # A group that was placed reads on at the target, and does not run for the moment.
+    commit(world.central, f"half-{world.tag}", f"east.{orders}", {0: 40, 1: 40})
+    ready = mirror[FLOW].cutover()
+    assert (ready.state, ready.mirrored) == ("ready", True), str(ready)
+    assert_equal_topics(consume(world.east, orders), consume(world.central, f"east.{orders}"))
+
+
 def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World, west: KafkaCluster) -> None:
     world.spare = {"spare": west}
     mirror = world.mirror()
