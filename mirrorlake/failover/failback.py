@@ -27,7 +27,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.failover.desk import Desk, as_rows
 from mirrorlake.failover.divergent_tail import SETTLE, TAIL, DivergentTail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
-from mirrorlake.failover.failover import GROUPS, PROVE, fence_of
+from mirrorlake.failover.failover import GROUPS, PROVE, standing_fence
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
 from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken
@@ -164,9 +164,9 @@ class Failback:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def _unfence(self, operation: Operation, over: Operation) -> Operation:
+    def _unfence(self, operation: Operation, _: Operation) -> Operation:
         admin = self._desk.clusters.admin(self._flow.source)
-        undone = [_undo(change) for change in fence_of(over)]
+        undone = [_undo(change) for change in standing_fence(self._desk.journal.operations())]
         for change in undone:
             admin.apply(change)
         return self._desk.write(operation, UNFENCE, after=[*map(str, undone)])

@@ -12,7 +12,7 @@ Law F (repeatable): each step has a row in `audit`, and the command goes on with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -23,7 +23,7 @@ import msgspec
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
 from mirrorlake.failover.fence import Fence, fence_plan
-from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed_over
+from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
@@ -347,3 +347,16 @@ def fence_of(operation: Operation) -> tuple[Change, ...]:
     """Return the changes that fence the source of a failover; none where no fence was asked for."""
     planned = operation.step(FENCE_PLAN)
     return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
+
+
+def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
+    """Return what fences the source since the flow was failed back last.
+
+    A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
+    """
+    standing: dict[tuple[str, str], Change] = {}
+    for one in operations:
+        if one.command == FAILBACK and one.is_done:
+            standing.clear()
+        standing |= {(change.kind, change.name): change for change in fence_of(one)}
+    return tuple(standing.values())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.failover.failover import fence_of
+from mirrorlake.failover.failover import FENCE_PLAN, fence_of, standing_fence
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
 from mirrorlake.failover.loss import Reached, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
@@ -18,7 +18,9 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, VerifyReport
+from mirrorlake.render import document
 from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -70,6 +72,22 @@ def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
     assert fence_of(over) == ()
     other = Journal(lake, flow="west->central", where="central", now=lambda: NOON)
     assert other.operations() == []
+
+
+def test_a_fence_stands_until_the_flow_is_failed_back(lake: Lake) -> None:
+    journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(20)))
+    change = Change(
+        where="east", kind="topic", name="orders", action="set_configs", before={"a": None}, after={"a": "1"}
+    )
+    fenced = journal.write(journal.begin(FAILOVER), FENCE_PLAN, after=document((change,)))
+    journal.write(fenced, DONE)
+    # A person has resumed the flow; the next failover finds the fence up, and plans none.
+    journal.write(journal.write(journal.begin(FAILOVER), FENCE_PLAN, after=[]), DONE)
+    assert standing_fence(journal.operations()) == (change,), "a failback would leave producers kept off"
+    back = journal.begin(FAILBACK)
+    assert standing_fence(journal.operations()) == (change,)
+    journal.write(back, DONE)
+    assert standing_fence(journal.operations()) == ()
 
 
 def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) -> None:
