@@ -138,17 +138,21 @@ class Mm2Writer:
         known.update(new)
         return count
 
-    def write_offset_syncs(self, syncs: Iterable[OffsetSync]) -> int:
+    def write_offset_syncs(
+        self, syncs: Iterable[OffsetSync], *, is_outdated: Callable[[OffsetSync], bool] = lambda _: False
+    ) -> int:
         """Write the offset syncs that come after those that the topic holds; return how many.
 
         Readers forget everything when a sync goes back upstream (`OffsetSyncStore`), so one that was written before is
         not repeated. A topic that was created again starts over upstream and goes on downstream: that is a newer one. Of one
         partition, syncs come in the order of their records.
+
+        `is_outdated` tells of a partition's newest sync in the topic that it says nothing any more: all are written then.
         """
         topic = self._names.offset_syncs(self._flow.source)
         if self._syncs is None:
             self._syncs = {(s.topic, s.partition): s for s in self._load(topic, OffsetSync.from_record)}
-        reached = dict(self._syncs)
+        reached = {place: sync for place, sync in self._syncs.items() if not is_outdated(sync)}
         new = []
         for sync in syncs:
             last = reached.get((sync.topic, sync.partition))

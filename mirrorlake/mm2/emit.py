@@ -9,8 +9,13 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, Mm2Writer, RawRecord, RecordReader
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, is_outdated, syncs_of
+from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
+from mirrorlake.model.remotes import Remote, is_other
+from mirrorlake.republish import merged_positions, merged_remotes
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import TopicSource
 
@@ -18,6 +23,7 @@ from mirrorlake.topics import TopicSource
 _REFRESH_S = 60.0
 # A heartbeats topic says the same thing over and over; its last minute is enough to begin with.
 _TAIL = 60
+_UNKNOWN = Remote("")
 
 
 def mm2_duties(
@@ -122,26 +128,47 @@ class SyncFeed:
         self._options = options
         self._reader: LedgerReader | None = None
         self._next: dict[int, int] = {}
+        self._last: dict[int, LedgerRecord] = {}
 
     def emit(self, writer: Mm2Writer) -> int:
         """Write the offset syncs of what was republished since the last call; return how many."""
         state = self._target.describe([self._flow.ledger_topic]).get(self._flow.ledger_topic)
         if state is None:
             return 0
+        records = self._new_records(state.partitions)
+        # A lane's record holds what other lanes had sent when the flow was claimed: the furthest of all counts.
+        self._last |= {lane: several[-1][1] for lane, several in records.items()}
+        positions, remotes = merged_positions(self._last), merged_remotes(self._last)
+        runs: dict[SourcePartition, list[Run]] = {}
+        for record in (record for several in records.values() for _, record in several):
+            for run in record.runs:
+                topic = run.source.topic
+                now, then = (found.get(topic, _UNKNOWN).topic_id for found in (remotes, record.remotes))
+                # What was republished before it was denied stays in the ledger, and is no longer reported.
+                if not self._flow.denies(topic) and not is_other(now, then):
+                    runs.setdefault(run.source, []).append(run)
+        newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*positions, *runs})}
+
+        def outdated(sync: OffsetSync) -> bool:
+            source = newest.get(TopicPartition(sync.topic, sync.partition))
+            if source is None or self._flow.placement.kind != "keep":
+                return False
+            return is_outdated(sync, runs.get(source, ()), position=positions.get(source))
+
+        every = self._flow.mm2.offset_lag_max
+        syncs = [sync for source in sorted(runs) for run in runs[source] for sync in syncs_of(run, every=every)]
+        count = writer.write_offset_syncs(syncs, is_outdated=outdated)
+        self._next |= {lane: several[-1][0] + 1 for lane, several in records.items()}
+        return count
+
+    def _new_records(self, lanes: int) -> dict[int, list[tuple[int, LedgerRecord]]]:
+        """Read what each lane of the ledger got since the last call, with offsets; lanes without news are left out."""
         self._reader = self._reader or LedgerReader(self._flow.target, self._flow.ledger_topic, self._options)
-        reached: dict[int, int] = {}
-        syncs: list[OffsetSync] = []
-        for lane in range(state.partitions):
+        found = {}
+        for lane in range(lanes):
             _, high = self._reader.ends(lane)
             start = self._next.get(lane, 0)
             # A ledger that ends before what was read of it is another one.
-            for offset, record in self._reader.since(lane, start if start <= high else 0):
-                reached[lane] = offset + 1
-                for run in record.runs:
-                    # What was republished before it was denied stays in the ledger, and is no longer reported.
-                    if self._flow.denies(run.source.topic):
-                        continue
-                    syncs += syncs_of(run, every=self._flow.mm2.offset_lag_max)
-        count = writer.write_offset_syncs(syncs)
-        self._next |= reached
-        return count
+            if several := self._reader.since(lane, start if start <= high else 0):
+                found[lane] = several
+        return found

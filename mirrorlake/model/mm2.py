@@ -254,6 +254,33 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
         yield OffsetSync(run.source.topic, run.source.partition, upstream, run.first_downstream + place)
 
 
+def is_outdated(sync: OffsetSync, runs: Iterable[Run], *, position: int | None) -> bool:
+    """Tell whether a sync was made of an earlier life of a remote topic, or of the source topic, than these runs.
+
+    Law A: what comes after it in the present life may begin anywhere, and must not be left out for being before it.
+
+    Args:
+        sync: the newest that a topic holds of a source partition.
+        runs: of the source partition's newest life, into the present remote topic.
+        position: the next upstream offset that is sent of it; None where that is not known.
+
+    Example:
+        >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
+        >>> run = Run(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0), first_upstream=5,
+        ...           last_upstream=9, first_downstream=0, count=5)
+        >>> [is_outdated(OffsetSync("orders", 0, up, down), [run], position=10) for up, down in ((9, 4), (9, 9), (99, 99), (4, 4))]
+        [False, True, True, True]
+    """
+    if position is not None and sync.upstream_offset >= position:
+        return True
+    up, down = sync.upstream_offset, sync.downstream_offset
+    return any(
+        (run.first_upstream <= up <= run.last_upstream and run.downstream_of(up) != down)
+        or (run.first_upstream > up and run.first_downstream <= down)
+        for run in runs
+    )
+
+
 def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
     """Make the checkpoints of a group plan: every position that could be translated, moved on the target or not.
 
