@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, Fetched, PositionGone
 from mirrorlake.lake import KnownTopic, RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -77,6 +76,10 @@ def by_the_relay(topics: Iterable[str], recorded: Mapping[str, KnownTopic]) -> f
     return frozenset(name for name in topics if compacts(recorded.get(name)))
 
 
+class SourceMoved(Exception):
+    """A source deleted records while they were read: what it holds is to be looked at again."""
+
+
 @dataclass(slots=True, kw_only=True)
 class SourceFeed:
     """A feed that reads from the source what it `held` at the cut, and the rest from the relay.
@@ -135,6 +138,14 @@ class SourceFeed:
             if part.first < part.end:
                 yield from self._from_source(part) if number == 1 else self.relay.rows(source, part)
 
+    def narrow(self, held: OffsetSpan) -> None:
+        """Begin again with what the source still holds; what it has deleted meanwhile is not due here any more."""
+        first = min(max(self.held.first, held.first), self.held.end)
+        self.held = OffsetSpan(first, max(first, min(self.held.end, held.end)))
+        self.due &= Spans([self.held])
+        self.unknown.clear()
+        self._read = Spans()
+
     def rest(self) -> None:
         """Read what is due and lies past the records that were compared: none of it may be unknown."""
         for span in self.due & Spans([self.held]) - self._read:
@@ -152,11 +163,7 @@ class SourceFeed:
                 self._read += Spans([(position, min(reached, span.end))])
                 position = reached
         except PositionGone as error:
-            raise ClusterError(
-                f"{self.alias} deleted records of {tp} while they were compared: {error}",
-                consequence="nothing of this verification was written down",
-                remedy="run `mirrorlake verify` again",
-            ) from error
+            raise SourceMoved(f"{self.alias} deleted records of {tp} while they were compared: {error}") from error
 
     def _chosen(self, batch: pa.RecordBatch, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         offsets = batch.column("offset").to_numpy()

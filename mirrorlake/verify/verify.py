@@ -37,8 +37,9 @@ from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
+from mirrorlake.verify.against_sources import against_sources
 from mirrorlake.verify.cut import FixedCut
-from mirrorlake.verify.direct import TOGETHER, SourceFeed, before_landing, by_the_relay, held_at_source, source_feeds
+from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, held_at_source, source_feeds
 from mirrorlake.verify.due import (
     Bounds,
     Lost,
@@ -54,7 +55,7 @@ from mirrorlake.verify.hops import HopResult
 from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.scope import Known, Scope, erased_spans, explained_of, removed_spans
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
-from mirrorlake.verify.spans import EVER, Spans
+from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.target_hop import against_target
 from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, pieces_of
 from mirrorlake.verify.unit import fetch_as_consumer
@@ -317,11 +318,19 @@ class Verifier:
         hop = against_target(side, admin, self._scope, self._capacity(sources), more)
         directly = {FeedKey(stand.flow.name, s): feed for stand in mine for s, feed in stand.directly.items()}
         if directly:
-            direct = replace(side, due={key: feed.due for key, feed in directly.items()}, directly=directly)
-            hop.join_direct(against_target(direct, admin, self._scope, Capacity(together=TOGETHER), more))
-            for feed in directly.values():
-                feed.rest()
+            again = partial(self._still_at_source, directly.values())
+            hop.join_direct(against_sources(side, directly, admin, self._scope, tell=more, held_now=again))
         return hop
+
+    def _still_at_source(self, feeds: Iterable[SourceFeed]) -> dict[tuple[str, SourcePartition], OffsetSpan]:
+        by_alias: dict[str, set[SourcePartition]] = {}
+        for feed in feeds:
+            by_alias.setdefault(feed.alias, set()).add(feed.source)
+        return {
+            (alias, source): span
+            for alias, sources in by_alias.items()
+            for source, span in held_at_source(self._clusters.admin(alias), self._recorded[alias], sources).items()
+        }
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""

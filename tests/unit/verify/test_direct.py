@@ -14,10 +14,13 @@ from mirrorlake.kafka import Fetched, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
+from mirrorlake.verify.against_sources import against_sources
 from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, held_at_source
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import ALL_COLUMNS
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
+from mirrorlake.verify.target_side import TargetSide
 from tests.unit.verify.test_merge import batch
 
 SOURCE = SourcePartition("orders", 1, 0)
@@ -137,9 +140,41 @@ def test_law_e_what_is_due_and_was_neither_sent_nor_kept_back_is_known_by_offset
     assert one.unknown == {31, 32, 41, 44, 46, 47, 48}
 
 
-def test_a_source_that_deletes_meanwhile_ends_the_comparison_with_a_cause() -> None:
+@pytest.mark.law("E")
+def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    earliest = [20]
+
+    def deleting(span: OffsetSpan) -> Iterator[Fetched]:
+        if span.first < earliest[0]:
+            raise PositionGone("orders-0")
+        return source(span)
+
+    def retention_goes_on() -> dict[tuple[str, SourcePartition], OffsetSpan]:
+        return {("east", SOURCE): OffsetSpan(earliest[0], END)}
+
+    one, due = feed(fetched=deleting), list[Spans]()
+
+    def compare(side: Any, *_: Any) -> str:
+        due.append(side.due[SOURCE])
+        earliest[0] = 41
+        list(one.rows(SOURCE, OffsetSpan(side.due[SOURCE].first, END)))
+        return "compared"
+
+    side = TargetSide(**{**dict.fromkeys(TargetSide.__dataclass_fields__), "directly": {}})  # type: ignore[arg-type]
+    monkeypatch.setattr("mirrorlake.verify.against_sources.against_target", compare)
+    wanted: Any = {SOURCE: one}
+    said = against_sources(side, wanted, cast("Any", None), Scope(), tell=lambda _: None, held_now=retention_goes_on)
+    assert said == cast("Any", "compared")
+    assert due == [Spans([(20, END)]), Spans([(41, END)])]
+    assert one.unknown == set()
+
     def gone(_: OffsetSpan) -> Iterator[Fetched]:
         raise PositionGone("orders-0")
 
-    with pytest.raises(ClusterError, match="deleted records"):
-        list(feed(fetched=gone).rows(SOURCE, OffsetSpan(20, 40)))
+    one.fetched = gone
+    with pytest.raises(ClusterError, match="faster than they are read"):
+        against_sources(side, wanted, cast("Any", None), Scope(), tell=lambda _: None, held_now=retention_goes_on)
+    one.narrow(OffsetSpan(EVER, EVER))
+    assert (one.held, one.due) == (OffsetSpan(END, END), Spans()), "all of it is gone"

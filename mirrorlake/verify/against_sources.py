@@ -1,0 +1,57 @@
+"""Compare a target with what sources hold themselves, while they may delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import count
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.verify.direct import TOGETHER, SourceFeed, SourceMoved
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.spans import EVER, OffsetSpan
+from mirrorlake.verify.target_hop import against_target
+from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide
+from mirrorlake.verify.workers import Capacity
+
+_MOST_ATTEMPTS = 3
+
+
+def against_sources(
+    side: TargetSide,
+    directly: Mapping[FeedKey, SourceFeed],
+    admin: ClusterAdmin,
+    scope: Scope,
+    *,
+    tell: Callable[[int], None],
+    held_now: Callable[[], Mapping[tuple[str, SourcePartition], OffsetSpan]],
+) -> TargetResult:
+    """Compare a target with what is read from sources; begin again without what they delete meanwhile.
+
+    Law E: what was deleted before it was read is not compared, and never called equal. `held_now` looks what sources still
+    hold of the feeds, by alias and source partition.
+
+    Raises:
+        ClusterError: a cluster does not answer, or deletes records faster than they are read.
+    """
+    for attempt in count(1):
+        direct = replace(side, due={key: feed.due for key, feed in directly.items()}, directly=directly)
+        try:
+            found = against_target(direct, admin, scope, Capacity(together=TOGETHER), tell)
+            for feed in directly.values():
+                feed.rest()
+        except SourceMoved as moved:
+            if attempt == _MOST_ATTEMPTS:
+                raise ClusterError(
+                    f"records leave their source faster than they are read: {moved}",
+                    consequence="nothing of this verification was written down",
+                    remedy="run `mirrorlake verify` again",
+                ) from moved
+            held = held_now()
+            for feed in directly.values():
+                feed.narrow(held.get((feed.alias, feed.source), OffsetSpan(EVER, EVER)))
+        else:
+            return found
+    raise AssertionError
