@@ -14,7 +14,16 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime import Duty
 from mirrorlake.topics.acl_plan import acl_plan, read_target
 from mirrorlake.topics.setup import carry_out
-from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, rivals_of, topic_plan
+from mirrorlake.topics.topic_plan import (
+    Admins,
+    BothEnds,
+    Sources,
+    led_by_others,
+    look,
+    name_conflicts,
+    rivals_of,
+    topic_plan,
+)
 
 # Conflicts are for people.
 _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
@@ -77,7 +86,8 @@ class ContinuousSync:
             ends = look(flow, self._sources, self._admins)
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
-                plan = topic_plan(flow, ends, self._audit)
+                led = led_by_others(flow, self._all_flows, names=partial(carried_topics, self._lake))
+                plan = topic_plan(flow, ends, self._audit, beside=self._all_flows, led=led)
                 changes = self._allowed(plan.changes, ends)
                 lost = {one.remote for one in self._held()} if changes else set()
                 changes = [change for change in changes if change.name not in lost]

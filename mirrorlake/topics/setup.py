@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
@@ -21,7 +22,15 @@ from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
-from mirrorlake.topics.topic_plan import Admins, Sources, look, name_conflicts, rivals_of, topic_plan
+from mirrorlake.topics.topic_plan import (
+    Admins,
+    Sources,
+    led_by_others,
+    look,
+    name_conflicts,
+    rivals_of,
+    topic_plan,
+)
 
 
 def make_plan(
@@ -65,7 +74,8 @@ def make_plan(
         ends = look(flow, sources, admins, tell=partial(tell, doing, unit="topics"))
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
-        changes += topic_plan(flow, ends, audit, waiting=held(flow)).changes
+        led = led_by_others(flow, all_flows, names=known)
+        changes += topic_plan(flow, ends, audit, waiting=held(flow), beside=all_flows, led=led).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
         notes += _group_notes(flow, all_flows)
@@ -84,7 +94,19 @@ def make_plan(
             )
             changes += found.changes
             notes += found.notes
-    return Plan(tuple(changes), tuple(dict.fromkeys(notes)))
+    return Plan(tuple(made_once(changes)), tuple(dict.fromkeys(notes)))
+
+
+def made_once(changes: Iterable[Change]) -> list[Change]:
+    """Make a topic that several flows share as the first of them wants it, with the partitions that all of them need."""
+    found: dict[Any, Change] = {}
+    for number, change in enumerate(changes):
+        is_made = (change.kind, change.action) == ("topic", "create")
+        key = (change.where, change.name) if is_made else number
+        if (first := found.setdefault(key, change)) is not change:
+            partitions = max(first.after["partitions"], change.after["partitions"])
+            found[key] = replace(first, after={**first.after, "partitions": partitions})
+    return list(found.values())
 
 
 def _group_notes(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> list[Note]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import takewhile
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, TopicState
@@ -82,13 +83,29 @@ def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
         admin.require(carried, "READ")
 
 
-def topic_plan(flow: FlowConfig, ends: BothEnds, audit: Audit, *, waiting: Iterable[HeldTopic] = ()) -> Plan:
+def topic_plan(
+    flow: FlowConfig,
+    ends: BothEnds,
+    audit: Audit,
+    *,
+    waiting: Iterable[HeldTopic] = (),
+    beside: Iterable[FlowConfig] = (),
+    led: Collection[str] = (),
+) -> Plan:
     """Plan the changes that turn the remote topics into what the flow wants.
 
-    `audit` knows the settings that mirrorlake made on the target; `waiting` are remote topics that were lost: nothing of them
-    is made or changed (law F).
+    Law G: no two flows give one topic settings in turns (`SettingsOfPair`, `led_by_others`).
+
+    Args:
+        flow: the flow.
+        ends: its topics, and their remote topics.
+        audit: knows the settings that mirrorlake made on clusters.
+        waiting: remote topics that were lost: nothing of them is made or changed (law F).
+        beside: all flows of the settings.
+        led: remote topics whose settings another flow keeps.
     """
     lost = {one.remote: one for one in waiting}
+    pair = SettingsOfPair(flow, tuple(beside), audit)
     by_remote: dict[str, list[KnownTopic]] = {}
     for name, state in ends.source.items():
         configs = ends.source_configs.get(name, {})
@@ -101,6 +118,10 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, audit: Audit, *, waiting: Itera
         name: TopicSpec(name=name, partitions=state.partitions, configs=ends.remote_configs.get(name, {}))
         for name, state in ends.remote.items()
     }
+    for name in wanted.keys() & actual.keys():
+        origin = min(one.name for one in by_remote[name])
+        configs = actual[name].configs if name in led else pair.kept(origin, wanted[name], actual[name])
+        wanted[name] = replace(wanted[name], configs=configs)
     others = {
         name for name, spec in wanted.items() if name in actual and actual[name].configs.keys() - spec.configs.keys()
     }
@@ -117,6 +138,65 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, audit: Audit, *, waiting: Itera
                 change = replace(change, action="conflict", reason=reason)
             changes.append(change)
     return Plan(tuple(changes))
+
+
+class SettingsOfPair:
+    """Choose which settings a flow copies where another one carries its topics back (law G).
+
+    What mirrorlake copied to the source came from the target, and does not go back. Where both clusters set something themselves,
+    the source of the flow that the file names first decides.
+    """
+
+    def __init__(self, flow: FlowConfig, flows: Sequence[FlowConfig], audit: Audit) -> None:
+        self._flow = flow
+        self._audit = audit
+        self._back = [each for each in flows if (each.source, each.target) == (flow.target, flow.source)]
+        names = [each.name for each in flows]
+        self._first = {flow.name, *names[: names.index(flow.name) + 1 if flow.name in names else 0]}
+
+    def kept(self, topic: str, wanted: TopicSpec, actual: TopicSpec) -> Mapping[str, str]:
+        """Return the settings that a remote topic that exists should make itself."""
+        back = next((e for e in self._back if e.carries(wanted.name) and e.remote_topic(wanted.name) == topic), None)
+        differing = {key for key, value in wanted.configs.items() if actual.configs.get(key) != value}
+        if back is None or not differing:
+            return wanted.configs
+        flow = self._flow
+        to_source, to_target = (self._copied[alias].get(name, {}) for alias, name in self._ends(topic, wanted.name))
+
+        def goes(key: str) -> bool:
+            if flow.sync.config_sync.rule(topic, key).sync_class == "overridden":
+                return True
+            held = actual.configs.get(key)
+            is_own_there = held is not None and held != to_target.get(key)
+            return wanted.configs[key] != to_source.get(key) and (back.name not in self._first or not is_own_there)
+
+        stays = {key for key in differing if not goes(key)}
+        there = {key: actual.configs[key] for key in stays if key in actual.configs}
+        return {key: value for key, value in wanted.configs.items() if key not in stays} | there
+
+    def _ends(self, topic: str, remote: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        return (self._flow.source, topic), (self._flow.target, remote)
+
+    @cached_property
+    def _copied(self) -> dict[str, dict[str, dict[str, str]]]:
+        return {alias: self._audit.copied_configs(alias) for alias in (self._flow.source, self._flow.target)}
+
+
+def led_by_others(
+    flow: FlowConfig, flows: Iterable[FlowConfig], *, names: Callable[[FlowConfig], Iterable[str]]
+) -> set[str]:
+    """List the remote topics whose settings a flow leaves to one that the file names before it and that writes them, too.
+
+    `names` tells the topics that are known of a flow's source.
+    """
+    before = takewhile(lambda other: other.name != flow.name, flows)
+    return {
+        other.remote_topic(name)
+        for other in before
+        if other.target == flow.target and other.sync.config_sync.enabled and flow.may_share(other)
+        for name in names(other)
+        if other.carries(name)
+    }
 
 
 def name_conflicts(

@@ -91,6 +91,31 @@ def test_settings_follow_the_source_and_spare_what_others_made(
     assert not mirror.plan()
 
 
+@pytest.mark.law("G")
+def test_law_g_settings_of_clusters_that_mirror_each_other_come_to_rest(
+    guarded_clusters: Clusters, make_mirror: MakeMirror
+) -> None:
+    topic = topic_name()
+    create_topic(guarded_clusters["east"], topic, 1, retention_ms="3600000")
+    flows = [
+        {"source": one, "target": other, "topics": topic, "policy": "identity"}
+        for one, other in (("east", "central"), ("central", "east"))
+    ]
+    mirror = make_mirror(dict(guarded_clusters), flows)
+    admins = [mirror.admin(alias) for alias in ("east", "central")]
+    mirror.apply()
+    for admin, changed in (
+        (admins[0], {"retention.ms": "7200000"}),
+        (admins[1], {"segment.ms": "90000"}),
+        (admins[0], {"retention.ms": None}),
+    ):
+        admin.set_configs(topic, changed)
+        wanted = {key: value for key, value in (admin.configs([topic])[topic] | changed).items() if value is not None}
+        mirror.apply()
+        assert [each.configs([topic])[topic] for each in admins] == [wanted, wanted], f"law G: after {changed}"
+        assert not mirror.plan(), "law G"
+
+
 def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     guarded_clusters: Clusters, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
