@@ -32,7 +32,7 @@ from mirrorlake.kafka.topic_looks import TopicLooks
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
-from mirrorlake.model.plan import Change, TopicSpec
+from mirrorlake.model.plan import Change, TopicSpec, made_by
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
@@ -235,9 +235,7 @@ class ClusterAdmin:
         elif (change.kind, change.action) == ("acl", "delete"):
             self.acls.delete([Acl(**change.before)])
         elif change.action == "create":
-            factor = change.after.get("replication_factor", -1)
-            partitions, configs = change.after["partitions"], change.after["configs"]
-            self.create(TopicSpec(name=change.name, partitions=partitions, configs=configs, replication_factor=factor))
+            self.create(made_by(change))
         elif change.action == "add_partitions":
             self.grow(change.name, change.after)
         elif change.action in ("set_configs", "reset_configs"):

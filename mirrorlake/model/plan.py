@@ -174,6 +174,22 @@ def _shown(change: Change) -> tuple[Any, Any]:
     return (None, None) if change.kind == "acl" else (change.before, change.after)
 
 
+def made_by(change: Change) -> TopicSpec:
+    """Return the topic that a change makes.
+
+    >>> [change] = topic_changes(where="west", wanted=TopicSpec(name="t", partitions=3, replication_factor=2), actual=None)
+    >>> made_by(change) == TopicSpec(name="t", partitions=3, replication_factor=2)
+    True
+    """
+    made = change.after
+    return TopicSpec(
+        name=change.name,
+        partitions=made["partitions"],
+        configs=made["configs"],
+        replication_factor=made.get("replication_factor", -1),
+    )
+
+
 def topic_changes(
     *, where: str, wanted: TopicSpec, actual: TopicSpec | None, given_up: Iterable[str] = (), flow: str = ""
 ) -> list[Change]:

@@ -271,7 +271,7 @@ class RemoteTopics:
         new = {change.name: change for change in changes if change.action == "create"}
         done: list[Change] = []
         try:
-            for request in _requests(spec for spec in specs if spec.name in new):
+            for request in in_requests(spec for spec in specs if spec.name in new):
                 denied = self._admin.create_all(request)
                 refused |= denied
                 made = [new[spec.name] for spec in request if spec.name not in denied]
@@ -382,7 +382,8 @@ def _noting(refused: dict[str, MirrorlakeError], name: str) -> Iterator[None]:
         refused.setdefault(name, error)
 
 
-def _requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+def in_requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
+    """Yield topics as many at a time as a broker makes well."""
     held: list[TopicSpec] = []
     partitions = 0
     for spec in specs:

@@ -14,13 +14,14 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, carried_topics, lake_changes, migrate
-from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
+from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, silent
 from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
+from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
 from mirrorlake.topics.topic_plan import (
     Admins,
@@ -188,19 +189,39 @@ def carry_out(
 ) -> None:
     """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
 
-    An ACL is written down before it is created: whose it is must be known after a crash, too (`topics/acl_ownership.py`).
+    Topics come first, many in a request. An ACL is written down before it is created: whose it is must be known after a crash,
+    too (`topics/acl_ownership.py`).
     """
     new = [change for change in changes if change.kind == "acl" and change.action == "create"]
     audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)
     done: list[Change] = []
     asked, carried = Counter(map(_kind, changes)), Counter[str]()
+
+    def note(change: Change) -> None:
+        kind = _kind(change)
+        done.append(change)
+        carried[kind] += 1
+        tell(f"change {kind}", carried[kind], asked[kind], kind.split()[0])
+
+    # A plan that was put together by hand may make one twice: the first does.
+    topics: dict[str, dict[str, Change]] = {}
+    for change in changes:
+        if (change.kind, change.action) == ("topic", "create"):
+            topics.setdefault(change.where, {}).setdefault(change.name, change)
     try:
+        for alias, made in topics.items():
+            for request in in_requests(map(made_by, made.values())):
+                denied = admins[alias].create_all(request)
+                there = [made[spec.name] for spec in request if spec.name not in denied]
+                for change in there:
+                    note(change)
+                for error in denied.values():
+                    raise error
+                admins[alias].wait_for(there)
         for change in changes:
-            kind = _kind(change)
-            admins[change.where].apply(change)
-            done.append(change)
-            carried[kind] += 1
-            tell(f"change {kind}", carried[kind], asked[kind], kind.split()[0])
+            if topics.get(change.where, {}).get(change.name) is not change:
+                admins[change.where].apply(change)
+                note(change)
         # Who looks next, and a plan above all, sees what was done.
         for alias in dict.fromkeys(change.where for change in done):
             admins[alias].wait_for([change for change in done if change.where == alias])

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.model.plan import Change
+from mirrorlake.model.plan import Change, TopicSpec
 from mirrorlake.topics.setup import carry_out
 
 
@@ -16,10 +16,15 @@ class Cluster:
 
     def __init__(self, refuses: str = "") -> None:
         self._refuses = refuses
+        self.alone: list[str] = []
 
     def apply(self, change: Change) -> None:
-        if change.name == self._refuses:
-            raise ClusterError(f"{change.name} is refused")
+        self.alone.append(change.name)
+
+    def create_all(self, specs: list[TopicSpec]) -> dict[str, ClusterError]:
+        names = [spec.name for spec in specs]
+        assert len(names) == len({*names}), "Kafka refuses a request that names a topic twice"
+        return {name: ClusterError(f"{name} is refused") for name in names if name == self._refuses}
 
     def wait_for(self, changes: list[Change]) -> None:
         pass
@@ -36,7 +41,8 @@ class Written:
 
 
 def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not() -> None:
-    topics = [Change(where="central", kind="topic", name=f"t{n}", action="create", after=1) for n in range(3)]
+    after = {"partitions": 1, "configs": {}}
+    topics = [Change(where="central", kind="topic", name=f"t{n}", action="create", after=after) for n in range(3)]
     acl = Change(where="central", kind="acl", name="a", action="delete")
     told: list[tuple[str, int, int | None, str]] = []
 
@@ -52,5 +58,16 @@ def test_each_change_is_told_when_it_is_done_and_the_one_that_is_refused_is_not(
     audit = Written()
     with pytest.raises(ClusterError):
         carry_out(topics, admins=cast("Any", {"central": Cluster("t1")}), audit=cast("Any", audit), tell=tell)
-    assert told[-1] == ("change topics on central", 1, 3, "topics")
-    assert audit.names == ["t0"]
+    assert told[-1] == ("change topics on central", 2, 3, "topics")
+    assert audit.names == ["t0", "t2"]
+
+
+def test_flows_that_merge_make_their_topic_once_in_a_request() -> None:
+    after = {"partitions": 1, "configs": {}}
+    changes = [
+        Change(where="central", kind="topic", name=name, action="create", after=after, flow=flow)
+        for flow, name in (("a", "t1"), ("a", "all"), ("b", "all"))
+    ]
+    cluster, audit = Cluster(), Written()
+    carry_out(changes, admins=cast("Any", {"central": cluster}), audit=cast("Any", audit))
+    assert (cluster.alone, audit.names) == (["all"], ["t1", "all", "all"]), "the second finds it there"
