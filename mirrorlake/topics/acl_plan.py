@@ -39,6 +39,25 @@ def read_ownership(alias: str, audit: Audit) -> AclOwnership:
     return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
 
 
+def clusters_own(
+    acls: list[Acl] | None, flow: FlowConfig, flows: Iterable[FlowConfig], audit: Audit
+) -> list[Acl] | None:
+    """Leave out of a source's ACLs those that flows from the target made there: one that is revoked would come back (law G).
+
+    `audit` knows whose the ACLs are; None is a source without an authorizer.
+    """
+    back = {each.name for each in flows if (each.source, each.target) == (flow.target, flow.source)}
+    if not acls or not back:
+        return acls
+    owned = read_ownership(flow.source, audit)
+
+    def is_copy(acl: Acl) -> bool:
+        makers = owned.holders.get(acl, set()) | owned.intended.get(acl, set())
+        return bool(makers) and makers <= back
+
+    return [acl for acl in acls if not is_copy(acl)]
+
+
 def acl_plan(
     flow: FlowConfig,
     ends: BothEnds,

@@ -12,7 +12,7 @@ from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, carried_top
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime import Duty
-from mirrorlake.topics.acl_plan import acl_plan, read_target
+from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
 from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import (
     Admins,
@@ -140,7 +140,8 @@ class ContinuousSync:
                 self._seen.acls(flow.source, source)
             if correct:
                 known = carried_topics(self._lake, flow)
-                plan = acl_plan(flow, ends, source=source, target=target, known=known, all_flows=self._all_flows)
+                own = clusters_own(source, flow, self._all_flows, self._audit)
+                plan = acl_plan(flow, ends, source=own, target=target, known=known, all_flows=self._all_flows)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
             # The plan was carried out on paper, too: the present ACLs are known without another look.
             if target.acls is not None:

@@ -18,7 +18,7 @@ from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, silent
 from mirrorlake.topics.acl_ownership import INTENDED
-from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
+from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.remote_topics import in_requests
@@ -88,7 +88,7 @@ def make_plan(
             found = acl_plan(
                 flow,
                 ends,
-                source=source_acls(flow.source),
+                source=clusters_own(source_acls(flow.source), flow, all_flows, audit),
                 target=targets[flow.target],
                 known=carried_topics(lake, flow),
                 all_flows=all_flows,
