@@ -178,7 +178,8 @@ class Supervisor:
 
     def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:
         """Let the command end where no stream is left that runs, or comes back by itself."""
-        places = [self._parked.get(name) for name in wanted]
+        # A stream that runs again keeps its place until it has recovered.
+        places = [self._parked.get(name) for name in wanted if name not in self._running]
         found = {place.parked: place.error for place in places if place is not None and place.is_hopeless}
         if wanted and len(found) == len(wanted) and self._failure is None:
             log.warning("run.all_parked streams=%s", len(found))
