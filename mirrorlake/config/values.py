@@ -233,7 +233,7 @@ def policy(value: Any) -> PolicyChoice:
     try:
         TemplatePolicy(value["template"])
     except TopicNameError as error:
-        raise fault_error(error.problem, error.remedy) from None
+        raise fault_error(error.cause, error.remedy) from None
     return PolicyChoice("template", value["template"])
 
 

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from mirrorlake.errors import TopicConflict
+
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("topic", "source", "target")
@@ -22,18 +24,8 @@ _HEARTBEATS = "heartbeats"
 DEFAULT_SEPARATOR = "."
 
 
-class TopicNameError(ValueError):
-    """Say why a name cannot be a topic's, and what to change.
-
-    Attributes:
-        problem: what was found, with the name.
-        remedy: what to change.
-    """
-
-    def __init__(self, problem: str, *, remedy: str = "") -> None:
-        self.problem = problem
-        self.remedy = remedy
-        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+class TopicNameError(TopicConflict):
+    """Refuse a name that Kafka accepts for no topic; a flow stops before such a topic and leaves none out silently (law E)."""
 
 
 def is_legal_topic(name: str) -> bool:
@@ -58,7 +50,9 @@ def check_topic(name: str) -> str:
             else "allowed are letters, digits, . _ and -, not . or .. alone"
         )
         raise TopicNameError(
-            f"'{name}' is not a legal topic name ({why})", remedy="shorten or change the name or the policy"
+            f"'{name}' is not a legal topic name ({why})",
+            consequence="nothing can be sent to it",
+            remedy="leave its source topic out with exclude_topics of the flow, or choose a policy that makes another name",
         )
     return name
 
