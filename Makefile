@@ -25,7 +25,9 @@ lab: env ## JupyterLab with the notebooks
 
 # The tests of one law: .venv/bin/python -m pytest --law A; those of all laws: -m law.
 # Three at a time, each with brokers and a Spark of its own: flows wait for commits, and two of them leave a quarter of two
-# cores idle (vmstat, 2026-11-22). A worker takes about 3.5 GB.
+# cores idle (vmstat, 2026-11-22). A worker takes about 3.5 GB. Byte code is kept whatever the environment says: without it,
+# each process of the package, and there are hundreds, compiles for 0.4 CPU-s.
+test: export PYTHONDONTWRITEBYTECODE =
 test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
