@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser demo lab test lint style types imports test-unit bench chaos docs audit sbom lock site release clean
+.PHONY: help env browser archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ lab: env ## JupyterLab with the notebooks
 # cores idle (vmstat, 2026-11-22). A worker takes about 3.5 GB. Byte code is kept whatever the environment says: without it,
 # each process of the package, and there are hundreds, compiles for 0.4 CPU-s.
 test: export PYTHONDONTWRITEBYTECODE =
-test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
+test: env browser lint archives ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests fail and say what installs it; everything else is tested all the same.
@@ -40,6 +40,10 @@ browser: ## a Chromium for the browser tests, from Debian where none is found
 	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true >/dev/null 2>&1; then as="sudo -n"; else exit 0; fi; \
 	echo "make browser: no Chromium was found; apt-get installs it"; \
 	{ $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } || true
+
+# Before the tests, which leave no core to it: a JVM that finds no archive loads its classes one by one.
+archives: env
+	$(BIN)/python -m tests.archives
 
 test-unit: env ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit

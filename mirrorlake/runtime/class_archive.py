@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 # Of older jars, or another Java's, as many stay as one machine may use in turn.
 _KEPT = 3
+# Whoever starts a JVM for the first time has work of their own for it.
+_NICENESS = 19
 # It speaks on standard output, where a command's answer goes.
 _QUIET = "-Xlog:disable"
 
@@ -85,7 +87,7 @@ def _make(name: str, archive: Path, command: Callable[[Sequence[str]], list[str]
         options = ["-Xshare:dump", f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={part}"]
         done = f"mv {shlex.quote(str(part))} {shlex.quote(str(archive))} && rm -f {shlex.quote(str(said))}"
         # It outlives a short command, so it cleans up by itself; what it said stays where it failed, and is the sign of it.
-        script = f'nice -n 19 "$@" && {done}; rm -f "$0" {shlex.quote(str(listed))}'
+        script = f'nice -n {_NICENESS} "$@" && {done}; rm -f "$0" {shlex.quote(str(listed))}'
         with said.open("wb") as output:
             part.touch()
             subprocess.Popen(

@@ -1,4 +1,3 @@
-import fcntl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mirrorlake.runtime.cache import cache_directory
+from tests.archives import wait_for_archives
 
 
 def test_more_tasks_than_cores_run_at_once_and_ordinary_work_is_cut_for_the_cores(
@@ -30,9 +30,5 @@ def test_more_tasks_than_cores_run_at_once_and_ordinary_work_is_cut_for_the_core
 
 def test_an_archive_of_the_classes_of_spark_can_be_made(spark: SparkSession) -> None:
     assert spark.range(1).count() == 1
-    folder = cache_directory() / "class-data"
-    for lock in folder.glob("spark-*.lock"):
-        with lock.open("a") as handle:
-            # Held as long as one is being made.
-            fcntl.flock(handle, fcntl.LOCK_EX)
-    assert [path for path in folder.glob("spark-*.jsa") if path.stat().st_size > 50 << 20]
+    wait_for_archives("spark")
+    assert [path for path in (cache_directory() / "class-data").glob("spark-*.jsa") if path.stat().st_size > 50 << 20]
