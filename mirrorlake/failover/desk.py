@@ -232,7 +232,7 @@ class Desk:
             and (source in sent or flow.start.kind == "earliest")
         }
         # What was erased, or expired, before it was sent never will be.
-        waiting = still_in_relay(self.lake, flow.source, late)
+        waiting = still_in_relay(self.lake, flow.source, late, held)
         return [(source, held[source] - at) for source, at in late.items() if source in waiting]
 
     def _waits_for(self, left: Callable[[], int]) -> int:

@@ -72,7 +72,7 @@ def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
     # After the checkpoint location, which is written later: what is read and not held is a marker then.
     held = landed_positions(lake, flow.source).reached
     late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
-    waiting = still_in_relay(lake, flow.source, late) if sent else late.keys()
+    waiting = still_in_relay(lake, flow.source, late, held) if sent else late.keys()
     found = {}
     for source in {*held, *sent, *(s for s in read if s in held or s.generation == 1)}:
         if flow.carries(source.topic):
@@ -82,15 +82,21 @@ def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
     return found
 
 
-def still_in_relay(lake: Lake, alias: str, late: Mapping[SourcePartition, int]) -> Collection[SourcePartition]:
-    """Choose the partitions of which a relay holds records at or past these positions; of the others they left before they were sent.
+def still_in_relay(
+    lake: Lake, alias: str, late: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int]
+) -> Collection[SourcePartition]:
+    """Choose the partitions of which a relay has records from a `late` position up to `held`; of others they left unsent.
 
     The statistics of files tell; where only Spark reaches the relay, it is all of them.
     """
     log = lake.relay_log(alias) if late else None
     if log is None:
         return late.keys()
-    return {file.source for file in log.files(late) if file.last_offset >= late.get(file.source, file.last_offset + 1)}
+    return {
+        file.source
+        for file in log.files(late)
+        if file.source in late and file.last_offset >= late[file.source] and file.first_offset < held[file.source]
+    }
 
 
 NOWHERE = Reached(0, 0)

@@ -59,8 +59,12 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
         tables.create(lake.meta_location(table), table)
     empty: dict[str, Any] = dict.fromkeys(("key", "value", "headers"))
     places = {"topic": "orders", "generation": 1, "partition": 0, "timestamp": NOON, "timestamp_type": 0}
-    rows = [{**empty, **places, "offset": offset, "landed_at": NOON} for offset in range(8)]
-    tables.append(lake.relay_location("east"), arrow_table(RELAY, rows))
+
+    def land(offsets: range) -> None:
+        rows = [{**empty, **places, "offset": offset, "landed_at": NOON} for offset in offsets]
+        tables.append(lake.relay_location("east"), arrow_table(RELAY, rows))
+
+    land(range(8))
     # 8 was a marker, and 9 was landed and erased.
     lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
     topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
@@ -73,3 +77,6 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
     assert there.unsent(flow, {}) == [(ORDERS, 10)]
     assert reached_by(lake, flow, {ORDERS: 8}) == {ORDERS: Reached(10, 10)}, "nothing of it is lost with the source"
     assert reached_by(lake, flow, {ORDERS: 6}) == {ORDERS: Reached(10, 6)}
+    land(range(10, 12))
+    assert there.unsent(flow, {ORDERS: 8}, {ORDERS: 10}) == [], "what came later is not what was held then"
+    assert there.unsent(flow, {ORDERS: 8}) == [(ORDERS, 4)]
