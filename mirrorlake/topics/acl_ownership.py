@@ -74,7 +74,8 @@ def acl_changes(
             Change(where=where, kind="acl", name=str(acl), action=action, reason=reason, flow=flow, **content)
         )
 
-    for acl, origin in sorted(wanted.items()):
+    # Denials come first and go last: whoever dies in between leaves nobody with more than the source gives.
+    for acl, origin in sorted(wanted.items(), key=lambda pair: (pair[0].permission != "DENY", pair[0])):
         holders = owned.holders.get(acl, set())
         if acl not in actual:
             change("create", acl, f"on the source: {origin}")
@@ -82,7 +83,7 @@ def acl_changes(
             change("share", acl, f"made by {', '.join(sorted(holders))}; kept until all have given it up")
         elif flow not in holders and flow in owned.intended.get(acl, set()):
             change("adopt", acl, "made by a run that was interrupted before it could say so")
-    for acl in dict.fromkeys(owned.concerning(flow)):
+    for acl in sorted({*owned.concerning(flow)}, key=lambda one: (one.permission == "DENY", one)):
         if acl in wanted:
             continue
         holders = owned.holders.get(acl, set())

@@ -250,6 +250,21 @@ def kinds(owned: AclOwnership, *, wanted: Iterable[Acl], actual: Iterable[Acl], 
 
 
 @pytest.mark.law("G")
+@pytest.mark.law("F")
+def test_law_f_a_crash_between_two_changes_leaves_nobody_with_more_than_the_source_gives() -> None:
+    may, must_not = allow("a", pattern="PREFIXED"), allow("ab", permission="DENY", principal="User:z")
+
+    def order(wanted: set[Acl], owned: AclOwnership, actual: set[Acl]) -> list[tuple[str, str]]:
+        plan = acl_changes("f", where="west", wanted={acl: acl for acl in wanted}, actual=actual, owned=owned)
+        found = [(change.action, Acl(**(change.after or change.before)).permission) for change in plan.changes]
+        simulate(plan, actual=actual, owned=owned)
+        return found
+
+    owned, actual = ownership_of([]), set[Acl]()
+    assert order({may, must_not}, owned, actual) == [("create", "DENY"), ("create", "ALLOW")]
+    assert order(set(), owned, actual) == [("delete", "ALLOW"), ("delete", "DENY")]
+
+
 def test_an_acl_that_was_there_before_is_never_deleted() -> None:
     owned = ownership_of([])
     assert kinds(owned, wanted=[X], actual=[X]) == [], "it is there; it stays somebody else's"
