@@ -46,7 +46,7 @@ def clusters_own(
 
     `audit` knows whose the ACLs are; None is a source without an authorizer.
     """
-    back = {each.name for each in flows if (each.source, each.target) == (flow.target, flow.source)}
+    back = {each.name for each in flows if (each.source, each.target) == (flow.target, flow.source) and each.sync.acls}
     if not acls or not back:
         return acls
     owned = read_ownership(flow.source, audit)

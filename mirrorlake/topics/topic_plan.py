@@ -150,7 +150,11 @@ class SettingsOfPair:
     def __init__(self, flow: FlowConfig, flows: Sequence[FlowConfig], audit: Audit) -> None:
         self._flow = flow
         self._audit = audit
-        self._back = [each for each in flows if (each.source, each.target) == (flow.target, flow.source)]
+        self._back = [
+            each
+            for each in flows
+            if (each.source, each.target) == (flow.target, flow.source) and each.sync.config_sync.enabled
+        ]
         names = [each.name for each in flows]
         self._first = {flow.name, *names[: names.index(flow.name) + 1 if flow.name in names else 0]}
 

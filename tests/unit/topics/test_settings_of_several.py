@@ -134,6 +134,15 @@ def test_law_g_where_both_sides_of_a_pair_differ_the_first_flow_s_source_decides
     assert clusters.topics["east", "orders"] == clusters.topics["west", "orders"] == {"retention.ms": "1"}
 
 
+def test_settings_that_go_one_way_only_follow_their_source_wherever_its_flow_stands() -> None:
+    flow = {"topics": "orders", "policy": "identity"}
+    first = {"source": "west", "target": "east", **flow, "sync": {"configs": False}}
+    config = mirror_config(first, {"source": "east", "target": "west", **flow})
+    clusters = Clusters(config, {("east", "orders"): {"retention.ms": "1"}, ("west", "orders"): {"retention.ms": "9"}})
+    clusters.rest()
+    assert clusters.topics["east", "orders"] == clusters.topics["west", "orders"] == {"retention.ms": "1"}
+
+
 @pytest.mark.law("G")
 def test_law_g_an_override_of_one_way_stays_on_its_target() -> None:
     clusters = both_ways(sync={"configs_override": {".*": {"retention.ms": "5"}}})
