@@ -104,7 +104,12 @@ class Plain(Writer):
             for _ in range(self._due()):
                 serial, record = self._record("p")
                 partition = self._rng.randrange(self.partitions)
-                producer.produce(self._topic, partition=partition, on_delivery=self._told(serial), **record)
+                try:
+                    producer.produce(self._topic, partition=partition, on_delivery=self._told(serial), **record)
+                except KafkaException as error:
+                    # A partition that was just added, as a broker that came back a moment ago does not know it yet.
+                    if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                        raise
                 producer.poll(0)
             producer.poll(0)
             time.sleep(_TICK_S)
