@@ -68,7 +68,7 @@ class Shown:
 
     @property
     def asked(self) -> list[int]:
-        return [message["ask"] for message in self.run("window.sent")]
+        return [message["ask"] for message in self.run("window.sent") if "ask" in message]
 
     @property
     def text(self) -> str:
@@ -180,6 +180,12 @@ def test_what_was_pressed_is_what_is_clicked(browser_page: Page, meanwhile: str,
     browser_page.mouse.move(x + moved, y)
     browser_page.mouse.up()
     assert shown.run("window.clicks") == clicks
+
+
+def test_a_page_answers_at_once_when_the_kernel_asks_whether_all_has_arrived(browser_page: Page) -> None:
+    shown = Shown(browser_page, Reading(), beats=True)
+    shown.run("window.fire('msg:custom', {settle: 4})")
+    assert shown.run("window.sent")[-1] == {"settled": 4}
 
 
 def test_the_kernel_answers_with_the_age_of_now() -> None:

@@ -143,6 +143,8 @@ function render({ model, el }) {
   }
   function changed() { take(model.get("reading")); tick(); }
   function answered(message) {
+    // ipywidgets sends a field's last change once the kernel has taken the one before, which it has when this comes.
+    if (message?.settle !== undefined) model.send({ settled: message.settle });
     if (!message || message.answer === undefined) return;
     heard = performance.now();
     asked = unanswered = null;

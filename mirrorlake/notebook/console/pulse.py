@@ -6,12 +6,15 @@ reload or in a second view, asks for the age first.
 
 One `Pulse` of a console also asks the kernel for a sign of life every few seconds, one question at a time. Without an answer
 for 5 s the kernel is busy. Where it was restarted or has ended, everything else of the console is made inert until it answers.
-It also keeps clicks: a button that moves while it is held still acts.
+It also keeps clicks: a button that moves while it is held still acts, and an action waits for what was typed before its click
+(`arrived`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,6 +79,8 @@ class Reading:
 # A question may take its time on a large mirror; beyond this, what is shown is stale all the same.
 PATIENCE = timedelta(seconds=60)
 _TOLD = timedelta(seconds=2)
+# An open page answers in one round trip; a closed one never does.
+_ARRIVES = timedelta(seconds=5)
 
 
 def ago(age: timedelta) -> str:
@@ -114,6 +119,9 @@ class Pulse(anywidget.AnyWidget):
         self._now = now
         self._limit = limit
         self._shown = Reading()
+        self._is_seen = False
+        self._settling: dict[int, asyncio.Future[None]] = {}
+        self._settles = 0
         self.add_class(f"ml-{name}")
         self.add_class("ml-pulse")
         self.on_msg(self._answer)
@@ -128,7 +136,30 @@ class Pulse(anywidget.AnyWidget):
         """What it says at this moment."""
         return self._shown.words(self._now(), self._limit)
 
+    async def arrived(self) -> None:
+        """Wait until the kernel has all that was filled in before a click.
+
+        ipywidgets 8.1.9 holds a field's change back while the kernel has not taken the one before it, but never a click:
+        "long" that is typed into a slow kernel is still "l" when its button acts. A page keeps the order of its messages, so
+        the answer to a question that is sent now comes after what was held back. Returns at once where no page ever asked for
+        a sign of life, such as in a front end that runs no widget code of ours, and after 5 s where the page was closed.
+        """
+        if not self._is_seen:
+            return
+        self._settles += 1
+        number, answer = self._settles, asyncio.get_running_loop().create_future()
+        self._settling[number] = answer
+        self.send({"settle": number})
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(answer, _ARRIVES.total_seconds())
+        self._settling.pop(number, None)
+
     def _answer(self, _: Any, content: Any, __: Any) -> None:
         """Give a sign of life, with the age as it is now."""
-        if isinstance(content, dict) and "ask" in content:
+        if not isinstance(content, dict):
+            return
+        self._is_seen = True
+        if (waits := self._settling.pop(content.get("settled", 0), None)) is not None and not waits.done():
+            waits.set_result(None)
+        if "ask" in content:
             self.send({"answer": content["ask"], "reading": self._shown.as_message(self._now(), self._limit)})

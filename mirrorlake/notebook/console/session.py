@@ -11,12 +11,13 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel
+from mirrorlake.notebook.console.pulse import Pulse
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.progress import Display
 
 
 class Session:
-    """One console's mirror (None until one is set up), its clock, its errors, and what runs its work."""
+    """One console's mirror (None until one is set up), its clock, its errors, the kernel's pulse, and what runs its work."""
 
     def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
         self.mirror = mirror
@@ -26,7 +27,8 @@ class Session:
             _ = mirror.spark
         self.now = now
         self.errors = ErrorPanel(now)
-        self.runner = TaskRunner(self.errors)
+        self.pulse = Pulse("kernel", now=now, beats=True)
+        self.runner = TaskRunner(self.errors, arrived=self.pulse.arrived)
 
     def open(self, config: MirrorConfig, *, display: Display | None = None) -> Mirror:
         """Return the mirror of settings, on the Spark session of this console; `display` draws the progress of its work."""

@@ -7,7 +7,7 @@ collected. Everything that asks Spark or Kafka therefore goes through `TaskRunne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import ipywidgets as widgets
@@ -20,10 +20,11 @@ Action = Callable[[], Work]
 
 
 class TaskRunner:
-    """Run work and show what fails."""
+    """Run work and show what fails; `arrived` returns once the kernel has what was filled in before a click."""
 
-    def __init__(self, errors: ErrorPanel) -> None:
+    def __init__(self, errors: ErrorPanel, *, arrived: Callable[[], Awaitable[None]] | None = None) -> None:
         self._errors = errors
+        self._arrived = arrived
         # A task that nobody holds may be collected before it is done.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,6 +47,8 @@ class TaskRunner:
         name = button.description
         button.disabled, button.description = True, f"{name} …"
         try:
+            if self._arrived is not None:
+                await self._arrived()
             await action()
         except Exception as error:  # every failure is shown: there is nobody above who could
             self._errors.show(error)

@@ -14,7 +14,6 @@ from mirrorlake.config import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.edit import Draft, without_secrets
 from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.groups import GroupsView
-from mirrorlake.notebook.console.pulse import Pulse
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
@@ -41,7 +40,6 @@ class Console:
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
         self.session = Session(mirror, spark=spark, now=now)
-        self.pulse = Pulse("kernel", now=now, beats=True)
         self.status = StatusView(self.session)
         self.wizard = Wizard(
             self.session,
@@ -59,7 +57,7 @@ class Console:
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else TABS.index("Status"))
         self.tabs.add_class("ml-tabs")
         self.tabs.observe(self.session.runner.guarded(self.topics.offer), "selected_index")
-        self.widget = widgets.VBox([self.pulse, self.session.errors, self.tabs])
+        self.widget = widgets.VBox([self.session.pulse, self.session.errors, self.tabs])
         self.widget.add_class("ml-console")
 
     @property

@@ -27,6 +27,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.review import Reviewed, ReviewView
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import EVERY_S
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
@@ -328,6 +329,28 @@ def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:
     assert len(seen) == 1, "a click that crossed the answer"
     panel.clear()
     assert panel.layout.display == "none"
+
+
+def test_a_click_acts_once_what_was_typed_before_it_is_here(clock: Clock) -> None:
+    session = Session(None, spark=None, now=clock)
+    pulse, button, sent, acted = session.pulse, widgets.Button(description="Go"), list[Any](), list[str]()
+    pulse.send = sent.append
+
+    async def act() -> None:
+        acted.append("done")
+
+    async def click() -> None:
+        await session.runner.run(act, button)
+        assert (sent, acted) == ([], ["done"]), "no page shows it: nobody would answer"
+        pulse._handle_custom_msg({"ask": 1}, [])
+        clicked = asyncio.ensure_future(session.runner.run(act, button))
+        await asyncio.sleep(0)
+        assert len(acted) == 1, "a field's last change may still be on its way"
+        pulse._handle_custom_msg({"settled": sent[-1]["settle"]}, [])
+        await clicked
+        assert len(acted) == 2
+
+    asyncio.run(click())
 
 
 def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -> None:
