@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,12 +13,12 @@ from mirrorlake.errors import UsageError
 from mirrorlake.publish.rows import REFUSAL
 
 
-def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = None) -> DataFrame:
+def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, key: str | None = None) -> DataFrame:
     """Read the file's records in its order, with the columns that `publish` takes.
 
     A Parquet file with a column `value` of bytes or text is taken as it is; of any other each row becomes a JSON document.
     Everything else is read as JSON lines, one document a line, whose bytes are the value. `key` names the field whose value,
-    as text, is the record's key.
+    as text, is the record's key. `session` is called once the file is there: a mistyped name starts no Spark.
 
     Raises:
         UsageError: the file does not exist, or lacks the field.
@@ -25,6 +26,7 @@ def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = 
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"{path} does not exist", consequence="nothing was published", remedy="name an existing one")
+    spark = session()
     if file.suffix != ".parquet":
         return _json_lines(spark, file, key)
     frame = spark.read.parquet(str(file.absolute()))

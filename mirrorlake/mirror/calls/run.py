@@ -223,8 +223,9 @@ class RunCalls(CoreCalls):
         with self._connections.board() as board:
             # One commit: nobody knows how far it is before it is made.
             board.tell(f"publish {Path(file).name}", 0, None)
-            frame = publish.read_records_of(self.spark, file, key=key)
-            done = self.publish(frame, topic=topic, cluster=cluster, batch_id=batch_id)
+            alias = self.config.lake_cluster(cluster)
+            frame = publish.read_records_of(lambda: self.spark, file, key=key)
+            done = self.publish(frame, topic=topic, cluster=alias, batch_id=batch_id)
             board.tell(f"publish {Path(file).name}", done.records, done.records)
         return done
 

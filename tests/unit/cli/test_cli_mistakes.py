@@ -172,3 +172,17 @@ def test_a_run_that_can_do_nothing_ends_at_once_and_names_the_address(tmp_path: 
     assert error.startswith("error: cluster east does not answer: 127.0.0.1:1 connection refused")
     assert json.loads(done.stdout)["error"] == "ClusterUnreachable"
     assert not (tmp_path / "lake" / "meta").exists()
+
+
+@pytest.mark.parametrize("mistake", [["nothere.jsonl"], [__file__, "--cluster", "west"]], ids=["file", "cluster"])
+def test_nothing_is_started_to_publish_what_cannot_be(
+    mistake: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("mirrorlake.mirror.services.connections.Connections.spark", property(start))
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD.replace('east: {bootstrap_servers: "127.0.0.1:1"}', "east: {kind: lake}"))
+    done = run_cli("publish", *mistake, "--topic", "orders", "--conf", str(path))
+    assert (done.returncode, "nothing was published" in done.stderr) == (2, True), done.stderr
