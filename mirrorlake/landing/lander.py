@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
-from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import (
     ACCOUNT_EVERY_S,
     Accounts,
@@ -44,7 +44,7 @@ from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNR
 from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, look_at_source
+from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, led_topics, look_at_source
 from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
@@ -81,14 +81,13 @@ class Lander:
         self._is_heard = tell is not silent
         self._once = False
         self._left: int | None = None
-        self._is_drained = False
-        # A topic that appears while this runs is landed from its beginning, be it the first.
-        self._has_begun = False
-        self._is_backlog = False
+        # A topic that appears once this has begun is landed from its beginning, be it the first.
+        self._is_drained = self._is_backlog = self._has_begun = False
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
         self._current: Mapping[TopicPartition, SourcePartition] = {}
+        self._unled: frozenset[TopicPartition] = frozenset()
         self._relay: LandingLog | None = None
         # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
         self._may_live = settings.live and lake.relay_log(settings.alias) is not None
@@ -129,7 +128,7 @@ class Lander:
                     self._tell(self.records, self.records)
                     return
                 try:
-                    if is_live and not self._is_backlog:
+                    if is_live and (self._unled or not self._is_backlog):
                         if not self._land_live(start or {}, stop, once=once):
                             continue
                     elif self._plans_batches:
@@ -179,7 +178,8 @@ class Lander:
                 alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
             )
         names = self._settings.names(self._admin)
-        states = self._admin.describe(names)
+        # A drain is not done without a partition, and a query of Spark's asks for all of them.
+        states, self._unled = led_topics(self._admin, names, needs_all=once or not is_live)
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
         if recreated and writer.claim(cluster_id):
@@ -220,10 +220,15 @@ class Lander:
         return self._fresh_start(look, first=not (landed.reached or self._has_begun))
 
     def _look(self, names: list[str], landed: LandedPositions, resumed: Mapping[TopicPartition, int]) -> SourceLook:
-        return look_at_source(self._lake, self._admin, self._settings, self._topics, names, landed.reached, resumed)
+        seen = landed.reached, resumed, self._unled
+        return look_at_source(self._lake, self._admin, self._settings, self._topics, names, *seen)
+
+    def _described(self) -> Mapping[str, TopicState]:
+        return self._admin.describe(self._settings.names(self._admin))
 
     def _epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: epoch for tp, (_, epoch) in self._admin.ends_and_epochs(partitions).items() if epoch >= 0}
+        found = self._admin.ends_and_epochs(tp for tp in partitions if tp not in self._unled)
+        return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
 
     def _fresh_start(self, look: SourceLook, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start a new checkpoint location at, and open its account."""
@@ -265,7 +270,7 @@ class Lander:
             progress=self._checkpoint_path(),
             options=self._settings.reader_options,
             start={self._current[tp]: offset for tp, offset in start.items()},
-            topic_ids={tp.topic: known[tp.topic].topic_id for tp in start},
+            topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *self._unled}},
             epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
             ends=self._admin.latest(start) if once else None,
             landed_until=self._landed_until,
@@ -275,12 +280,8 @@ class Lander:
             goes_on=goes_on,
         )
 
-        def topics() -> dict[str, tuple[str, int]]:
-            states = self._admin.describe(self._settings.names(self._admin))
-            return {name: (state.topic_id, state.partitions) for name, state in states.items()}
-
         tick = partial(self._account_now_and_then, None)
-        for answer in run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task):
+        for answer in run_task(self._session, task, stop, topics=self._described, tick=tick, settle=self._hear_of_task):
             if answer.kind == DRAINED:
                 return True
             log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
@@ -313,7 +314,7 @@ class Lander:
         self._relay = None
 
         def ends() -> Mapping[TopicPartition, int]:
-            states = self._admin.describe(settings.names(self._admin))
+            states = self._described()
             found = {TopicPartition(name, part) for name, state in states.items() for part in range(state.partitions)}
             if found != start.keys() or self._topics.recreated(states):
                 raise SourceChanged

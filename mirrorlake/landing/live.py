@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, UnreadableHeaders
+from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
 from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
@@ -52,9 +51,9 @@ _TICK_S = 0.2
 class LandTask:
     """What a task needs to land one source.
 
-    `start` is the life of each partition and the offset to begin at, `topic_ids` and `epochs` are what the source said of
-    its topics and leaders when those were looked up. No time of a batch is before `landed_until`. A task with `ends` is done
-    where it has come to all of them.
+    `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
+    source said of its topics and leaders when those were looked up. No time of a batch is before `landed_until`. A task with
+    `ends` is done where it has come to all of them.
     """
 
     seat: Seat
@@ -71,10 +70,16 @@ class LandTask:
     most_bytes: int = BACKLOG_BYTES
     goes_on: GoesOn
 
-    def knows(self, topics: Mapping[str, tuple[str, int]]) -> bool:
-        """Tell whether these topics, by name their ids and numbers of partitions, are the ones that this task lands."""
-        counts = Counter(source.topic for source in self.start)
-        return topics == {name: (topic_id, counts[name]) for name, topic_id in self.topic_ids.items()}
+    def knows(self, topics: Mapping[str, TopicState]) -> bool:
+        """Tell whether this task lands these topics, and all partitions of them that somebody leads."""
+        landed: dict[str, set[int]] = {name: set() for name in self.topic_ids}
+        for source in self.start:
+            landed[source.topic].add(source.partition)
+        return topics.keys() == self.topic_ids.keys() and all(
+            state.topic_id == self.topic_ids[name]
+            and set(range(state.partitions)) - state.leaderless <= landed[name] <= set(range(state.partitions))
+            for name, state in topics.items()
+        )
 
 
 def run_task(
@@ -82,7 +87,7 @@ def run_task(
     task: LandTask,
     stop: threading.Event,
     *,
-    topics: Callable[[], Mapping[str, tuple[str, int]]],
+    topics: Callable[[], Mapping[str, TopicState]],
     tick: Callable[[], None],
     settle: Callable[[], None],
 ) -> list[TaskAnswer]:

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from mirrorlake.kafka import ClusterAdmin
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.settings import LandSettings
@@ -15,6 +17,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 
 log = logging.getLogger(__name__)
+
+# An election takes less, and so does the first one of a new topic.
+_ELECTED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,34 @@ class SourceLook:
             )
 
 
+def led_topics(
+    source: ClusterAdmin, names: Iterable[str], *, needs_all: bool
+) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
+    """Describe topics; return with them the partitions that nobody leads, also not in a few seconds.
+
+    Where their brokers are gone nothing can be asked of them, and the others are landed meanwhile; none is left out where
+    `needs_all` says so.
+    """
+    if needs_all:
+        return source.describe(names), frozenset()
+
+    def last(looks: RetryCallState) -> dict[str, TopicState]:
+        assert looks.outcome is not None  # noqa: S101  it has looked
+        found: dict[str, TopicState] = looks.outcome.result()
+        return found
+
+    states = Retrying(
+        retry=retry_if_result(lambda states: any(state.leaderless for state in states.values())),
+        stop=stop_after_delay(_ELECTED_S),
+        wait=wait_fixed(0.5),
+        retry_error_callback=last,
+    )(source.describe, list(names))
+    unled = frozenset(TopicPartition(name, number) for name, state in states.items() for number in state.leaderless)
+    if unled:
+        log.warning("land.no_leader source=%s partitions=%s", source.alias, ", ".join(map(str, sorted(unled))))
+    return states, unled
+
+
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
     """Return the partitions of topics, each in its present life."""
     return {
@@ -76,13 +109,15 @@ def look_at_source(
     names: Iterable[str],
     landed: Mapping[SourcePartition, int],
     resumed: Mapping[TopicPartition, int],
+    unled: Collection[TopicPartition] = (),
 ) -> SourceLook:
-    """Compare where landing stands with what the source holds.
+    """Compare where landing stands with what the source holds of partitions, but of those that nobody leads.
 
     Raises:
         SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
     """
-    known, current = topics.known, current_partitions(topics.known, names)
+    known = topics.known
+    current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in unled}
     earliest, ends = source.earliest(current), source.ends_and_epochs(current)
     positions = next_offsets(current, landed, resumed, known)
     extents = {

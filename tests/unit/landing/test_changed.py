@@ -9,9 +9,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from mirrorlake.kafka import Fetched
+from mirrorlake.kafka import Fetched, TopicState
 from mirrorlake.landing.live import LandTask, _changed
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = cast("LandTask", SimpleNamespace(topic_ids={"orders": "one"}, epochs={A: 5, B: 5}))
@@ -54,6 +54,32 @@ def test_law_e_leaders_are_asked_for_where_records_do_not_tell(epochs: dict[Topi
     assert changed(source, epochs) == "orders-1 has another leader"
     assert source.asked == [B]
     assert changed(Source({A: 5, B: 5}), {A: 5}) == "", "control records only, under the leader that is known"
+
+
+@pytest.mark.parametrize(
+    ("topics", "known"),
+    [
+        ({"orders": ("one", 2, ()), "clicks": ("two", 1, (0,))}, True),
+        ({"orders": ("one", 2, (1,)), "clicks": ("two", 1, (0,))}, True),
+        ({"orders": ("one", 2, ()), "clicks": ("two", 1, ())}, False),
+        ({"orders": ("one", 3, ()), "clicks": ("two", 1, (0,))}, False),
+        ({"orders": ("one", 3, (2,)), "clicks": ("two", 1, (0,))}, True),
+        ({"orders": ("one", 1, ()), "clicks": ("two", 1, (0,))}, False),
+        ({"orders": ("other", 2, ()), "clicks": ("two", 1, (0,))}, False),
+        ({"orders": ("one", 2, ())}, False),
+        ({"orders": ("one", 2, ()), "clicks": ("two", 1, (0,)), "new": ("three", 1, ())}, False),
+    ],
+)
+def test_a_task_ends_where_a_partition_has_a_leader_that_it_does_not_land(
+    topics: dict[str, tuple[str, int, tuple[int, ...]]], known: bool
+) -> None:
+    start = {SourcePartition("orders", 1, number): 0 for number in range(2)}
+    task: Any = SimpleNamespace(start=start, topic_ids={"orders": "one", "clicks": "two"})
+    states = {
+        name: TopicState(name=name, topic_id=topic_id, partitions=count, leaderless=frozenset(unled))
+        for name, (topic_id, count, unled) in topics.items()
+    }
+    assert LandTask.knows(task, states) is known
 
 
 def test_a_topic_of_another_id_is_another_topic() -> None:

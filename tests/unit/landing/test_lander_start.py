@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.errors import SourceGap
+from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.kafka import TopicState
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -18,6 +18,7 @@ from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.live_progress import LiveProgress
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
+from mirrorlake.landing import source_look
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import TopicPartition
@@ -37,6 +38,7 @@ class Source:
     def __init__(self, **spans: tuple[int, int]) -> None:
         self.spans = dict(spans)
         self.ids = dict.fromkeys(spans, "1")
+        self.unled: set[str] = set()
 
     def cluster_id(self) -> str:
         return "c"
@@ -46,16 +48,24 @@ class Source:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         there = [name for name in names if name in self.spans]
-        return {name: TopicState(name=name, topic_id=self.ids[name], partitions=1) for name in there}
+        led = {name: frozenset({0} if name in self.unled else ()) for name in there}
+        return {
+            name: TopicState(name=name, topic_id=self.ids[name], partitions=1, leaderless=led[name]) for name in there
+        }
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         return {name: {} for name in names}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.spans[tp.topic][0] for tp in partitions}
+        return {tp: self._span(tp.topic)[0] for tp in partitions}
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self.spans[tp.topic][1] for tp in partitions}
+        return {tp: self._span(tp.topic)[1] for tp in partitions}
+
+    def _span(self, topic: str) -> tuple[int, int]:
+        if topic in self.unled:
+            raise ClusterUnreachable(f"{topic}-0 has no leader", alias="east")
+        return self.spans[topic]
 
     def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, timestamp_ms // 1000)
@@ -200,3 +210,19 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
     world = World(tmp_path, Source(orders=(0, 9), clicks=(0, 9), prices=(0, 9)), *flows)
     _, start = world.started()
     assert start == {ORDERS: 0, CLICKS: 9, TopicPartition("prices", 0): 4}
+
+
+@pytest.mark.law("E")
+def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_look, "_ELECTED_S", 0.0)
+    world.source.unled, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
+    world.source.ids["prices"] = "1"
+    lander, start = world.started()
+    assert start == {ORDERS: 5}
+    assert lander._unled == {CLICKS, TopicPartition("prices", 0)}
+    with pytest.raises(ClusterUnreachable):
+        world.started(once=True)
+    world.source.unled = set()
+    assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"

@@ -1,0 +1,54 @@
+"""A source of three brokers, one of which is gone: what it led alone waits, and everything else is landed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from mirrorlake.sandbox import KafkaCluster
+from tests.chaos.cluster import Side
+from tests.flow.kit import count, produce, staying_on, topic_name, wait_until
+from tests.servers.lakes import MakeMirror
+
+
+@pytest.mark.law("E")
+def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
+    central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+) -> None:
+    side = Side("three", tmp_path / "brokers", brokers=3)
+    side.start()
+    try:
+        there, gone = topic_name("there"), topic_name("gone")
+        admin = side.admin()
+        for name, broker in ((there, 1), (gone, 3)):
+            [made] = admin.create_topics(
+                [NewTopic(name, 1, replica_assignment=[[broker]], config={"min.insync.replicas": "1"})]
+            ).values()
+            made.result(30)
+            produce(side.direct, name, 20, partitions=1)
+        source: Any = SimpleNamespace(bootstrap_servers=side.direct)
+        flow = {"source": "three", "target": "central", "topics": [there, gone]}
+        mirror = make_mirror({"three": source, "central": central}, [flow])
+        mirror.run(once=True)
+        side.nodes[2].kill()
+
+        def leader() -> int:
+            found: int = admin.list_topics(gone, timeout=30).topics[gone].partitions[0].leader
+            return found
+
+        wait_until(lambda: leader() < 0, "its broker is missed")
+        with staying_on(mirror) as failures:
+            produce(side.direct, there, 10, partitions=1, seed=2)
+            wait_until(lambda: failures or count(central, f"three.{there}") == 30, "the others go on")
+            assert not failures
+            assert mirror.parked() == {}
+            side.nodes[2].start()
+            wait_until(lambda: leader() > 0, "its broker is back")
+            produce(side.direct, gone, 10, partitions=1, seed=2)
+            wait_until(lambda: failures or count(central, f"three.{gone}") == 30, "it goes on by itself")
+    finally:
+        side.kill()
