@@ -66,7 +66,13 @@ def as_run_here(line: str) -> list[str]:
 
 def run_as_process(line: str, place: Path) -> tuple[int, str]:
     java_home = str(find_java().spark_java_home)
-    env = environment(JAVA_HOME=java_home, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    # Spark generates code here, as it does for users (tests/conftest.py).
+    env = environment(
+        JAVA_HOME=java_home,
+        PYSPARK_PYTHON=sys.executable,
+        PYTHONPATH=str(ROOT),
+        SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1",
+    )
     result = subprocess.run(
         as_run_here(line), cwd=place, env=env, capture_output=True, text=True, timeout=400, check=False
     )
