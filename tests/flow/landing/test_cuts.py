@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 
 from mirrorlake.errors import OtherCluster, SourceGap
 from mirrorlake.lake.schema import GAPS
@@ -16,7 +16,18 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact, NotYetRepublished
 from mirrorlake.sandbox import KafkaCluster
 from tests.commands import run_cli
-from tests.flow.kit import commit, consume, create_topic, end_of, produce, send, staying_on, topic_name, wait_until
+from tests.flow.kit import (
+    commit,
+    consume,
+    create_topic,
+    end_of,
+    held,
+    produce,
+    send,
+    staying_on,
+    topic_name,
+    wait_until,
+)
 from tests.servers.lakes import MakeMirror
 
 # Not older than a segment may be, or the log would be cut into several.
@@ -35,16 +46,16 @@ def segment(cluster: KafkaCluster, topic: str) -> Path:
 
 def landed(mirror: Mirror, topic: str) -> dict[int, list[str]]:
     """Return the values of partition 0 in the relay by generation, in offset order."""
-    rows = mirror.lake.relay("own").where((F.col("topic") == topic) & (F.col("partition") == 0)).orderBy("offset")
+    rows = [row for row in held(mirror.lake.relay_location("own"), topic) if row["partition"] == 0]
     found: dict[int, list[str]] = {}
-    for row in rows.select("generation", "value").collect():
-        found.setdefault(row.generation, []).append(bytes(row.value).decode())
+    for row in sorted(rows, key=itemgetter("offset")):
+        found.setdefault(row["generation"], []).append(row["value"].decode())
     return found
 
 
 def gaps(mirror: Mirror, topic: str) -> list[tuple[Any, ...]]:
-    rows = mirror.lake.meta(GAPS).where(F.col("topic") == topic).orderBy("generation").collect()
-    return [(g.kind, g.generation, g.partition, g.first_offset, g.last_offset) for g in rows]
+    rows = sorted(held(mirror.lake.meta_location(GAPS), topic), key=itemgetter("generation"))
+    return [(g["kind"], g["generation"], g["partition"], g["first_offset"], g["last_offset"]) for g in rows]
 
 
 @pytest.mark.law("A", "E")
