@@ -26,7 +26,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import silent
-from mirrorlake.runtime import is_gone
+from mirrorlake.runtime import give_up, is_gone
 
 
 class AlwaysOn:
@@ -107,6 +107,7 @@ class AlwaysOn:
         session = self._connections.standing_session()
         if session is None or not is_gone(session):
             return None
+        give_up(session)
         return StoreError(
             "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
             consequence="no stream can run in this process; what was under way is finished by the next one",

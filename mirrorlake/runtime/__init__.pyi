@@ -17,6 +17,7 @@ from mirrorlake.runtime.java import find_java as find_java
 from mirrorlake.runtime.log_files import keep_log_small as keep_log_small
 from mirrorlake.runtime.log_files import log_file as log_file
 from mirrorlake.runtime.log_files import log_into_file as log_into_file
+from mirrorlake.runtime.session import give_up as give_up
 from mirrorlake.runtime.session import is_connect as is_connect
 from mirrorlake.runtime.session import is_gone as is_gone
 from mirrorlake.runtime.session import local_session as local_session

@@ -57,6 +57,9 @@ _LOCAL = {
 }
 
 _ANSWERS_WITHIN_S = 30.0
+# A client of Spark Connect tries a request 15 times, for ten minutes. A server that is away for three quarters of a minute has
+# most likely ended, and the session with it.
+_TRIES_AGAIN, _LONGEST_PAUSE_MS = 8, 10_000
 _OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_OPTIONS = (
     # G1 spends a third core on a driver of two cores; ParallelGC does not.
@@ -143,7 +146,19 @@ def _hosted_session() -> SparkSession:
         for key in _HOSTED:
             if not said.contains(key):
                 builder = builder.config(key, _LOCAL[key])
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if is_connect(session):
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES_AGAIN, max_backoff=_LONGEST_PAUSE_MS)])
+    return session
+
+
+def give_up(session: SparkSession) -> None:
+    """Let no request of a session that is gone be tried again, also of those under way: a process waits for them at its end."""
+    if is_connect(session):
+        for policy in session.client.get_retry_policies():
+            policy.max_retries = 0
 
 
 def _launch(conf: SparkConf) -> None:
@@ -180,7 +195,7 @@ def is_gone(session: SparkSession) -> bool:
         with suppress(Exception):
             answers.append(session.version)
 
-    # Over Connect it is a request that is tried again for ten minutes, and whoever asks has other streams to look after.
+    # Over Connect it is a request that is tried again for a while, and whoever asks has other streams to look after.
     asking = threading.Thread(target=ask, name="is Spark there", daemon=True)
     asking.start()
     asking.join(_ANSWERS_WITHIN_S)

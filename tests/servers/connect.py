@@ -65,7 +65,9 @@ class ConnectServer:
         self._folder = folder
         self._log = folder / "connect.log"
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> None:
+        from tests.flow.kit import wait_until
+
         settings = {
             "spark.master": "local[8]",
             "spark.default.parallelism": "2",
@@ -91,7 +93,19 @@ class ConnectServer:
         paths = os.pathsep.join([str(HOUSE), os.environ.get("PYTHONPATH", "")])
         own = {"JAVA_HOME": str(find_java().spark_java_home), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": paths}
         with self._log.open("ab") as out:
-            return subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder, env={**os.environ, **own})
+            process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder, env={**os.environ, **own})
+        self._process = process
+        wait_until(lambda: self.is_up or process.poll() is not None, "the Connect server listens", timeout=120)
+        assert process.poll() is None, self.log[-4000:]
+
+    def kill(self) -> None:
+        """Kill it as a machine dies: what it knew of sessions and of its catalog is gone, tables stand in the warehouse."""
+        self._process.kill()
+        self._process.wait()
+
+    def tables(self, schema: str) -> list[Path]:
+        """The folders of a schema's tables."""
+        return sorted((self._folder / "warehouse" / f"{schema}.db").iterdir())
 
     @property
     def is_up(self) -> bool:
@@ -132,16 +146,11 @@ class ConnectServer:
 
 @pytest.fixture(scope="module")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    from tests.flow.kit import wait_until
-
     folder = tmp_path_factory.mktemp("connect")
     server = ConnectServer(folder)
-    process = server.start()
     try:
-        wait_until(lambda: server.is_up or process.poll() is not None, "the Connect server listens", timeout=120)
-        assert process.poll() is None, server.log[-4000:]
+        server.start()
         yield server
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
         shutil.rmtree(folder / "warehouse", ignore_errors=True)

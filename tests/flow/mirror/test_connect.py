@@ -114,6 +114,50 @@ def test_tables_of_a_catalog_are_landed_republished_and_verified_over_connect(
     assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
 
 
+@pytest.mark.law("D", "F")
+def test_tables_of_a_catalog_are_mirrored_always_on_until_the_server_dies(
+    connect_server: ConnectServer, clusters: Clusters, tmp_path: Path
+) -> None:
+    """The run ends by itself with exit 4, as its session is gone with the server; the next one goes on where it was."""
+    east, central = clusters["east"], clusters["central"]
+    topic, schema = new_topic(east, 100, partitions=3), "always"
+    lake = {"catalog": "spark_catalog", "schema": schema, "checkpoints": str(tmp_path / "checkpoints")}
+    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark")]
+    connect_server.run(["sql", f"CREATE SCHEMA spark_catalog.{schema}"], job("apply", *conf))
+    process = connect_server.client(*job("run", *conf))
+    remote = f"east.{topic}"
+
+    def sent(records: int) -> bool:
+        return process.poll() is not None or (remote in topics_of(central) and count(central, remote) >= records)
+
+    try:
+        wait_until(lambda: sent(100), "what was there has come")
+        produce(east, topic, 100, partitions=3, seed=2)
+        wait_until(lambda: sent(200), "what came later is there, too")
+        assert process.poll() is None, process.communicate()
+        assert "VERSION_NOT_FOUND" not in connect_server.log, "a look at an unchanged table is no error to the server"
+        produce(east, topic, 20_000, partitions=3, seed=3)
+        wait_until(lambda: sent(201), "a batch is under way")
+        connect_server.kill()
+        out, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 4, out + err
+    assert "Spark does not answer" in err, err
+    connect_server.start()
+    # This server's catalog is in its memory.
+    known = [
+        f"CREATE TABLE spark_catalog.{schema}.{one.name} USING delta LOCATION '{one}'"
+        for one in connect_server.tables(schema)
+    ]
+    connect_server.run(*(["sql", text] for text in (f"CREATE SCHEMA spark_catalog.{schema}", *known)))
+    produce(east, topic, 50, partitions=3, seed=4)
+    _, verified = connect_server.run(job("run", "--once", *conf), job("verify", *conf, "--json"))
+    assert verified.document["flows"][0]["equal"], verified.document
+    assert count(central, remote) == 20_250
+    assert_equal_topics(consume(east, topic), consume(central, remote))
+
+
 @pytest.mark.law("C", "D", "F")
 def test_a_folder_is_mirrored_over_connect_once_and_always_on(
     connect_server: ConnectServer, clusters: Clusters, tmp_path: Path

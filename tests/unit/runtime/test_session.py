@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import pytest
+from pyspark.errors import RetriesExceeded
+from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
 from mirrorlake.runtime import session
 
@@ -39,3 +43,27 @@ def test_a_session_whose_server_is_silent_holds_nobody_up(monkeypatch: pytest.Mo
     silent = Silent()
     assert session.is_gone(cast("Any", silent))
     silent.is_over.set()
+
+
+class Away(grpc.RpcError):  # type: ignore[misc]
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_request_to_a_server_that_was_given_up_is_not_tried_again() -> None:
+    """A process would wait at its end for those that are under way, ten minutes for each."""
+    policy, tries = DefaultPolicy(), list[int]()
+    client = SimpleNamespace(get_retry_policies=lambda: [policy])
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "client": client})()
+
+    def ask() -> None:
+        for attempt in Retrying(policy, sleep=lambda _: None):
+            with attempt:
+                tries.append(1)
+                if len(tries) == 3:
+                    session.give_up(cast("Any", connected))
+                raise Away
+
+    with pytest.raises(RetriesExceeded):
+        ask()
+    assert len(tries) == 3
