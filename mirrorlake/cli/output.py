@@ -158,6 +158,8 @@ def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
     handler.setFormatter(line_format(as_json=as_json or is_json))
     handler.addFilter(lambda record: record.levelno >= _least(record.name, wanted, asked=level is not None))
     logger.addHandler(handler)
+    # A library may set the root up later, as py4j does where the JVM has gone, and each line would come twice.
+    logger.propagate = False
     # What is not for people goes into the log file, where there is one.
     logger.setLevel(min(wanted, logging.INFO))
 

@@ -23,3 +23,13 @@ def test_a_command_ends_with_its_code_and_its_own_words_only() -> None:
         assert done.returncode == code, done.stderr
         assert done.stderr.startswith(said)
         assert "nanobind" not in done.stderr
+
+
+def test_a_line_of_the_log_is_said_once_also_where_a_library_sets_logging_up() -> None:
+    # As py4j does where the JVM has gone.
+    code = (
+        "import logging; from mirrorlake.cli.output import log_to_stderr; log_to_stderr(None);"
+        "logging.warning('a library'); logging.getLogger('mirrorlake.x').warning('said once')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("said once") == 1, done.stderr
