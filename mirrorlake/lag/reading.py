@@ -58,9 +58,15 @@ def read_status(
     `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits,
     `blocked_of` for transactions that hang on the sources.
 
+    Of a flow whose source or target had no answer it says why, and nothing more.
+
     Raises:
-        ClusterError: a target does not answer.
+        ClusterError: no flow has both ends answering, or a target ceases to.
     """
+    unknown = {flow.name: error for flow in flows if (error := moment.error_of(flow))}
+    if unknown and len(unknown) == len(flows):
+        raise next(iter(unknown.values()))
+    every, flows = flows, [flow for flow in flows if flow.name not in unknown]
     at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
     lags = {
         (flow.name, source): lag
@@ -83,7 +89,18 @@ def read_status(
             if lags[flow.name, row.source] is None
         },
     )
-    found, rto = [], measured_rto(lake, flows)
+    rto = measured_rto(lake, flows)
+    found = {
+        flow.name: FlowStatus(
+            flow=flow.name,
+            partitions=(),
+            observed_at=at,
+            parked=state.of_flow(flow.name, flow.source),
+            unknown=unknown[flow.name].cause,
+        )
+        for flow in every
+        if flow.name in unknown
+    }
     stamps = {**unlanded}
     for (name, source), lag in lags.items():
         # What is not landed is no older than what is landed and waits: its source need not be read for that.
@@ -157,8 +174,8 @@ def read_status(
         parked = state.of_flow(flow.name, flow.source)
         status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
         objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
-        found.append(replace(status, objectives=objectives[0] if objectives else None))
-    return Status(flows=tuple(found), observed_at=at, removed_tables=lake.removed_tables())
+        found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
+    return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
 
 
 def _hung(

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
 from mirrorlake.config.schema import FlowConfig, SamplingConfig
+from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, Groups
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lag.moment import FlowPosition
@@ -61,12 +62,13 @@ Lanes = Mapping[int, LedgerRecord | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledMoment:
-    """All looks of one moment; `landed` by source and `lanes` by flow are what the positions rest on."""
+    """All looks of one moment: `landed` by source and `lanes` by flow, what the positions rest on, and `errors` by subject."""
 
     observed_at: datetime
     looks: tuple[Look, ...]
     landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
     lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
+    errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
 
     @property
     def changed(self) -> int:
@@ -82,6 +84,11 @@ class SampledMoment:
     def positions(self) -> dict[Key, int]:
         """Every position that was seen."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
+
+    def error_of(self, flow: FlowConfig) -> ClusterError | None:
+        """Return why nothing is known of a flow: its source, or its target, had no answer; None where both had."""
+        subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
+        return next((self.errors[subject] for subject in subjects if subject in self.errors), None)
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Tell how far a flow has come in the newest life of each partition that it carries."""
@@ -172,13 +179,9 @@ class Sampler:
             tidy(self._lake, before=at - self._sites().sampling.keep, now=at)
         return replace(seen, looks=looks)
 
-    def look(self, *, must_answer: bool = False) -> SampledMoment:
-        """Look at where everything stands now; writes nothing.
-
-        Raises:
-            ClusterError: with `must_answer`, a cluster does not answer.
-        """
-        sites, round_ = self._sites(), Round(must_answer=must_answer)
+    def look(self) -> SampledMoment:
+        """Look at where everything stands now; writes nothing."""
+        sites, round_ = self._sites(), Round()
         for alias in sites.admins:
             if (why := self._unreachable.why(alias)) is not None:
                 _leave_out(sites, round_, alias, why)
@@ -216,7 +219,7 @@ class Sampler:
                 name=name,
                 positions={} if (subject, name) in round_.errors else positions[subject, name],
                 took_ms=int(took * 1000),
-                error=round_.errors.get((subject, name)),
+                error=error.cause if (error := round_.errors.get((subject, name))) else None,
             )
             for (subject, name), took in sorted(round_.took.items())
         ]
@@ -230,6 +233,7 @@ class Sampler:
             looks=tuple(looks),
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
             lanes={flow: last for (_, flow), last in lanes.items()},
+            errors=round_.errors,
         )
 
     def _stand(
@@ -390,7 +394,5 @@ def _lanes(sites: SampleSites, flow: FlowConfig) -> Lanes:
         return read_lanes(reader, sites.admins[flow.target], flow.ledger_topic)
 
 
-def _leave_out(sites: SampleSites, round_: Round, alias: str, why: str) -> None:
-    for subject in [("cluster", alias), *(("flow", flow.name) for flow in sites.flows if flow.target == alias)]:
-        round_.took.setdefault(subject, 0.0)
-        round_.errors[subject] = why
+def _leave_out(sites: SampleSites, round_: Round, alias: str, why: ClusterError) -> None:
+    round_.leave_out([("cluster", alias), *(("flow", flow.name) for flow in sites.flows if flow.target == alias)], why)

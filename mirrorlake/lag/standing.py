@@ -15,8 +15,11 @@ from mirrorlake.lag.moment import Sample, all_known, total
 from mirrorlake.lag.verdict import Judgement, Verdict, judge
 from mirrorlake.render import Badge, Table, badge, count, table
 
-STATES = ("parked", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
-"""What mirrorlake knows of a stream, worst first; `empty` is that of a flow that carries no topic yet."""
+STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
+"""What mirrorlake knows of a stream, worst first.
+
+`unknown` is that of a flow of which a cluster did not answer, `empty` of one that carries no topic yet.
+"""
 
 # Of one look, what cannot be told may be wrong: UNKNOWN is said before OK.
 _VERDICTS = tuple(Verdict[name].name for name in ("REWIND", "STALL", "STOP", "WARNING", "UNKNOWN", "OK"))

@@ -41,29 +41,34 @@ class _Totals:
         raise NotImplementedError
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all clusters answered."""
+        raise NotImplementedError
+
+    @property
     def offset_lag(self) -> int:
-        """The offsets that are not on the target yet, of all partitions."""
+        """The offsets that are not on the target yet, of all partitions that are known."""
         return total(self._partitions()).offset_lag or 0
 
     @property
     def time_lag_ms(self) -> int | None:
         """The largest time lag of a partition in milliseconds; None where that of one is not known."""
-        return total(self._partitions()).time_lag_ms
+        return total(self._partitions()).time_lag_ms if self.is_whole else None
 
     @property
     def in_per_s(self) -> float | None:
         """Offsets a second that come to the sources; None where that of a partition is not known."""
-        return added(row.in_per_s for row in self._partitions())
+        return added(row.in_per_s for row in self._partitions()) if self.is_whole else None
 
     @property
     def out_per_s(self) -> float | None:
         """Offsets a second that reach the targets; None where that of a partition is not known."""
-        return added(row.out_per_s for row in self._partitions())
+        return added(row.out_per_s for row in self._partitions()) if self.is_whole else None
 
     @property
     def eta_ms(self) -> int | None:
         """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
-        return all_known(max, (row.eta_ms for row in self._partitions()))
+        return all_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
 
     def _facts(self) -> tuple[str, ...]:
         rows = self._partitions()
@@ -76,7 +81,8 @@ class _Totals:
         if left is not None:
             said.append(f"not landed, deleted by the source in {duration(left)}")
         if rows:
-            said += [f"offset lag {count(self.offset_lag)}", f"time lag {duration(self.time_lag_ms)}"]
+            at_least = "" if self.is_whole else "at least "
+            said += [f"offset lag {at_least}{count(self.offset_lag)}", f"time lag {duration(self.time_lag_ms)}"]
         return tuple(said)
 
 
@@ -84,8 +90,8 @@ class _Totals:
 class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
-    `parked` holds its streams that failed in a running mirror, its own and the landing of its source. Shown `by` topic, or by
-    partition.
+    `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
+    cluster did not answer, beside flows whose clusters did; nothing else is known then. Shown `by` topic, or by partition.
 
     Example:
         >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
@@ -102,6 +108,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     held: tuple[HeldTopic, ...] = ()
     parked: tuple[Parked, ...] = ()
     objectives: FlowObjectives | None = None
+    unknown: str | None = None
     shown_by: By = "topic"
     json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
     json_also: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason")
@@ -120,6 +127,11 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
         return self.partitions
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its clusters answered."""
+        return self.unknown is None
+
+    @property
     def topics(self) -> tuple[TopicStatus, ...]:
         """The partitions rolled up by topic."""
         return topics_of(self.flow, self.partitions)
@@ -132,13 +144,16 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     @property
     def state(self) -> str:
         """The first of `STATES` (`lag/standing.py`) that holds."""
-        return worst_state([*(["parked"] if self.parked else []), *(row.state for row in self.partitions)])
+        beyond = [*(["parked"] if self.parked else []), *([] if self.is_whole else ["unknown"])]
+        return worst_state([*beyond, *(row.state for row in self.partitions)])
 
     @property
     def reason(self) -> str:
         """Why the verdict is what it is, of the worst partition."""
         if self.parked:
             return "; ".join(map(str, self.parked))
+        if self.unknown:
+            return self.unknown
         return reason_of(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
 
     @property
@@ -157,7 +172,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Show the worst first."""
-        rows = [_rows([self], self.shown_by)] if self.partitions else [_NO_TOPIC]
+        rows = [_rows([self], self.shown_by)] if self.partitions else [self.unknown or _NO_TOPIC]
         parts = (*map(str, self.parked), *rows, *map(str, self.held))
         facts = (*self._facts(), *([str(self.objectives)] if self.objectives else []), self.observed_at)
         return Sheet(title=self.flow, badge=standing_badge(self.verdict, self.state), facts=facts, parts=parts)
@@ -196,6 +211,11 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
 
     def _partitions(self) -> Sequence[PartitionStatus]:
         return [row for flow in self.flows for row in flow.partitions]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all clusters answered."""
+        return all(flow.is_whole for flow in self.flows)
 
     @property
     def verdict(self) -> str:
@@ -239,7 +259,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 one.flow,
                 standing_badge(one.verdict, one.state),
                 len(one),
-                one.offset_lag,
+                one.offset_lag if one.is_whole else None,
                 length(one.time_lag_ms),
                 one.reason,
             )
@@ -255,7 +275,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([objectives_table(objectives)] if objectives else []),
                 *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
-                *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if not one.partitions),
+                *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
                 *(str(one) for flow in self.flows for one in flow.held),
             ),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -22,24 +22,24 @@ class Unreachable:
 
     Example:
         >>> unreachable = Unreachable()
-        >>> unreachable.note("west", "cluster west is not reachable", ask=lambda: 3)
+        >>> unreachable.note("west", ClusterUnreachable("west is away"), ask=lambda: 3)
         >>> unreachable.settle("west")
         >>> unreachable.why("west") is None
         True
     """
 
     def __init__(self) -> None:
-        self._away: dict[str, tuple[str, Callable[[], object]]] = {}
+        self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
         self._asking: dict[str, threading.Thread] = {}
         self._answered: set[str] = set()
 
-    def note(self, alias: str, why: str, *, ask: Callable[[], object]) -> None:
+    def note(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
         """Remember that a cluster did not answer, and begin to ask it again with `ask`, which raises while it does not."""
         self._away[alias] = (why, ask)
         self._begin(alias)
 
-    def why(self, alias: str) -> str | None:
-        """Say why a cluster is not to be asked now; None where it may be."""
+    def why(self, alias: str) -> ClusterError | None:
+        """Return why a cluster is not to be asked now; None where it may be."""
         if alias in self._answered:
             self._answered.discard(alias)
             self._away.pop(alias, None)
@@ -70,15 +70,11 @@ class Unreachable:
 
 
 class Round:
-    """Ask many subjects at a time; one that does not answer is not asked again in this round, and costs the others nothing.
+    """Ask many subjects at a time; one that does not answer is not asked again in this round, and costs the others nothing."""
 
-    With `must_answer` it raises.
-    """
-
-    def __init__(self, *, must_answer: bool) -> None:
-        self._must_answer = must_answer
+    def __init__(self) -> None:
         self.took: dict[Subject, float] = {}
-        self.errors: dict[Subject, str] = {}
+        self.errors: dict[Subject, ClusterError] = {}
         self.away: set[str] = set()
 
     def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
@@ -90,15 +86,19 @@ class Round:
             answers = dict(zip(open_, pool.map(self._one, open_.items()), strict=True))
         return {subject: answer[0] for subject, answer in answers.items() if answer}
 
+    def leave_out(self, subjects: Iterable[Subject], why: ClusterError) -> None:
+        """Do not ask these subjects, for a reason that is known before."""
+        for subject in subjects:
+            self.took.setdefault(subject, 0.0)
+            self.errors[subject] = why
+
     def _one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
         subject, call = item
         begun = time.monotonic()
         try:
             return (call(),)
         except ClusterError as error:
-            if self._must_answer:
-                raise
-            self.errors[subject] = error.cause
+            self.errors[subject] = error
             if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
                 self.away.add(subject[1])
             return None

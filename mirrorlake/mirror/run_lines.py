@@ -94,7 +94,8 @@ class RunLines:
         except MirrorlakeError as error:
             self.say("running", f"{said} · lag not known: {error.cause}", **facts, why=error.cause)
             return
-        lag = f"lag {plural(found.offset_lag, 'offset')}, {duration(found.time_lag_ms)}"
+        at_least = "" if found.is_whole else "at least "
+        lag = f"lag {at_least}{plural(found.offset_lag, 'offset')}, {duration(found.time_lag_ms)}"
         judged: dict[str, Any] = {
             "offset_lag": found.offset_lag,
             "time_lag_ms": found.time_lag_ms,

@@ -13,7 +13,7 @@ import typer
 from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
 from mirrorlake.cli.stopping import in_background
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from mirrorlake.lag import SampledMoment
@@ -30,8 +30,9 @@ def status(
     ] = "topic",
 ) -> int:
     """Show verdict, lags, rates and what is proven of each flow, by topic or by partition."""
-    cli.answer(cli.mirror.status(flow).by(by))
-    return 0
+    found = cli.mirror.status(flow).by(by)
+    cli.answer(found)
+    return 0 if found.is_whole else ClusterError.exit_code
 
 
 @command()

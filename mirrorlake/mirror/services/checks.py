@@ -180,7 +180,7 @@ class Checks:
         return status
 
     def _status(self, chosen: Sequence[FlowConfig], sampler: Sampler) -> Status:
-        connections, look = self._connections, sampler.look(must_answer=True)
+        connections, look = self._connections, sampler.look()
         return read_status(
             chosen,
             look,

@@ -82,6 +82,7 @@ class StatusView:
             (at, name, hop, None, offset_lag, time_lag_ms)
             for at, seen in self._seen
             for name, flow in seen.items()
+            if flow.is_whole
             for hop, offset_lag, time_lag_ms in (
                 ("landed", flow.not_landed, None),
                 ("republished", flow.offset_lag, flow.time_lag_ms),
@@ -122,7 +123,7 @@ def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
     return (
         flow.flow,
         standing_badge(flow.verdict, flow.state),
-        flow.offset_lag,
+        flow.offset_lag if flow.is_whole else None,
         duration(flow.time_lag_ms),
         _rate(flow.in_per_s),
         _rate(flow.out_per_s),

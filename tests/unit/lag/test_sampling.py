@@ -53,9 +53,10 @@ def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers(
             raise ClusterUnreachable("still away", consequence="", remedy="", alias="west")
 
     assert unreachable.why("west") is None
-    unreachable.note("west", "no broker answers", ask=ask)
+    away = ClusterUnreachable("no broker answers")
+    unreachable.note("west", away, ask=ask)
     unreachable.settle("west")
-    assert unreachable.why("west") == "no broker answers"
+    assert unreachable.why("west") is away
     unreachable.settle("west")
     assert len(asked) == 2, "asked again after each answer"
     is_up.set()

@@ -118,7 +118,7 @@ def status(
         groups={},
         ledger=lambda _: nullcontext(),  # type: ignore[arg-type,return-value]
     )
-    moment = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60)).look(must_answer=True)
+    moment = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60)).look()
     return read_status(
         [FLOW],
         moment,
@@ -207,10 +207,62 @@ def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
 
 
+def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(Cluster):
+        def topic_names(self) -> list[str]:
+            raise ClusterUnreachable("west is away")
+
+        def broker_count(self) -> int:
+            raise ClusterUnreachable("west is away")
+
+    monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
+    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
+    east, west = Cluster({"orders": ("orders", 12)}), Away({})
+    flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
+    sites = SampleSites(
+        flows=flows,
+        sampling=SamplingConfig(),
+        sources={"east": east, "west": west},
+        admins={"east": east, "west": west, "central": east},  # type: ignore[dict-item]
+        groups={},
+        ledger=lambda _: nullcontext(),  # type: ignore[arg-type,return-value]
+    )
+    look = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60))
+
+    def asked(*those: Any) -> Status:
+        return read_status(
+            those,
+            look.look(),
+            lake=lake,
+            target=lambda _: east,  # type: ignore[arg-type,return-value]
+            readers=lambda _: nullcontext(east),  # type: ignore[arg-type,return-value]
+            state=NOTHING_ASKED,
+        )
+
+    for _ in range(2):
+        found = asked(*flows)
+        gone, there = found["west->central"], found[FLOW.name]
+        assert (gone.unknown, gone.verdict, gone.state, gone.time_lag_ms) == (
+            "west is away",
+            "UNKNOWN",
+            "unknown",
+            None,
+        )
+        assert [row.source_end for row in there] == [12]
+        assert (found.is_whole, there.is_whole) == (False, True)
+        assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
+        assert "west is away" in str(found), "asked again in the background, and still named"
+        with pytest.raises(ClusterUnreachable, match="west is away"):
+            asked(flows[0])
+
+
 def test_a_cluster_that_does_not_answer_is_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     class Away(Cluster):
         def topic_names(self) -> list[str]:
             raise ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
+
+        def broker_count(self) -> int:
+            raise ClusterUnreachable("east is away")
 
     with pytest.raises(ClusterUnreachable):
         status(lake, Away({}), {}, monkeypatch)
