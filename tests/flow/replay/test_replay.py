@@ -312,7 +312,7 @@ def test_bad_input_is_said_before_anything_is_sent(world: World) -> None:
         ({"topic": "orders", "where": "value.region ="}, "predicate"),
         ({"topic": "orders", "start": "yesterday-ish"}, "not a time"),
         ({"topic": "orders", "into": "nowhere:x"}, "no cluster 'nowhere'"),
-        ({"topic": "orders", "into": "central"}, "no place for a replay"),
+        ({"topic": "orders", "into": "central"}, "not a target of a replay"),
         ({"topic": "orders", "source": "central"}, "relay holds nothing of central"),
         ({"topic": "orders", "rate": "fast"}, "not a rate"),
     ):
