@@ -350,7 +350,7 @@ def fence_of(operation: Operation) -> tuple[Change, ...]:
 
 
 def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
-    """Return what fences the source since the flow was failed back last.
+    """Return the changes that fence the source since the flow was failed back last.
 
     A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
     """
