@@ -286,8 +286,10 @@ class OwnedFlow:
 
     def _require_apart(self, committed: Iterable[LedgerRecord]) -> None:
         for record in committed:
-            ids = {one.name: one.topic_id for one in record.remotes.values()}
-            for place, span in self.places.take(record.claim.lane, record.runs).items():
+            cut = self.places.take(record.claim.lane, record.runs)
+            # A record names all topics of its lane, and comes several times a second.
+            ids = {one.name: one.topic_id for one in record.remotes.values()} if cut else {}
+            for place, span in cut.items():
                 if topic_id := ids.get(place.topic):
                     raise cut_off(self.flow.name, self.flow.target, place.topic, topic_id, {place.partition: span})
 
