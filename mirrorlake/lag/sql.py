@@ -16,8 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.sql_hops import HOPS, KNOWN_HOPS, MADE, WAITED
-from mirrorlake.lag.sql_texts import FOUND, JOINED, LAG, LATENCY, LOSS, RPO
+from mirrorlake.lag.sql_hops import HOPS, KNOWN_HOPS, KNOWN_SIDES, LOOKS, PLACES_SEEN, STRETCHES_OF_WAYS, WAITED
+from mirrorlake.lag.sql_texts import (
+    KNOWN_WAITED,
+    LAG,
+    LATENCY,
+    LOSS,
+    RECORDS_OF_SPOTS,
+    RPO,
+    WAITED_COUNTED,
+    WAITED_SINCE,
+    WITHHELD_OF_PILES,
+)
+from mirrorlake.lag.stood import Stood, Stretches, Way, stretches_of
+from mirrorlake.lag.waiting import with_waiting
 from mirrorlake.lake import Lake, Question, RelayPart, micros
 
 if TYPE_CHECKING:
@@ -129,7 +141,6 @@ class LagTables:
     flows: str = "{flows}"
     later: str = NO_LATER
     hops: str = HOPS
-    found: str = FOUND
     bounds: str = ""
     since: datetime | None = None
     tables: Mapping[str, pa.Table]
@@ -147,7 +158,7 @@ def lag(tables: LagTables) -> Answer:
     Example:
         >>> lag(tables).frame().where("hop = 'republished'").orderBy("observed_at").show()  # doctest: +SKIP
     """
-    return _answer(LAG, tables)
+    return _waited(LAG, WAITED_SINCE, tables)
 
 
 def latency(tables: LagTables, *, bucket_s: int = 60) -> Answer:
@@ -175,26 +186,52 @@ def bounds(tables: LagTables) -> Answer:
 
 
 def with_hops_made(tables: LagTables) -> LagTables:
-    """Ask where every position stood at every moment, once for all questions about the same tables and time."""
-    made = _answer(MADE, tables).table()
-    known = {
-        f"made_{name}": pa.Table.from_struct_array(made[name].combine_chunks().flatten()) for name in made.column_names
+    """Make out where every position stood at every moment, once for all questions about the same tables and time."""
+
+    def stretches() -> dict[Way, Stretches]:
+        read = pa.Table.from_pylist(stood.read_targets(), _TARGETS)
+        about = replace(tables, tables={**tables.tables, "read_targets": read})
+        return stretches_of(_answer(STRETCHES_OF_WAYS, about).table())
+
+    listed, looks, flows = (_answer(text, tables).table() for text in (PLACES_SEEN, LOOKS, "SELECT * FROM {flows}"))
+    stood = Stood(listed, looks, flows, since=micros(tables.since) if tables.since else 0, stretches=stretches)
+    made = {
+        "made_hops": stood.hops(),
+        "made_lines": stood.lines(),
+        "made_readers": stood.readers(),
+        "made_reached": stood.reached(),
     }
-    return replace(tables, hops=KNOWN_HOPS, found=JOINED, tables={**tables.tables, **known})
+    return replace(tables, hops=KNOWN_HOPS, tables={**tables.tables, **made})
 
 
 def rpo(tables: LagTables) -> Answer:
     """Ask for the loss at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
-    return _answer(RPO, tables)
+    return _waited(RPO, WAITED_COUNTED, tables)
 
 
 def loss(tables: LagTables) -> Answer:
     """Ask for what `rpo` adds up: a row for each flow, partition and moment, with its `position` and `end_position`."""
-    return _answer(LOSS, tables)
+    return _waited(LOSS, WAITED_COUNTED, tables)
+
+
+def _waited(text: str, waited: str, tables: LagTables) -> Answer:
+    """Ask for what is told from the records that waited; where the hops are made, they are looked up by offset at once."""
+    hops = tables.tables.get("made_hops")
+    if hops is None:
+        return _answer(text.replace("{waited}", waited), tables)
+    made = with_waiting(
+        hops,
+        tables.tables["made_lines"],
+        records=_answer(RECORDS_OF_SPOTS, tables).table(),
+        withheld=_answer(WITHHELD_OF_PILES, tables).table(),
+        counted=waited is WAITED_COUNTED,
+    )
+    known = replace(tables, hops=KNOWN_SIDES, tables={**tables.tables, "made_waited": made})
+    return _answer(text.replace("{waited}", KNOWN_WAITED), known)
 
 
 def _answer(text: str, tables: LagTables) -> Answer:
-    text = text.replace("{hops}", tables.hops).replace("{found}", tables.found)
+    text = text.replace("{hops}", tables.hops)
     text = text.replace("{bounds}", tables.bounds or WAITED)
     # A value: the text stays the same from piece to piece of a long time, and is turned into DuckDB's words once.
     text = text.replace("{since}", ":shown_since")
@@ -203,3 +240,6 @@ def _answer(text: str, tables: LagTables) -> Answer:
         # Once each: what stands for a table may name it.
         text = getattr(tables, name).join(text.split(f"{{{name}}}"))
     return Answer(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=values)
+
+
+_TARGETS = pa.schema([("source", pa.string()), ("topic", pa.string()), ("partition", pa.int32())])

@@ -60,6 +60,19 @@ runs AS (
 )"""  # noqa: S608  no value enters the text
 
 
+# Where each place was seen.
+LISTED = f"""
+listed AS (
+  SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
+    IF(kind = 'republished', flow, source) AS name, collect_list(seen) AS stood, max(position) AS furthest
+  FROM (
+    SELECT kind, coalesce(flow, '') AS flow, {KEY}, coalesce(group_id, '') AS group_id, position,
+      named_struct('seen_at', observed_at, 'position', position) AS seen
+    FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group'))
+  GROUP BY {_PLACE}
+)
+"""  # noqa: S608  no value enters the text
+
 # Where each position stood from which look to which other one. A complete look ends what it does not name: a sampler that
 # was restarted cannot know what went away before.
 _PLACES = f"""
@@ -80,15 +93,7 @@ looks AS (
     WHERE l.error IS NULL GROUP BY s.asked, l.observed_at)
   WINDOW of_subject AS (PARTITION BY asked)
 ),
-listed AS (
-  SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
-    IF(kind = 'republished', flow, source) AS name, collect_list(seen) AS stood, max(position) AS furthest
-  FROM (
-    SELECT kind, coalesce(flow, '') AS flow, {KEY}, coalesce(group_id, '') AS group_id, position,
-      named_struct('seen_at', observed_at, 'position', position) AS seen
-    FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group'))
-  GROUP BY {_PLACE}
-),
+{LISTED},
 places AS (
   SELECT CAST(row_number() OVER (ORDER BY {_PLACE}) AS INT) AS place, {_PLACE}, asked, furthest,
     CAST(IF(kind = 'group', dense_rank() OVER (ORDER BY group_id, source), 0) AS INT) AS reader
@@ -200,53 +205,35 @@ hops AS (
 {_SIDES}
 """  # noqa: S608  no value enters the text
 
-# The same for DuckDB, which makes a common table once, and joins faster than it sorts.
-_HOPS_JOINED = f"""
-{_SEEN},
-marks AS (
-  SELECT line, spot, observed_at, max(IF(what = 1, position, NULL)) AS end_position, max(IF(what = 2, position, NULL)) AS landed,
-    max(IF(what = 3, position, NULL)) AS republished
-  FROM seen WHERE what <= 3 GROUP BY line, spot, observed_at
-),
-consumed AS (
-  SELECT line, reader, observed_at, max(what) = 5 AS is_translated,
-    min(IF(what = 5, coalesce(position, 9223372036854775807), position)) AS position
-  FROM seen WHERE what >= 4 GROUP BY line, reader, observed_at
-),
-hops AS (
-  SELECT line, hop, reader, pile, observed_at, position, end_position, coalesce(end_position, landed) AS known_end
-  FROM (
-    SELECT line, hop, 0 AS reader, IF(hop = 0, -spot, line) AS pile, observed_at, IF(hop = 0, landed, republished) AS position,
-      end_position, landed
-    FROM (SELECT *, explode(array(0, 1)) AS hop FROM marks)
-    UNION ALL
-    SELECT c.line, 2, c.reader, IF(c.is_translated, c.line, -m.spot), c.observed_at,
-      IF(c.is_translated, IF(m.republished IS NULL, NULL, least(c.position, m.republished)), c.position), m.end_position, m.landed
-    FROM consumed c JOIN marks m ON c.line = m.line AND c.observed_at = m.observed_at)
-  WHERE position IS NOT NULL AND landed IS NOT NULL
-),
-{_SIDES}
+# What `lag/stood.py` makes of a folder's tables, and what it is made of.
+PLACES_SEEN = f"WITH {LISTED} SELECT * FROM listed ORDER BY subject, name"  # noqa: S608  no value enters the text
+LOOKS = """
+SELECT subject, name, collect_list(named_struct('seen_at', observed_at, 'complete', complete)) AS looks
+FROM {samples} WHERE error IS NULL GROUP BY subject, name
+"""
+_HAS_HOLES = "coalesce(size(m.holes), 0) > 0"
+_TO_GROUPS = (
+    "JOIN {read_targets} g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition"
+)
+# Most runs have no hole, and are taken as they are: a run that is there twice is read twice, to no effect.
+STRETCHES_OF_WAYS = f"""
+WITH {runs(f"{_TO_GROUPS} WHERE {_HAS_HOLES}")}, {STRETCHES}
+SELECT {_WAY}, collect_list(named_struct('first', first, 'downstream', downstream, 'length', length)) AS stretches
+FROM (
+  SELECT {_WAY}, first, downstream, length FROM stretches
+  UNION ALL
+  SELECT m.flow, f.source, m.source_topic, m.generation, m.source_partition, f.target, m.target_topic, m.target_partition,
+    m.first_upstream, m.first_downstream, m.last_upstream + 1 - m.first_upstream
+  FROM {{offset_map}} m JOIN {{flows}} f ON m.flow = f.flow {_TO_GROUPS} WHERE NOT {_HAS_HOLES})
+GROUP BY {_WAY}
 """  # noqa: S608  no value enters the text
-
-# What `_HOPS_JOINED` made, as one row of lists: made once, it serves two questions.
-MADE = f"""
-WITH {_HOPS_JOINED}
-SELECT
-  (SELECT collect_list(named_struct('line', line, 'hop', hop, 'reader', reader, 'pile', pile, 'observed_at', observed_at,
-    'position', position, 'end_position', end_position, 'known_end', known_end)) FROM hops) AS hops,
-  (SELECT collect_list(named_struct('line', line, 'spot', spot, 'flow', flow, 'source', source, 'topic', topic,
-    'generation', generation, 'partition', partition, 'target', target)) FROM lines) AS lines,
-  (SELECT collect_list(named_struct('reader', reader, 'group_id', group_id, 'cluster', cluster)) FROM readers) AS readers,
-  (SELECT collect_list(named_struct('source', source, 'topic', topic, 'generation', generation, 'partition', partition,
-    'furthest', furthest)) FROM reached) AS reached
-"""  # noqa: S608  no value enters the text
-KNOWN_HOPS = f"""
-hops AS (SELECT * FROM {{made_hops}}),
+KNOWN_SIDES = f"""
 lines AS (SELECT * FROM {{made_lines}}),
 readers AS (SELECT * FROM {{made_readers}}),
 reached AS (SELECT * FROM {{made_reached}}),
 {PILES}
 """  # noqa: S608  no value enters the text
+KNOWN_HOPS = f"hops AS (SELECT * FROM {{made_hops}}), {KNOWN_SIDES}"  # noqa: S608  no value enters the text
 
 # Between which offsets records waited: no other records of the relays are needed.
 WAITED = f"""(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag.sql import NO_LATER, with_bucket
 from mirrorlake.lag.sql_hops import HOPS, WAITED
-from mirrorlake.lag.sql_texts import FOUND, LAG, LATENCY, RPO
+from mirrorlake.lag.sql_texts import LAG, LATENCY, RPO, WAITED_COUNTED, WAITED_SINCE
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
@@ -26,9 +26,9 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     # Of the map only what is shown: lag needs all of it, because a group may have read nothing for long.
     recent = tables | {"offset_map": _newer(lake, OFFSET_MAP, "committed_at", days=days)}
     bodies = {
-        "lag": (_with_hops(LAG).format(**tables), "observed_at"),
+        "lag": (_with_hops(LAG, WAITED_SINCE).format(**tables), "observed_at"),
         "latency": (with_bucket(LATENCY, 60).format(**recent), "bucket"),
-        "rpo": (_with_hops(RPO).format(**tables), "observed_at"),
+        "rpo": (_with_hops(RPO, WAITED_COUNTED).format(**tables), "observed_at"),
     }
     created = []
     for name, (body, column) in bodies.items():
@@ -41,8 +41,8 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     return created
 
 
-def _with_hops(text: str) -> str:
-    return text.replace("{hops}", HOPS).replace("{found}", FOUND)
+def _with_hops(text: str, waited: str) -> str:
+    return text.replace("{hops}", HOPS).replace("{waited}", waited)
 
 
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:

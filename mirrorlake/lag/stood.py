@@ -1,0 +1,391 @@
+"""Where positions stood at every look, and what each hop of a flow had passed then, in columns: what `HOPS` says in SQL.
+
+Of a month these are millions of rows, each found by the order of time or of offsets; a query joins and sorts all of them for it.
+The words are those of `lag/sql_hops.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+NOTHING = np.iinfo(np.int64).min
+"""Stands for what is not known."""
+_EVER = np.iinfo(np.int64).max
+_TIME = pa.timestamp("us", "UTC")
+
+
+class Spot(NamedTuple):
+    """A source partition of one life of its topic."""
+
+    source: str
+    topic: str
+    generation: int
+    partition: int
+
+
+class Way(NamedTuple):
+    """A source partition and the target partition that it goes to, in the order of the question about runs."""
+
+    flow: str
+    source: str
+    source_topic: str
+    generation: int
+    source_partition: int
+    target: str
+    target_topic: str
+    target_partition: int
+
+    @property
+    def spot(self) -> Spot:
+        """Where it begins."""
+        return Spot(self.source, self.source_topic, self.generation, self.source_partition)
+
+    @property
+    def end(self) -> tuple[str, str, int]:
+        """Where it ends."""
+        return self.target, self.target_topic, self.target_partition
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """The records of a way, in the order of their downstream offsets: where each stretch of them begins and ends."""
+
+    first: Ints
+    downstream: Ints
+    last: Ints
+
+    def unread(self, positions: Ints) -> Ints:
+        """Translate positions on the target to that of the oldest unread record (law A); past all records no offset bounds them."""
+        if not len(self.last):
+            return np.full(len(positions), _EVER)
+        at = np.searchsorted(self.last, positions)
+        near = np.minimum(at, len(self.last) - 1)
+        unread = self.first[near] + np.maximum(positions - self.downstream[near], 0)
+        return np.where(at < len(self.last), unread, _EVER)
+
+
+class _Held(NamedTuple):
+    """Where places stood: from a look to a look, of those of one subject; `moments` numbers its looks among all."""
+
+    place: Ints
+    position: Ints
+    first: Ints
+    last: Ints
+    moments: Ints
+
+    def at_looks(self, rows: Ints, positions: Ints, width: int) -> tuple[Ints, Ints]:
+        """Repeat positions for each look that they stood at, in the given rows of a grid of moments."""
+        count = self.last - self.first + 1
+        look = np.arange(count.sum()) + np.repeat(self.first - (np.cumsum(count) - count), count)
+        return np.repeat(rows * width, count) + self.moments[look], np.repeat(positions, count)
+
+    def only(self, which: Any) -> _Held:
+        return _Held(self.place[which], self.position[which], self.first[which], self.last[which], self.moments)
+
+
+def numbers(values: pa.ChunkedArray | pa.Array) -> Ints:
+    """Return numbers or times as integers, NOTHING for null."""
+    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_timestamp(found.type):
+        found = found.cast(_TIME)
+    found = found.cast(pa.int64())
+    return np.asarray(found.fill_null(NOTHING) if found.null_count else found)
+
+
+def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
+    """Return the length of each list, and the fields of the structs in all of them."""
+    held = values.combine_chunks()
+    flat = held.flatten()
+    return np.diff(np.asarray(held.offsets)).astype(np.int64), {
+        field.name: numbers(flat.field(field.name)) for field in flat.type
+    }
+
+
+def stretches_of(rows: pa.Table) -> dict[Way, Stretches]:
+    """Read the answer to `STRETCHES_OF_WAYS`."""
+    counts, held = lists(rows["stretches"])
+    found, end = {}, 0
+    for way, count in zip(_rows(rows, Way._fields), counts, strict=True):
+        begin, end = end, end + count
+        downstream, first, length = (held[name][begin:end] for name in ("downstream", "first", "length"))
+        last = downstream + length - 1
+        order = np.argsort(last, kind="stable")
+        found[Way(*way)] = Stretches(first[order], downstream[order], last[order])
+    return found
+
+
+def _rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
+
+class Stood:
+    """What each hop had passed at each look since a time.
+
+    Args:
+        listed: the answer to `LISTED`, the places and where they were seen, by subject.
+        looks: the answer to `LOOKS`.
+        flows: `flow`, `source` and `target` of the flows.
+        since: microseconds; earlier looks say where positions stood, and are not shown themselves.
+        stretches: reads the records of all ways; asked where groups stand on a target.
+    """
+
+    def __init__(
+        self,
+        listed: pa.Table,
+        looks: pa.Table,
+        flows: pa.Table,
+        *,
+        since: int,
+        stretches: Callable[[], dict[Way, Stretches]],
+    ) -> None:
+        self._looks = looks
+        # Who was never looked at stands nowhere.
+        looked_at = [subject in self._times for subject in _rows(listed, ("subject", "name"))]
+        self._listed = listed = listed.filter(pa.array(looked_at, pa.bool_()))
+        self._since = since
+        self._targets = dict(_rows(flows, ("flow", "target")))
+        self._stretches = stretches
+        columns = ("kind", "flow", "group_id", *Spot._fields)
+        self._places = [(kind, flow, group, Spot(*spot)) for kind, flow, group, *spot in _rows(listed, columns)]
+        self._lines = sorted(
+            {(f, spot) for kind, f, _, spot in self._places if kind == "republished" and f in self._targets}
+        )
+        self._spots = {spot: number for number, spot in enumerate(sorted({spot for _, spot in self._lines}))}
+        groups = sorted({(group, spot.source) for kind, _, group, spot in self._places if kind == "group"})
+        self._readers = {reader: number for number, reader in enumerate(groups, start=1)}
+
+    # -- who ------------------------------------------------------------------------------------------------------
+
+    def lines(self) -> pa.Table:
+        """List the source partitions as flows carry them."""
+        rows = [
+            {
+                "line": number,
+                "spot": self._spots[spot] + 1,
+                "flow": flow,
+                **spot._asdict(),
+                "target": self._targets[flow],
+            }
+            for number, (flow, spot) in enumerate(self._lines, start=1)
+        ]
+        return pa.Table.from_pylist(rows, _LINES)
+
+    def readers(self) -> pa.Table:
+        """List the groups of each cluster."""
+        rows = [{"reader": n, "group_id": group, "cluster": cluster} for (group, cluster), n in self._readers.items()]
+        return pa.Table.from_pylist(rows, _READERS)
+
+    def reached(self) -> pa.Table:
+        """List how far landing was seen."""
+        furthest = self._listed["furthest"].to_pylist()
+        rows = [
+            {**spot._asdict(), "furthest": seen}
+            for (kind, _, _, spot), seen in zip(self._places, furthest, strict=True)
+            if kind == "reached"
+        ]
+        return pa.Table.from_pylist(rows, _REACHED)
+
+    def read_targets(self) -> list[dict[str, Any]]:
+        """List the partitions of targets where groups stand."""
+        targets = set(self._targets.values())
+        read = {(spot.source, spot.topic, spot.partition) for kind, _, _, spot in self._places if kind == "group"}
+        return [
+            {"source": cluster, "topic": topic, "partition": partition}
+            for cluster, topic, partition in sorted(read)
+            if cluster in targets
+        ]
+
+    # -- when and where -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _times(self) -> dict[tuple[str, str], tuple[Ints, npt.NDArray[np.bool_]]]:
+        """The looks at each subject, oldest first, and which of them were complete."""
+        found, end = {}, 0
+        counts, held = lists(self._looks["looks"])
+        for subject, count in zip(_rows(self._looks, ("subject", "name")), counts, strict=True):
+            begin, end = end, end + count
+            times, number = np.unique(held["seen_at"][begin:end], return_inverse=True)
+            complete = np.bincount(number, weights=held["complete"][begin:end] > 0, minlength=len(times)) > 0
+            found[subject] = times, complete
+        return found
+
+    @cached_property
+    def _moments(self) -> Ints:
+        shown = [times[np.searchsorted(times, self._since) :] for times, _ in self._times.values()]
+        return np.unique(np.concatenate(shown)) if shown else np.empty(0, np.int64)
+
+    def _held(self) -> Iterator[_Held]:
+        """Tell where each place stood from which look to which other one, subject by subject.
+
+        A complete look ends what it does not name: a sampler that was restarted cannot know what went away before.
+        """
+        counts, seen = lists(self._listed["stood"])
+        ends = np.cumsum(counts)
+        place = np.repeat(np.arange(len(counts)), counts)
+        subjects = list(_rows(self._listed, ("subject", "name")))
+        begin = 0
+        while begin < len(subjects):
+            end = begin + 1
+            while end < len(subjects) and subjects[end] == subjects[begin]:
+                end += 1
+            if subjects[begin] in self._times:
+                part = slice(ends[begin] - counts[begin], ends[end - 1])
+                yield self._held_of(
+                    *self._times[subjects[begin]], place[part], seen["seen_at"][part], seen["position"][part]
+                )
+            begin = end
+
+    def _held_of(
+        self, times: Ints, complete: npt.NDArray[np.bool_], place: Ints, seen_at: Ints, position: Ints
+    ) -> _Held:
+        count = len(times)
+        look = np.searchsorted(times, seen_at)
+        known = times[np.minimum(look, count - 1)] == seen_at
+        place, look, position = place[known], look[known], position[known]
+        key = place * count + look
+        if np.any(key[1:] < key[:-1]):
+            order = np.argsort(key, kind="stable")
+            place, look, position = place[order], look[order], position[order]
+        completes = np.append(np.flatnonzero(complete), count)
+        ended = completes[np.searchsorted(completes[:-1], look, side="right")]
+        following = np.full(len(look), count)
+        following[:-1] = np.where(place[1:] == place[:-1], look[1:], count)
+        shown = np.searchsorted(times, self._since)
+        first, last = np.maximum(look, shown), np.minimum(ended, following) - 1
+        moments = np.searchsorted(self._moments, times)
+        return _Held(place, position, first, last, moments).only((last >= first) & (position != NOTHING))
+
+    # -- what -----------------------------------------------------------------------------------------------------
+
+    def hops(self) -> pa.Table:
+        """Say what each hop had passed at each moment, in the columns of `hops` of `lag/sql_hops.py`."""
+        width, held = len(self._moments), list(self._held())
+        ends, landed = self._grids(held, ("last_stable", "reached"), self._spots_of, len(self._spots), width)
+        (republished,) = self._grids(held, ("republished",), self._lines_of, len(self._lines), width)
+        spot_of = np.array([self._spots[spot] for _, spot in self._lines], np.int64)
+        marks = _Marks(ends, landed, republished, spot_of, width)
+        parts = [marks.of(0), marks.of(1), *self._consumed(held, marks)]
+        named = ("line", "hop", "reader", "pile", "moment", "position", "end_position", "known_end")
+        columns = {name: np.concatenate(values) for name, values in zip(named, zip(*parts, strict=True), strict=True)}
+        times = pa.array(self._moments[columns.pop("moment")]).cast(_TIME)
+        made = {"observed_at": times, **{name: pa.array(values) for name, values in columns.items()}}
+        unknown = columns["end_position"] == NOTHING
+        made["end_position"] = pa.array(columns["end_position"], mask=unknown)
+        return pa.table(made)
+
+    def _spots_of(self, number: int) -> int:
+        return self._spots.get(self._places[number][3], -1)
+
+    @cached_property
+    def _line_numbers(self) -> dict[tuple[str, Spot], int]:
+        return {line: number for number, line in enumerate(self._lines)}
+
+    def _lines_of(self, number: int) -> int:
+        _, flow, _, spot = self._places[number]
+        return self._line_numbers.get((flow, spot), -1)
+
+    def _grids(
+        self, held: Sequence[_Held], kinds: Sequence[str], row_of: Callable[[int], int], rows: int, width: int
+    ) -> list[Ints]:
+        """Lay the positions of each kind out, a row of moments for each spot or line."""
+        found = []
+        for kind in kinds:
+            grid = np.full(rows * width, NOTHING)
+            row = np.array([row_of(n) if place[0] == kind else -1 for n, place in enumerate(self._places)], np.int64)
+            for part in held:
+                mine = part.only(row[part.place] >= 0)
+                at, positions = mine.at_looks(row[mine.place], mine.position, width)
+                grid[at] = positions
+            found.append(grid)
+        return found
+
+    def _consumed(self, held: Sequence[_Held], marks: _Marks) -> Iterator[tuple[Any, ...]]:
+        """Say what groups had read, on the source and on the target; where one reads a line in several places, the least counts."""
+        by_spot: dict[Spot, list[int]] = {}
+        for number, (_, spot) in enumerate(self._lines):
+            by_spot.setdefault(spot, []).append(number)
+        by_end: dict[tuple[str, str, int], list[tuple[int, Stretches]]] = {}
+        for way, held_records in self._stretches().items() if self.read_targets() else ():
+            known = self._line_numbers.get((way.flow, way.spot))
+            if known is not None:
+                by_end.setdefault(way.end, []).append((known, held_records))
+        pairs: dict[tuple[int, int], int] = {}
+        rows: list[tuple[int, int, Stretches | None]] = []
+        for number, (kind, _, group, spot) in enumerate(self._places):
+            if kind == "group":
+                reader = self._readers[group, spot.source]
+                ways = [
+                    *((line, None) for line in by_spot.get(spot, ())),
+                    *by_end.get((spot.source, spot.topic, spot.partition), ()),
+                ]
+                rows += [(number, pairs.setdefault((line, reader), len(pairs)), way) for line, way in ways]
+        if not pairs:
+            return
+        width = len(self._moments)
+        positions = np.full(len(pairs) * width, _EVER)
+        there, translated = np.zeros(len(positions), bool), np.zeros(len(positions), bool)
+        place_of = np.array([number for number, _, _ in rows], np.int64)
+        for part in held:
+            # The rows of a place stand together.
+            starts = np.searchsorted(part.place, place_of)
+            stops = np.searchsorted(part.place, place_of, side="right")
+            for (_, pair, stretches), start, stop in zip(rows, starts, stops, strict=True):
+                if start < stop:
+                    mine = part.only(slice(start, stop))
+                    passed = mine.position if stretches is None else stretches.unread(mine.position)
+                    at, passed = mine.at_looks(np.full(stop - start, pair), passed, width)
+                    positions[at] = np.minimum(positions[at], passed)
+                    there[at] = True
+                    translated[at] |= stretches is not None
+        found = np.flatnonzero(there)
+        pair_of, moment = np.divmod(found, width)
+        of_line, of_reader = np.array(list(pairs), np.int64).T
+        yield marks.read(of_line[pair_of], of_reader[pair_of], moment, positions[found], translated[found])
+
+
+class _Marks:
+    """Ends and positions of landing, a row of moments for each spot, and those of republishing, one for each line."""
+
+    def __init__(self, ends: Ints, landed: Ints, republished: Ints, spot_of: Ints, width: int) -> None:
+        self._ends, self._landed, self._republished = ends, landed, republished
+        self._spot_of, self._width = spot_of, width
+
+    def of(self, hop: int) -> tuple[Any, ...]:
+        """Return the columns of the hop `landed` (0) or `republished` (1)."""
+        line, moment = np.divmod(np.arange(len(self._republished)), max(1, self._width))
+        at = self._spot_of[line] * self._width + moment
+        position = self._landed[at] if hop == 0 else self._republished
+        pile = -1 - self._spot_of[line] if hop == 0 else line + 1
+        return self._columns(line, hop, np.zeros(len(line), np.int64), pile, moment, position)
+
+    def read(self, line: Ints, reader: Ints, moment: Ints, position: Ints, translated: Any) -> tuple[Any, ...]:
+        """Return the columns of the hop `consumed`; on a target a group has read no further than was republished."""
+        republished = self._republished[line * self._width + moment]
+        position = np.where(translated, np.minimum(position, republished), position)
+        return self._columns(
+            line, 2, reader, np.where(translated, line + 1, -1 - self._spot_of[line]), moment, position
+        )
+
+    def _columns(self, line: Ints, hop: int, reader: Ints, pile: Ints, moment: Ints, position: Ints) -> tuple[Any, ...]:
+        at = self._spot_of[line] * self._width + moment
+        end, landed = self._ends[at], self._landed[at]
+        known_end = np.where(end == NOTHING, landed, end)
+        known = (position != NOTHING) & (landed != NOTHING)
+        narrow = np.int32
+        columns = (line + 1).astype(narrow), np.full(len(line), hop, narrow), reader.astype(narrow), pile.astype(narrow)
+        return tuple(column[known] for column in (*columns, moment, position, end, known_end))
+
+
+_SPOT = [("source", pa.string()), ("topic", pa.string()), ("generation", pa.int32()), ("partition", pa.int32())]
+_LINES = pa.schema([("line", pa.int32()), ("spot", pa.int32()), ("flow", pa.string()), *_SPOT, ("target", pa.string())])
+_READERS = pa.schema([("reader", pa.int32()), ("group_id", pa.string()), ("cluster", pa.string())])
+_REACHED = pa.schema([*_SPOT, ("furthest", pa.int64())])

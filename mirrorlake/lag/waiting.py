@@ -1,0 +1,112 @@
+"""The records that wait at each position, looked up by offset in columns: what `WAITED_SINCE` says in SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.lag.stood import NOTHING, Ints, Spot, lists, numbers
+
+_TIME = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piles:
+    """The records of all piles, each pile's together and in the order of their offsets, so that one search finds them all."""
+
+    offsets: Ints
+    stamps: Ints
+    starts: Ints
+    """Where each pile begins, and after the last where it ends; those before have records."""
+
+    def find(self, pile: Ints, places: Ints) -> tuple[Ints, Ints]:
+        """Return the number of the first record at or past each place, and how many there are from it on."""
+        if not len(self.offsets):
+            return np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+        begins, ends = self.starts[:-1], self.starts[1:]
+        low, high = self.offsets[begins], self.offsets[ends - 1]
+        # Offsets of a pile follow those of the one before it, with room for a place past all records.
+        shift = np.concatenate([[0], np.cumsum(high - low + 2)[:-1]]) - low
+        keys = self.offsets + np.repeat(shift, ends - begins)
+        known = np.maximum(pile, 0)
+        at = np.searchsorted(keys, np.clip(places, low[known], high[known] + 1) + shift[known])
+        return at, np.where(pile < 0, 0, ends[known] - at)
+
+
+def with_waiting(
+    hops: pa.Table, lines: pa.Table, *, records: pa.Table, withheld: pa.Table, counted: bool = False
+) -> pa.Table:
+    """Add to hops `waiting_since`, the time of the oldest record that waits, null where none does.
+
+    Args:
+        hops: where each hop stood at each moment.
+        lines: the source partitions.
+        records: the answer to `RECORDS_OF_SPOTS`.
+        withheld: the answer to `WITHHELD_OF_PILES`.
+        counted: whether `records` is added, too, how many records wait; for the hop `republished` alone.
+    """
+    if counted:
+        hops = hops.filter(pa.compute.equal(hops["hop"], 1))
+    piles, number_of = _piles(lines, records, withheld)
+    pile = number_of[numbers(hops["pile"]) + len(number_of) // 2]
+    position, known_end = numbers(hops["position"]), numbers(hops["known_end"])
+    at, after = piles.find(pile, position)
+    waits = (position < known_end) & (after > 0)
+    oldest = np.flatnonzero(waits)
+    waits[oldest] = piles.offsets[at[oldest]] < known_end[oldest]
+    since = np.full(len(waits), NOTHING)
+    since[waits] = piles.stamps[at[waits]]
+    found = hops.append_column("waiting_since", pa.array(since, mask=since == NOTHING).cast(_TIME))
+    if counted:
+        _, past = piles.find(pile, known_end)
+        found = found.append_column("records", pa.array(np.where(position < known_end, after - past, 0)))
+    return found
+
+
+def _piles(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Piles, Ints]:
+    """Put the records of all piles in order, and number these; a line without withheld records has those of its spot."""
+    counts, held = lists(records["records"])
+    spots = [Spot(*row) for row in zip(*(records[name].to_pylist() for name in Spot._fields), strict=True)]
+    known: dict[Spot, tuple[Ints, Ints]] = {}
+    for spot, (begin, end) in zip(spots, pairwise([0, *np.cumsum(counts)]), strict=True):
+        offsets, stamps = held["offset"][begin:end], held["stamp"][begin:end]
+        if np.any(offsets[1:] < offsets[:-1]):
+            order = np.argsort(offsets, kind="stable")
+            offsets, stamps = offsets[order], stamps[order]
+        known[spot] = offsets, stamps
+    parts, number_of_spot = list(known.values()), {spot: number for number, spot in enumerate(known)}
+    kept_back = _ranges(withheld)
+    # Of piles, which are numbers of lines and negative numbers of spots.
+    number_of = np.full(2 * len(lines) + 1, -1)
+    for row in lines.to_pylist():
+        spot = Spot(*(row[name] for name in Spot._fields))
+        number = number_of_spot.get(spot, -1)
+        number_of[len(lines) - row["spot"]] = number_of[len(lines) + row["line"]] = number
+        if number >= 0 and row["line"] in kept_back:
+            offsets, stamps = known[spot]
+            sent = ~_within(offsets, *kept_back[row["line"]])
+            number_of[len(lines) + row["line"]] = len(parts) if sent.any() else -1
+            if sent.any():
+                parts.append((offsets[sent], stamps[sent]))
+    if not parts:
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    starts = np.concatenate([[0], np.cumsum([len(offsets) for offsets, _ in parts])])
+    offsets, stamps = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Piles(offsets, stamps, starts), number_of
+
+
+def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:
+    """Return the withheld stretches of each pile: where they begin, and their lengths."""
+    pile, first, length = (numbers(withheld[name]) for name in ("pile", "first", "length"))
+    return {int(one): (first[pile == one], length[pile == one]) for one in np.unique(pile)}
+
+
+def _within(offsets: Ints, first: Ints, length: Ints) -> np.typing.NDArray[np.bool_]:
+    """Tell which offsets lie in one of the stretches; these may overlap, because a sender that went on wrote them again."""
+    edges = np.zeros(len(offsets) + 1, np.int64)
+    np.add.at(edges, np.searchsorted(offsets, first), 1)
+    np.add.at(edges, np.searchsorted(offsets, first + length), -1)
+    return np.cumsum(edges[:-1]) > 0
