@@ -7,6 +7,9 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import duckdb
+import pytest
+
 from mirrorlake.config.predicates.evaluation import engine
 
 
@@ -26,6 +29,17 @@ def test_no_two_threads_use_one_connection_and_it_is_used_again() -> None:
         assert connection.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
         # It would be drawn on standard output, beside a JSON document.
         assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+
+
+def test_a_connection_that_holds_much_memory_is_closed() -> None:
+    with engine() as small:
+        small.execute("SELECT 1").fetchall()
+    with engine() as large:
+        large.execute("CREATE TABLE numbers AS SELECT * FROM range(20_000_000)")
+    with pytest.raises(duckdb.ConnectionException, match="closed"):
+        large.execute("SELECT 1")
+    with engine() as next_one:
+        assert next_one is not large
 
 
 def test_a_process_forks_while_a_thread_that_asked_something_lives_on() -> None:
