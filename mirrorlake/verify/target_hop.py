@@ -190,7 +190,10 @@ def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition
 def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
     """List the remote topics that are compacted; none where their settings may not be read."""
     with suppress(ClusterError):
-        return frozenset(
-            name for name, settings in admin.configs(topics).items() if "compact" in settings.get("cleanup.policy", "")
-        )
+        policies = {name: settings.get("cleanup.policy") for name, settings in admin.configs(topics).items()}
+        if None in policies.values():
+            # A topic without a policy of its own has the brokers'.
+            default = admin.broker_configs().get("log.cleanup.policy")
+            policies = {name: policy or default for name, policy in policies.items()}
+        return frozenset(name for name, policy in policies.items() if "compact" in (policy or ""))
     return frozenset()
