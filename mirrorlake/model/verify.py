@@ -171,9 +171,8 @@ def _badge(report: VerifyReport) -> Badge:
 def _whole_badge(reports: Sequence[VerifyReport]) -> Badge:
     if not all(one.equal for one in reports):
         return badge("different")
-    # Equal is said of what was compared only.
-    compared = any(one.verified for one in reports) or not any(one.not_compared for one in reports)
-    return badge("equal") if compared else badge("nothing compared", "warn")
+    # Equal is said of what was compared only; of a mirror that holds nothing, nothing was.
+    return badge("equal") if any(one.verified for one in reports) else badge("nothing compared", "warn")
 
 
 def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake import Lake, RangeProof, read_proofs
-from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Sheet, Shown, Table, badge, plural, table
+from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.render import Sheet, Shown, Table, plural, table
 from mirrorlake.tracking import html_page, json_report
 
 _ROWS = ("kind", "flow", "partition", "range", "how", "records", "target", "digest")
@@ -104,10 +104,9 @@ class ProofReport(Shown):
         versions = table("relays", ["source", "version"], [(name, str(number)) for name, number in self.relays.items()])
         ids = table("topics", ["topic", "id"], list(self.topics.items()))
         ends = table("ends of the cut", ["place", "end"], list(self.ends.items()))
-        equal = [one.equal for one in self.reports]
         return Sheet(
             title="proof",
-            badge=badge("equal" if all(equal) else "different") if equal else None,
+            badge=VerifyReports(self.reports).sheet().badge if self.reports else None,
             facts=facts,
             parts=(*(one.sheet() for one in self.reports), versions, ids, ends, self._table()),
         )

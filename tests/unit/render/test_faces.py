@@ -27,8 +27,9 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReports
+from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReport, VerifyReports
 from mirrorlake.render import Shown, clean
+from mirrorlake.verify import ProofReport
 from tests.unit.markup import ATTACKS, Markup
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
 
@@ -153,6 +154,16 @@ def test_a_value_stays_small_however_many_flows_there_are() -> None:
         assert len(html) < 200_000
         assert word in html
         assert value.to_text(rows=None).count("\n") > 190
+
+
+@pytest.mark.law("E")
+def test_law_e_a_verification_that_compared_nothing_does_not_say_equal() -> None:
+    empty = VerifyReport(flow="a->c", equal=True, partitions=(), differences=())
+    proof = ProofReport(verification="v", at=NOON, proofs=(), reports=(empty,))
+    for value in (empty, VerifyReports([empty]), proof):
+        assert "nothing compared" in value.to_text().splitlines()[0], "law E"
+        assert "✓ equal" not in value.to_text()
+    assert "✓ equal" in VerifyReports([empty, report("f", equal=True)]).to_text().splitlines()[0]
 
 
 # -- each kind --------------------------------------------------------------------------------------------------------
