@@ -8,7 +8,7 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.schema import GAPS
-from mirrorlake.lake.signs import all_signs
+from mirrorlake.lake.signs import StreamSign, all_signs
 from mirrorlake.lake.version import LAKE_VERSION, due, stamp, version_in
 from mirrorlake.model.plan import Change
 
@@ -67,7 +67,7 @@ def migrate(lake: Lake, *, now: datetime) -> None:
     version = version_in(lake.properties(location))
     steps = due(version or 1)
     for name, sign in all_signs(lake).items() if steps else ():
-        _refuse_beside(name, sign.read(), now)
+        _refuse_beside(name, sign, now)
     for step in steps:
         step.do(lake)
         lake.set_properties(location, stamp(step.to))
@@ -77,8 +77,15 @@ def migrate(lake: Lake, *, now: datetime) -> None:
         lake.set_properties(location, MadeTables.forgotten())
 
 
-def _refuse_beside(name: str, worked_ms: int | None, now: datetime) -> None:
-    age_s = now.timestamp() - (worked_ms or 0) / 1000
+def _refuse_beside(name: str, sign: StreamSign, now: datetime) -> None:
+    age_s = now.timestamp() - (sign.read() or 0) / 1000
+    if age_s < -_QUIET_S:
+        # The clock of that machine, or of this one, is wrong: no wait makes such a sign old.
+        raise SafetyError(
+            f"a mirror left a sign on the lake that is dated {-age_s:.0f} s in the future ({name})",
+            consequence="nobody can tell by it whether that mirror still works; the lake was not migrated",
+            remedy=f"stop every job on this lake, delete {sign.place}, then mirrorlake apply",
+        )
     if age_s < _QUIET_S:
         raise SafetyError(
             f"a mirror worked on the lake {max(0, age_s):.0f} s ago ({name})",

@@ -36,6 +36,11 @@ class StreamSign:
         self._due = 0.0
         self._is_done = self._has_failed = False
 
+    @property
+    def place(self) -> str:
+        """Where the sign lies."""
+        return self._uri
+
     def write(self) -> bool:
         """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on.
 

@@ -230,6 +230,11 @@ def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
         StreamSign(lake, beside, now_ms=lambda: int(NOW.timestamp() * 1000)).write()
         with pytest.raises(SafetyError, match=rf"a mirror worked on the lake 5 s ago \({beside}\)"):
             migrate(lake, now=NOW + timedelta(seconds=5))
+        # By a clock that is a year ahead: no wait makes it old, so the person hears what does.
+        StreamSign(lake, beside, now_ms=lambda: int((NOW + timedelta(days=365)).timestamp() * 1000)).write()
+        with pytest.raises(SafetyError, match=rf"dated 31535995 s in the future \({beside}\)") as ahead:
+            migrate(lake, now=NOW + timedelta(seconds=5))
+        assert f"signs/{beside}, then mirrorlake apply" in ahead.value.remedy
         StreamSign(lake, beside, now_ms=lambda: 1).write()
     assert taken == []
     later = NOW + timedelta(minutes=2)
