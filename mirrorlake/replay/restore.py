@@ -217,6 +217,13 @@ def _plan(
         made, notes = _acls(site, definition, known)
     lives = {(span.topic, span.generation) for span in definition.spans}
     stood = [one for one in known.groups if (one.source.topic, one.source.generation) in lives]
+    if groups:
+        notes += [
+            f"group {one.group} is not set: it stood at {one.source}@{one.position}, and the relay holds no record of that "
+            "life of the topic"
+            for one in known.groups
+            if one not in stood
+        ]
     if groups and not known.groups:
         notes.append(f"no group position of {definition.source} was recorded up to then (`sampling`, `sync.groups`)")
     return RestorePlan(

@@ -428,6 +428,8 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
     seen("group", 0, 2, then - timedelta(seconds=2), "gone")
     seen("group", 0, None, then - timedelta(seconds=1), "gone")
     seen("last_stable", 2, 6, then + timedelta(seconds=1))
+    elsewhere = position_row("east", SourcePartition("orders", 7, 0), "group", 3, then, group="of another life")
+    world.lake.append_rows(POSITIONS, [elsewhere])
     restore = restore_topics(
         world.site(), source="east", topics="orders", at=then, into="central", leave=Leave(hold_retention=True)
     )
@@ -435,6 +437,10 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
     # 0: the timestamps decide (offset 4 is of that moment); 1: a group had read to 8; 2: an end that was seen after it.
     assert spans == {0: (0, 5), 1: (2, 8), 2: (0, 6)}
     assert [(one.group, one.position) for one in restore.plan.groups] == [("readers", 8)]
+    [said] = [note for note in restore.plan.notes if "is not set" in note]
+    assert said.startswith(
+        f"group of another life is not set: it stood at {SourcePartition('orders', 7, 0)}@3, and the relay"
+    )
     [made] = restore.plan.records.changes
     assert made.name == "orders"
     assert made.after["configs"]["retention.ms"] == "-1"
