@@ -167,6 +167,10 @@ class Cutover:
                 f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
             )
         placed = [GroupPlaced.of(one) for one in apply_groups(plan, target=desk.clusters.groups(flow.source))]
+        paused = Subject(kind="flow", name=flow.name)
+        if (held := desk.control.state().pauses.get(paused)) is not None and held.reason == _committed(operation):
+            # A commit was killed after its pause; another person's pause stays.
+            settings_in_force.resume(desk.control, paused, reason=f"cutover {operation.id}: taken back")
         report = CutoverReport(
             flow=flow.name,
             source=flow.source,
@@ -291,13 +295,15 @@ class Cutover:
         desk, flow = self._desk, self._flow
         if left := [f"{one.name}: {one.said}" for one in report.checks if one.state != "ok"]:
             raise self._refused("; ".join(left), f"mirrorlake cutover --flow '{flow.name}' shows what is next")
-        settings_in_force.pause(
-            desk.control, Subject(kind="flow", name=flow.name), reason=f"cutover {operation.id}: committed"
-        )
+        settings_in_force.pause(desk.control, Subject(kind="flow", name=flow.name), reason=_committed(operation))
         operation = desk.journal.last(CUTOVER) or operation
         report = replace(report, state="committed", ended_at=desk.now())
         desk.write(operation, DONE, after=document(report))
         return report
+
+
+def _committed(operation: Operation) -> str:
+    return f"cutover {operation.id}: committed"
 
 
 def _waits(name: str, what: str) -> ChecklistLine:

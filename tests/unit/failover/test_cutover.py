@@ -1,14 +1,22 @@
-"""When groups have their place for a cutover."""
+"""When groups have their place for a cutover, and what is taken back with one."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from mirrorlake.failover import cutover
 from mirrorlake.failover.cutover import Cutover
+from mirrorlake.failover.journal import BEGIN, CUTOVER, Operation, StepDone
+from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
 from tests.builders import ORDERS
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> None:
@@ -28,3 +36,37 @@ def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> 
     assert line(25, was_placed=False) == "ok"
     assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
     assert line(40, was_placed=False) == "open", "nobody knows what it has read there"
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize(("why", "left"), [("cutover c1: committed", False), ("maintenance", True)])
+def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
+    why: str, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, steps = Subject(kind="flow", name="f"), list[str]()
+    intentions = [Intention(at=NOON, who="ann", action=PAUSE, subject=flow, reason=why)]
+
+    def append(action: str, subject: Subject, *, reason: str) -> None:
+        intentions.append(Intention(at=NOON, who="ann", action=action, subject=subject, reason=reason))
+
+    def write(operation: Operation, step: str, **_: Any) -> Operation:
+        assert (flow in state_of(intentions).pauses) is left, f"law F: the flow is still paused before {step}"
+        steps.append(step)
+        return operation
+
+    begun = Operation(id="c1", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
+    groups = SimpleNamespace(active=set)
+    desk: Any = SimpleNamespace(
+        flow=SimpleNamespace(name="f", source="east", target="central", adds_hops=False),
+        journal=SimpleNamespace(last=lambda _: begun),
+        clusters=SimpleNamespace(groups=lambda _: groups),
+        control=SimpleNamespace(state=lambda: state_of(intentions), append=append),
+        lake=None,
+        now=lambda: NOON,
+        write=write,
+    )
+    monkeypatch.setattr(cutover, "plan_groups_back", lambda *_: GroupPlan("f", ()))
+    planned: Any = None
+    assert Cutover(desk, plan=planned).back().state == "back"
+    assert steps == ["back", "done"]
+    assert (flow in state_of(intentions).pauses) is left
