@@ -7,7 +7,8 @@ landing has come goes to `positions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,6 +25,10 @@ from mirrorlake.model.gaps import Gap
 
 # Where the relay is no folder, accounting reads the small columns of what was landed since the last time: 0.4 CPU-s a million.
 ACCOUNT_EVERY_S = 5.0
+_RECORDED = """
+    SELECT topic, generation, partition, first_offset, last_offset, missing, kind FROM {gaps}
+    WHERE source = :source AND array_contains(:kinds, kind) ORDER BY first_offset, last_offset DESC
+"""
 
 
 class _Span(NamedTuple):
@@ -43,6 +48,7 @@ class Accounts:
         self._alias = alias
         self._now = now
         self._expected: dict[SourcePartition, int] = {}
+        self._explained: dict[SourcePartition, tuple[int, int]] = {}
         self._settled_until: datetime | None = None
         self._log: RelayLog | None = None
         # Whether somebody landed what is not accounted for, and died: the source may be silent from then on.
@@ -52,6 +58,12 @@ class Accounts:
     def resume(self, landed: LandedPositions, lost: Sequence[Gap]) -> None:
         """Go on where the last account ended; what was lost meanwhile is stepped over."""
         self._expected = {**landed.accounted, **{gap.source: gap.last_offset + 1 for gap in lost}}
+        self._explained = {}
+        if not landed.is_accounted:
+            # Who died between a gap and the position past it has explained these offsets.
+            for gap in self._recorded(("transactional", "compacted")):
+                if gap.first_offset >= self._explained_to(gap.source)[0]:
+                    self._explain(gap)
         self._settled_until = None
         self._log = self._lake.relay_log(self._alias)
         self.is_due = not landed.is_accounted
@@ -85,14 +97,14 @@ class Accounts:
         self.begin(dict.fromkeys(spans, 0))
         gaps, reached, records = [], {}, 0
         for source, span in spans.items():
-            expected = self._expected[source]
-            missing = span.last + 1 - expected - span.records
+            expected, (upto, explained) = self._expected[source], self._explained_to(source)
+            missing = span.last + 1 - expected - span.records - explained
             if missing > 0:
                 compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")
                 gaps.append(
                     Gap(
                         source=source,
-                        first_offset=expected,
+                        first_offset=upto,
                         last_offset=span.last,
                         missing=missing,
                         kind="compacted" if compacts else "transactional",
@@ -101,7 +113,10 @@ class Accounts:
             reached[source] = (span.last + 1, span.newest)
             records += span.records
         self.record(gaps)
+        for gap in gaps:
+            self._explain(gap)
         self.sample(reached)
+        self._explained.clear()
         self._expected |= {source: position for source, (position, _) in reached.items()}
         self.records += records
         self._settled_until, self.is_due = until, False
@@ -129,6 +144,46 @@ class Accounts:
     def record(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps`."""
         self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
+
+    def record_once(self, gaps: Sequence[Gap]) -> None:
+        """Append to `gaps` what a start found, but for what one that died before has written of it (law F)."""
+        known: dict[tuple[SourcePartition, str, int], int] = {}
+        for one in self._recorded({gap.kind for gap in gaps}):
+            key = (one.source, one.kind, one.first_offset)
+            known[key] = max(one.last_offset, known.get(key, -1))
+        fresh = []
+        for gap in gaps:
+            last = known.get((gap.source, gap.kind, gap.first_offset))
+            if last is None:
+                fresh.append(gap)
+            elif last < gap.last_offset:
+                # More has left the source since.
+                missing = min(gap.missing, gap.last_offset - last)
+                fresh.append(replace(gap, first_offset=last + 1, missing=missing))
+        self.record(fresh)
+
+    def _explained_to(self, source: SourcePartition) -> tuple[int, int]:
+        """Return up to where gaps explain what the account does not hold yet, and how many offsets they do."""
+        return self._explained.get(source, (self._expected.get(source, 0), 0))
+
+    def _explain(self, gap: Gap) -> None:
+        _, explained = self._explained_to(gap.source)
+        self._explained[gap.source] = gap.last_offset + 1, explained + gap.missing
+
+    def _recorded(self, kinds: Collection[str]) -> list[Gap]:
+        if not kinds:
+            return []
+        rows = self._lake.ask(_RECORDED, source=self._alias, kinds=sorted(kinds))
+        return [
+            Gap(
+                source=SourcePartition(row.topic, row.generation, row.partition),
+                first_offset=int(row.first_offset),
+                last_offset=int(row.last_offset),
+                missing=int(row.missing),
+                kind=row.kind,
+            )
+            for row in rows
+        ]
 
     def sample(
         self,

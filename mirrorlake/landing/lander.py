@@ -185,7 +185,7 @@ class Lander:
         if recreated and writer.claim(cluster_id):
             landed = landed_positions(self._lake, alias)
         # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
-        self._accounts.record(ended_lives(landed.reached, recreated))
+        self._accounts.record_once(ended_lives(landed.reached, recreated))
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
         for name in recreated:
             generation = self._topics.known[name].generation
@@ -242,7 +242,7 @@ class Lander:
     def _record(self, look: SourceLook) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
         look.log_gaps(self._settings.alias)
-        self._accounts.record([*look.lost, *look.gone])
+        self._accounts.record_once([*look.lost, *look.gone])
         self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
         self._topics.settle(look.cuts, look.epochs, self._now())
 

@@ -18,6 +18,8 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import landed_positions, spans_after
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import Gap
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
 
 AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
@@ -141,3 +143,46 @@ def test_law_e_an_account_that_could_not_be_written_is_settled_with_the_next(
     assert [gap[2:] for gap in gaps] == [("transactional", 3, 6, 1)], "law E: the hole before the failure is explained"
     assert max(position for _, _, position, _ in positions) == 7
     assert account.records == 6
+
+
+@pytest.mark.law("E", "F")
+@pytest.mark.parametrize("survives", [True, False], ids=["the store was away", "killed"])
+def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: bool
+) -> None:
+    world = World(tmp_path, reads=False)
+    account = world.account()
+    account.settle(world.land(rows("orders", 0, 0, 1, 2)))
+    for landed in ((4, 5), (8,)):
+        at = world.land(rows("orders", 0, *landed))
+        with monkeypatch.context() as store:
+            store.setattr(account, "sample", lambda reached: reached and pytest.fail("it dies here"))
+            with pytest.raises(pytest.fail.Exception):
+                account.settle(at)
+        account = account if survives else world.account()
+    account.settle(world.land(rows("orders", 0, 9), rows("orders", 1, 2)))
+    gaps, positions = world.told()
+    assert [gap[:2] + gap[3:] for gap in gaps] == [
+        ("orders", 0, 3, 5, 1),
+        ("orders", 0, 6, 8, 2),
+        ("orders", 1, 0, 2, 2),
+    ], "law F: offsets 3, 6 and 7 are explained once each"
+    assert max(position for _, _, position, _ in positions) == 10
+    account.settle(world.land(rows("orders", 0, 12)))
+    assert len(world.told()[0]) == 4
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_what_a_start_found_and_wrote_before_it_died_is_not_written_again(tmp_path: Path) -> None:
+    world, orders = World(tmp_path, reads=False), SourcePartition("orders", 1, 0)
+
+    def lost(kind: str, first: int, last: int) -> Gap:
+        return Gap(source=orders, first_offset=first, last_offset=last, missing=max(0, last + 1 - first), kind=kind)
+
+    for last in (9, 9, 14):
+        world.account().record_once([lost("expired", 5, last), lost("recreated", 20, -1)])
+    assert [gap[2:] for gap in world.told()[0]] == [
+        ("expired", 5, 9, 5),
+        ("expired", 10, 14, 5),
+        ("recreated", 20, -1, 0),
+    ], "law F: each offset once"
