@@ -168,6 +168,9 @@ def import_mm2(
     cli, found = Output(as_json=as_json), import_mm2(file)
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already", consequence="nothing was written", remedy="name another file")
+    if out is not None and out.absolute().parent.name == "conf":
+        # Paths are relative to the file, and the lake is not settings.
+        found.settings["lake"]["root"] = "../lake"
     text = f"# Imported from {file.name}; conf/example.yml explains every setting.\n\n{found.yaml}"
     faults = list(found.open)
     try:

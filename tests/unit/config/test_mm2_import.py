@@ -482,6 +482,10 @@ def test_the_settings_get_the_folder_that_they_are_to_stand_in(tmp_path: Path) -
     out = tmp_path / "conf" / "mirror.yml"
     assert run_cli("import-mm2", str(file), "--out", str(out)).returncode == 0
     assert loads(out.read_text()).flow("east->central").target == "central"
+    assert "root: ../lake" in out.read_text(), "the lake stands beside conf/, as in its examples"
+    beside = tmp_path / "mirror.yml"
+    assert run_cli("import-mm2", str(file), "--out", str(beside)).returncode == 0
+    assert "root: ./lake" in beside.read_text()
     done = run_cli("import-mm2", str(file), "--out", str(file / "conf" / "mirror.yml"))
     assert (done.returncode, "cannot be written (Not a directory)" in done.stderr) == (2, True), done.stderr
 
