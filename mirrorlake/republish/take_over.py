@@ -43,7 +43,9 @@ class TakeOver:
         self._copy = LedgerCopy(lake, flow.name, flow.source)
         self._copy.load()
         self._remotes = RemoteTopics(target, flow, audit, lake, all_flows=settings.beside)
-        self._task = lane_task(settings, Claim(flow=flow.name, lanes=flow.lanes), self._remotes)
+        self._task = lane_task(
+            settings, Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch), self._remotes
+        )
 
     def to_follow(
         self,

@@ -52,7 +52,7 @@ from mirrorlake.kafka.lane.refused import (
     together,
 )
 from mirrorlake.kafka.lane.sent_ends import SentEnds
-from mirrorlake.kafka.lane.tail import read_own_tail, read_tail
+from mirrorlake.kafka.lane.tail import read_any_tail, read_own_tail
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
@@ -172,7 +172,7 @@ class LaneSender:
         self.close()
         try:
             self._fence()
-            last = read_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
+            last = read_any_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
             if last is not None:
                 self._ends.learn(last)
             if not self._is_fencing:

@@ -16,21 +16,33 @@ from mirrorlake.model.ledger import LedgerRecord
 _NO_EPOCH = 2**63
 
 
-def read_tail(task: LaneTask, *, epoch: int = _NO_EPOCH) -> LedgerRecord | None:
-    """Read the lane's newest ledger record, whosever it is; without transactions, the newest of `epoch` or a later one.
+def read_tail(task: LaneTask, *, epoch: int) -> LedgerRecord | None:
+    """Read the lane's newest ledger record, whosever it is; `epoch` is known to have claimed the lane.
+
+    Records that replaced owners appended without transactions may stand after it, in any number.
 
     Raises:
         Restart: it cannot be read up to the high watermark now.
         LoginRefused: the target refuses the login.
     """
     topic, lane = ledger_topic(task.claim.flow), task.claim.lane
-    # Without transactions, records of a replaced owner may stand after the newest owner's.
-    since = 0 if task.exactly_once else epoch
     with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
-        last, unread = reader.last(lane, epoch=since), reader.unread
+        last, unread = reader.last(lane, epoch=epoch), reader.unread
     if unread:
         raise Restart(None, f"end the transaction that is open on {topic}-{lane}")
     return last
+
+
+def read_any_tail(task: LaneTask) -> LedgerRecord | None:
+    """Read the lane's newest ledger record for the driver of a new owner, whose claim carries the newest epoch that it knows.
+
+    Without transactions owners are not fenced, and that epoch may not be the newest: the whole lane is read.
+
+    Raises:
+        Restart: it cannot be read up to the high watermark now.
+        LoginRefused: the target refuses the login.
+    """
+    return read_tail(task, epoch=task.claim.epoch if task.exactly_once else _NO_EPOCH)
 
 
 def read_own_tail(task: LaneTask, *, seq: int) -> LedgerRecord | None:

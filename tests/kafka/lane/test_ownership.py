@@ -184,9 +184,20 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
     assert third.positions == {SOURCES[0]: 40}
     assert third.seqs[0] == genuine[-1].seq + 1, "the lake, which holds that record, finds nothing lost"
 
+    # With `delivery: exactly_once` from now on: no transaction ever fenced the zombie, and it goes on.
+    for upto in range(26, 36):
+        list(zombie.send([flow.batch(SOURCES[0], upto)]))
+    known = Claim(flow=flow.name, lanes=1, checkpoint_location=1, epoch=third.claim.epoch)
+    exact = flow.take_over(1, claim=known)
+    assert (exact.positions, exact.claim.epoch) == ({SOURCES[0]: 40}, third.claim.epoch + 1)
+    for upto in range(36, 46):
+        list(zombie.send([flow.batch(SOURCES[0], upto)]))
+    assert runs(flow.sender(exact).send([flow.batch(SOURCES[0], 50)])) == [(40, 10)], "law F: sent again"
+    third = flow.take_over(1, **plain)
+
     flow.admin.set_configs(flow.ledger, {"max.message.bytes": "100"})
     with pytest.raises(ClusterError, match=rf"refuses a record for the ledger {flow.ledger}"):
-        list(flow.sender(third, **plain).send([flow.batch(SOURCES[0], 50)]))
+        list(flow.sender(third, **plain).send([flow.batch(SOURCES[0], 60)]))
 
 
 @pytest.mark.law("F")
