@@ -44,6 +44,7 @@ def in_background(
     *,
     note: Callable[[str], None] | None = None,
     so_far: Callable[[], str] = str,
+    leave: Callable[[], None] = lambda: None,
 ) -> Any:
     """Run a stream beside the main thread, which must stay free for signals.
 
@@ -51,6 +52,7 @@ def in_background(
         call: the stream; it ends soon after the event is set.
         note: prints a line for people; without it, the stream takes the time that it needs.
         so_far: says what was done, where the process has to end before the stream does.
+        leave: prints the one document of `--json` there, which the stream's own end would have printed.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -76,6 +78,7 @@ def in_background(
                 done = so_far()
                 left = "stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"
                 note(f"{done}; {left}" if done else left)
+                leave()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)

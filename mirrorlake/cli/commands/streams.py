@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,7 @@ def land(cli: Invocation, source: Source, once: Once = False, rebuild_checkpoint
         in_background(
             lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint),
             note=cli.note,
+            leave=lambda: _leave(cli, source=source, records=None, paused=[]),
         )
     )
     return 0
@@ -78,6 +79,7 @@ def republish(
             accept_empty=accept_empty,
         ),
         note=cli.note,
+        leave=lambda: _leave(cli, flow=flow, records=None, paused=[]),
     )
     cli.answer(done)
     return 0
@@ -100,10 +102,16 @@ def run(
         lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port),
         note=partial(cli.line, "stop"),
         so_far=lambda: mirror.so_far().sheet().summary(),
+        leave=lambda: _leave(cli, **mirror.so_far()._asdict()),
     )
     cli.document(done._asdict())
     cli.show(done)
     return 0
+
+
+def _leave(cli: Invocation, **done: Any) -> None:
+    """Print the document of a command whose batch does not end: what is known of it, null for what nobody counted."""
+    cli.document({**done, "interrupted": True})
 
 
 @command()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,24 @@ def note(text):
     print(text, flush=True)
 
 stopping.in_background(stream, note=note{so_far})
+"""
+# `mirrorlake run --json` over a mirror that is such a stream.
+_STUCK_RUN = """
+import sys, time
+from types import SimpleNamespace
+import mirrorlake.mirror
+from mirrorlake.cli import main, stopping
+from mirrorlake.mirror.results import Landing, Ran
+stopping.ENDS_WITHIN_S = 0.5
+
+def stream(*_, stop, **__):
+    print("up", file=sys.stderr, flush=True)
+    stop.wait()
+    time.sleep(60)
+
+mirror = SimpleNamespace(run=stream, land=stream, republish=stream, so_far=lambda: Ran([Landing("east", 7)], []))
+mirrorlake.mirror.load = lambda *_, **__: mirror
+main(sys.argv[1:])
 """
 
 
@@ -47,3 +67,28 @@ def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done(
     assert last.startswith(says)
     assert process.returncode == 0
     assert "ZeroDivisionError" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "document"),
+    [
+        (["run"], {"landed": [{"source": "east", "records": 7, "paused": []}], "republished": []}),
+        (["land", "--source", "east"], {"source": "east", "records": None, "paused": []}),
+        (["republish", "--flow", "a->b"], {"flow": "a->b", "records": None, "paused": []}),
+    ],
+    ids=["run", "land", "republish"],
+)
+def test_a_batch_that_does_not_end_leaves_the_one_document_of_json(
+    command: list[str], document: dict[str, object], tmp_path: Path
+) -> None:
+    arguments = [*command, "--json", "--conf", str(tmp_path / "mirror.yml")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STUCK_RUN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while process.stderr.readline() not in ("up\n", ""):
+        pass
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert json.loads(out) == {**document, "interrupted": True}
+    assert process.returncode == 0
