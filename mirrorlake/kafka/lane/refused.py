@@ -2,7 +2,8 @@
 
 A broker refuses batches, and what counts is a batch's compressed size, so no record's length says whether it is one of them.
 Those of a refused batch, and those that are too long to share one, are therefore tried one by one, each in a transaction of
-its own that is aborted (law E: exactly what cannot be sent is held back, and everything else is sent).
+its own that is aborted (law E: exactly what cannot be sent is held back, and everything else is sent). Without transactions
+the whole chunk is sent again, each record in a batch of its own and in its turn (law D).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def together(one: Refused, other: Refused) -> Refused:
     return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
 
 
-def suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int) -> Iterator[Batch]:
+def suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
     """Yield one by one, in upstream order, the records that were refused, and those longer than a batch may be."""
     for batch in batches:
         named = np.isin(batch.offsets(), list(refused.get(batch.source, ())))

@@ -214,8 +214,13 @@ class LaneSender:
                 self._send_known(chunk, chunks, committed)
             except TooLarge as found:
                 # Each turn finds at least one more, or sends each record alone, so it comes to an end.
-                self._refused = together(self._refused, self._exactly(chunk, found.records))
+                exactly = self._exactly if self.task.exactly_once else self._in_turn
+                self._refused = together(self._refused, exactly(chunk, found.records))
             else:
+                if self._is_alone and not self.task.exactly_once:
+                    # The chunks to come go in batches again.
+                    self.close()
+                    self._is_alone = False
                 return committed
 
     def _send_known(self, chunk: list[Batch], chunks: Chunks, committed: list[LedgerRecord]) -> None:
@@ -231,7 +236,7 @@ class LaneSender:
                     # Where the topic is gone, every attempt would wait for it until the time-out.
                     self._require_remotes(chunk)
                 # Where something has failed, each record is asked for its own answer.
-                self._is_named = attempt.retry_state.attempt_number > 1 or bool(self._refused)
+                self._is_named = self._is_alone or attempt.retry_state.attempt_number > 1 or bool(self._refused)
                 record = self._try([batch.after(self.positions.get(batch.source)) for batch in chunk], chunks)
                 if record is not None:
                     self.seq, self._last = record.seq, record
@@ -367,6 +372,18 @@ class LaneSender:
         # The limit was lowered while this ran: where no record alone is too large, the batch was.
         self._is_alone = self._is_alone or not found
         return by_source(found)
+
+    def _in_turn(self, chunk: list[Batch], refused: Refused) -> Refused:
+        """Return the records that were refused alone, in their turn; none where they shared batches, as none will from now on.
+
+        Law D: without transactions a record that is tried by itself stays on the target, before earlier ones.
+        """
+        task, was_alone = self.task, self._is_alone
+        self._is_alone = True
+        if was_alone and not task.quarantines:
+            parts = (part for batch in chunk for part in self._outgoing(batch).batches)
+            raise error_for(next(suspects(parts, refused)), flow=task.claim.flow, target=task.target)
+        return refused if was_alone else {}
 
     def _refuses(self, one: Batch) -> bool:
         """Tell whether the target refuses a record because of its size; nothing of it becomes visible."""

@@ -115,11 +115,14 @@ class Transaction:
         """
         left, moved = len(self._producer), time.monotonic()
         while self._producer.flush(0.5):
-            if self.error is not None:
+            # What was sent stays without transactions: each further attempt doubles it, so this one hears of every record.
+            if self.error is not None and (self._task.exactly_once or not self._is_named):
                 raise KafkaException(self.error)
             if len(self._producer) < left:
                 left, moved = len(self._producer), time.monotonic()
             elif time.monotonic() - moved > _STALLED_S:
+                if self.error is not None:
+                    raise KafkaException(self.error)
                 raise AskEach(None, f"confirm {left} records")
 
     def runs(self) -> tuple[Run, ...]:
