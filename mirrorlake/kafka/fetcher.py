@@ -27,7 +27,7 @@ from confluent_kafka import (
 
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log
 from mirrorlake.model import flow
-from mirrorlake.model.late_times import LATEST_MS, too_late
+from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
 
 # What a fetch finds where a topic was deleted or made again, or its log was cut: the next start looks and knows what to do.
 _CHANGED = {
@@ -240,8 +240,8 @@ def _epoch(message: Message) -> int:
 def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]], alias: str) -> pa.RecordBatch:
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, stamps = times.reshape(-1, 2).T
-    if stamps.max() > LATEST_MS:
-        row = int(np.argmax(stamps > LATEST_MS))
+    if stamps.max() > LATEST_MS or stamps.min() < EARLIEST_MS:
+        row = int(np.argmax((stamps > LATEST_MS) | (stamps < EARLIEST_MS)))
         topic, partition = messages[0].topic() or "", messages[0].partition() or 0
         raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
     try:

@@ -25,7 +25,7 @@ from pyarrow import fs
 from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.fresh_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY
-from mirrorlake.model.late_times import too_late
+from mirrorlake.model.late_times import LATEST_MS, too_late
 from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_place
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ class _File:
 
 def _too_late(rows: pa.Table) -> StoreError:
     stamps = rows.column("timestamp").cast(pa.int64())
-    row = pc.index(stamps, pc.max(stamps)).as_py()
+    ends = pc.min_max(stamps)
+    row = pc.index(stamps, ends["max" if ends["max"].as_py() // 1000 > LATEST_MS else "min"]).as_py()
     topic, partition, offset = (rows.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     return too_late(topic, partition, offset, stamps[row].as_py() // 1000)
 
@@ -235,5 +236,6 @@ def stats_value(value: Any) -> Any:
     """Write a value as Delta's statistics have it."""
     # Delta's statistics cut times to milliseconds, the greatest, too; its readers allow for that.
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+        # glibc's %Y does not fill years with zeros.
+        return f"{value.year:04}-{value:%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
     return value

@@ -1,4 +1,4 @@
-"""Timestamps that no relay can hold: Python's calendar and Delta's statistics end with the year 9999."""
+"""Timestamps that no relay can hold: Python's calendar and Delta's statistics go from the year 1 to the year 9999."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from mirrorlake.errors import StoreError
 # as another time (law C).
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+EARLIEST_MS = -62_135_596_800_000
+"""The first millisecond of the year 1."""
 
 
 def too_late(topic: str, partition: int, offset: int, timestamp_ms: int, *, alias: str = "") -> StoreError:
@@ -18,9 +20,11 @@ def too_late(topic: str, partition: int, offset: int, timestamp_ms: int, *, alia
         'orders-0: the record at offset 7 has the timestamp 179533893'
     """
     of = f" of {alias}" if alias else ""
+    where = "past the year 9999; its producer may have meant micro- or nanoseconds"
+    if timestamp_ms < EARLIEST_MS:
+        where = "before the year 1"
     return StoreError(
-        f"{topic}-{partition}{of}: the record at offset {offset} has the timestamp {timestamp_ms} ms, past the "
-        "year 9999; its producer may have meant micro- or nanoseconds",
+        f"{topic}-{partition}{of}: the record at offset {offset} has the timestamp {timestamp_ms} ms, {where}",
         consequence="the relay cannot hold it, so nothing that came with it was landed",
         remedy=f"mend the producer; then add {topic} to exclude_topics, or delete the record with kafka-delete-records.sh",
         alias=alias,

@@ -132,7 +132,7 @@ def test_law_c_columns_hold_what_came(fetcher: Fetcher, values: list[bytes | Non
 
 
 @pytest.mark.law("C")
-@pytest.mark.parametrize("stamp", [1_764_000_000_000_000, 1_764_000_000_000_000_000])
+@pytest.mark.parametrize("stamp", [1_764_000_000_000_000, 1_764_000_000_000_000_000, -62_135_596_800_001, -(2**62)])
 def test_law_c_a_time_that_the_relay_cannot_hold_is_named_and_not_changed(fetcher: Fetcher, stamp: int) -> None:
     late = Message(topic="orders", partition=1, offset=7, value=b"v", timestamp=(TIMESTAMP_CREATE_TIME, stamp))
     read_to = {B: 6}

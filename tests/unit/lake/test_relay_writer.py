@@ -15,7 +15,7 @@ from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import _require_seen, write_files, writer
+from mirrorlake.lake.relay_writer import _require_seen, stats_value, write_files, writer
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
 
@@ -120,15 +120,18 @@ def test_law_f_a_file_that_a_worker_wrote_elsewhere_is_not_committed(tmp_path: P
     assert "was not landed" in refused.value.consequence
 
 
-def test_a_timestamp_past_the_year_9999_is_named_with_its_record(tmp_path: Path) -> None:
-    """A producer that gives microseconds; the live path names it, too (`kafka/fetcher.py`)."""
+@pytest.mark.parametrize("stamp", [1_795_338_937_000_000, -62_135_596_800_001])
+def test_a_timestamp_outside_the_years_1_to_9999_is_named_with_its_record(tmp_path: Path, stamp: int) -> None:
+    """A producer that gives microseconds, or garbage; the live path names it, too (`kafka/fetcher.py`)."""
     found = batch(rows("orders", 3, 4, 5)).to_pydict()
-    times = pa.array([1_795_338_937_000_000, 1_795_338_937_000_000_000], pa.int64()).view(
-        SCHEMA.field("timestamp").type
-    )
+    times = pa.array([-1000, 1000 * stamp], pa.int64()).view(SCHEMA.field("timestamp").type)
     late = pa.RecordBatch.from_arrays(
         [times if name == "timestamp" else pa.array(found[name], SCHEMA.field(name).type) for name in SCHEMA.names],
         schema=SCHEMA,
     )
-    with pytest.raises(StoreError, match="orders-3: the record at offset 5 has the timestamp 1795338937000000 ms"):
+    with pytest.raises(StoreError, match=f"orders-3: the record at offset 5 has the timestamp {stamp} ms"):
         list(write_files(str(tmp_path), SCHEMA, iter([late])))
+
+
+def test_statistics_write_years_with_four_digits() -> None:
+    assert stats_value(datetime(33, 4, 3, 15, tzinfo=timezone.utc)) == "0033-04-03T15:00:00.000Z"
