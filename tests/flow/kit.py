@@ -176,6 +176,8 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.max.bytes": 100_000_000,
+            # The end of a partition is told by an answer without records, for which a broker waits half a second by default.
+            "fetch.wait.max.ms": 10,
         }
     )
     partitions = sorted(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
