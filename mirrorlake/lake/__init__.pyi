@@ -4,7 +4,6 @@ from mirrorlake.lake.accounts import ACCOUNT_EVERY_S as ACCOUNT_EVERY_S
 from mirrorlake.lake.accounts import Accounts as Accounts
 from mirrorlake.lake.arrow_types import arrow_table as arrow_table
 from mirrorlake.lake.arrow_types import arrow_type as arrow_type
-from mirrorlake.lake.ask import tables_of as tables_of
 from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.control import Control as Control
@@ -114,6 +113,7 @@ from mirrorlake.lake.times import micros as micros
 from mirrorlake.lake.tombstones import Tombstones as Tombstones
 from mirrorlake.lake.tombstones import tombstones_on as tombstones_on
 from mirrorlake.lake.tombstones import write_tombstones as write_tombstones
+from mirrorlake.lake.translation import tables_of as tables_of
 from mirrorlake.lake.upkeep import RELAY_ROWS as RELAY_ROWS
 from mirrorlake.lake.upkeep import LiveFile as LiveFile
 from mirrorlake.lake.upkeep import TableUpkeep as TableUpkeep

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import exp
 
 from mirrorlake.lake.table_schema import TableSchema
 
-_SIMPLE: Mapping[Any, pa.DataType] = {
-    exp.DataType.Type.TEXT: pa.string(),
-    exp.DataType.Type.INT: pa.int32(),
-    exp.DataType.Type.BIGINT: pa.int64(),
-    exp.DataType.Type.BOOLEAN: pa.bool_(),
-    exp.DataType.Type.BINARY: pa.binary(),
-    exp.DataType.Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+_SIMPLE = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
 }
+_WORD = re.compile(r"\w+|[<>,:]")
 
 
 def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
@@ -28,19 +29,28 @@ def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
 
 @lru_cache(maxsize=64)
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the type of a column by its name in Spark's SQL."""
-    return _of(exp.DataType.build(kind, dialect="spark"))
+    """Return the type of a column by its name in Spark's SQL.
+
+    Example:
+        >>> arrow_type("array<struct<key:string,value:binary>>")
+        ListType(list<item: struct<key: string, value: binary>>)
+    """
+    return _next(_WORD.findall(kind)[::-1])
 
 
-def _of(kind: exp.DataType) -> pa.DataType:
-    inner = kind.expressions
-    if kind.this == exp.DataType.Type.ARRAY:
-        return pa.list_(_of(inner[0]))
-    if kind.this == exp.DataType.Type.MAP:
-        return pa.map_(_of(inner[0]), _of(inner[1]))
-    if kind.this == exp.DataType.Type.STRUCT:
-        return pa.struct([pa.field(part.name, _of(part.kind)) for part in inner])
-    return _SIMPLE[kind.this]
+def _next(words: list[str]) -> pa.DataType:
+    """Take the words of one type from the end of a list."""
+    word = words.pop()
+    if word in _SIMPLE:
+        return _SIMPLE[word]
+    inner: list[Any] = []
+    while words.pop() != ">":
+        if word == "struct":
+            name, _ = words.pop(), words.pop()
+            inner.append(pa.field(name, _next(words)))
+        else:
+            inner.append(_next(words))
+    return {"array": pa.list_, "map": pa.map_, "struct": lambda *fields: pa.struct(fields)}[word](*inner)
 
 
 def arrow_table(table: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.lake.ask import tables_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.lake.table_schema import TableSchema
+from mirrorlake.lake.translation import tables_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,28 +5,40 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
-from mirrorlake.mirror.services.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from mirrorlake.mirror.runner import Runner
+    from mirrorlake.mirror.services.changes import Changes
     from mirrorlake.mirror.services.drills import Drills
     from mirrorlake.mirror.services.recovery import Recovery
     from mirrorlake.mirror.services.replaying import Replaying
+    from mirrorlake.mirror.services.upkeep import Upkeep
 
 
 class Services:
-    """Everything that a mirror does, over one set of connections."""
+    """Everything that a mirror does, over one set of connections; a command loads what it uses."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self.streams = Streams(connections)
         self.checks = Checks(connections, self.streams)
-        self.changes = Changes(connections, self.streams)
-        self.upkeep = Upkeep(connections)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What a person changes."""
+        from mirrorlake.mirror.services.changes import Changes
+
+        return Changes(self.connections, self.streams)
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        """What keeps the lake small."""
+        from mirrorlake.mirror.services.upkeep import Upkeep
+
+        return Upkeep(self.connections)
 
     @cached_property
     def replaying(self) -> Replaying:
@@ -37,7 +49,7 @@ class Services:
 
     @cached_property
     def runner(self) -> Runner:
-        """What lands and republishes; a mirror that is only asked does without, and without what it imports."""
+        """What lands and republishes."""
         from mirrorlake.mirror.runner import Runner
 
         return Runner(self.connections, self.streams, self.checks, self.upkeep)

@@ -8,10 +8,12 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.composition import Services
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.replay import PREFIXES
-from mirrorlake.offsets import MovedPositions, external_readers, translate
+from mirrorlake.offsets import translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from mirrorlake.offsets import MovedPositions
 
 
 class Offsets:
@@ -84,6 +86,8 @@ class Offsets:
         Raises:
             UsageError: the document has another shape, or names a topic that the flow does not carry.
         """
+        from mirrorlake.offsets import external_readers
+
         connections = self._services.connections
         return external_readers.move_positions(connections.lake, self._flow, document, connections)
 
@@ -93,5 +97,7 @@ class Offsets:
         Raises:
             UsageError: the folder holds no finished batch of a Kafka source.
         """
+        from mirrorlake.offsets import external_readers
+
         found = external_readers.spark_positions(self._services.connections.lake, checkpoint_location)
         return self.move_positions(found)

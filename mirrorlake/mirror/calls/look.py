@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake import records
+from mirrorlake import records, topics
 from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied, UsageError
@@ -18,7 +18,6 @@ from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.patterns import PatternError, parse_patterns
-from mirrorlake.topics import LakeTopics, TopicBrowser
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
         SideBySide,
         Stop,
     )
-    from mirrorlake.topics import TopicList, TopicPage
+    from mirrorlake.topics import TopicBrowser, TopicList, TopicPage
 
 
 class LookCalls(CoreCalls):
@@ -247,11 +246,11 @@ class LookCalls(CoreCalls):
     def _topic_browser(self, cluster: str) -> TopicBrowser:
         connections = self._connections
         source = connections.source(cluster)
-        return TopicBrowser(
+        return topics.TopicBrowser(
             cluster,
             source.looks
             if isinstance(source, ClusterAdmin)
-            else LakeTopics(cluster, self.config.cluster(cluster), self.lake),
+            else topics.LakeTopics(cluster, self.config.cluster(cluster), self.lake),
             flows=self.config.flows,
             names_of=lambda alias: connections.source(alias).topic_names(),
             now=connections.now,

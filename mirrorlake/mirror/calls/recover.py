@@ -8,14 +8,13 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirrorlake import verify
+from mirrorlake import maintenance, replay, verify
 from mirrorlake.config import length_of
-from mirrorlake.maintenance import LEAVE, Erasure, Maintained, Selector
 from mirrorlake.mirror.calls.core import CoreCalls
-from mirrorlake.replay import Leave
 
 if TYPE_CHECKING:
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
+    from mirrorlake.maintenance import Erasure, Maintained
     from mirrorlake.replay import Replay, Restore
     from mirrorlake.verify import Repair
 
@@ -131,7 +130,7 @@ class RecoverCalls(CoreCalls):
         """
         return self._services.replaying.replay(
             name=name,
-            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            leave=replay.Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
             source=source,
             topic=topic,
             into=into,
@@ -196,7 +195,7 @@ class RecoverCalls(CoreCalls):
             at=at,
             into=into,
             name=name,
-            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            leave=replay.Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
             groups=groups,
             acls=acls,
         )
@@ -235,7 +234,7 @@ class RecoverCalls(CoreCalls):
         key: bytes | str | None = None,
         header: tuple[str, bytes | str] | None = None,
         where: str = "",
-        targets: str = LEAVE,
+        targets: str = "leave",
         apply: bool = False,
     ) -> Erasure:
         """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` only look.
@@ -268,7 +267,7 @@ class RecoverCalls(CoreCalls):
         def raw(text: bytes | str) -> bytes:
             return text.encode() if isinstance(text, str) else text
 
-        selector = Selector(
+        selector = maintenance.Selector(
             key=None if key is None else raw(key),
             header=None if header is None else (header[0], raw(header[1])),
             where=where,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 _CODE = """
 import sys
@@ -25,3 +26,27 @@ import tornado
 def test_a_command_loads_no_pandas_until_it_is_asked_for() -> None:
     done = subprocess.run([sys.executable, "-c", _CODE], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("[]\n[1, 2]\n", 0), done.stderr
+
+
+_LOADED = """
+import sys
+from pathlib import Path
+from mirrorlake.cli.command import Invocation
+mirror = Invocation(Path(sys.argv[1]), as_json=False).mirror
+heavy = {"duckdb", "pyspark", "sqlglot"} & sys.modules.keys()
+unused = ("mirrorlake.maintenance.", "mirrorlake.replay.", "mirrorlake.topics.browser")
+rooms = {name for name in sys.modules if name.startswith(unused)}
+print(sorted(heavy | rooms))
+"""
+
+
+def test_a_mirror_that_is_only_asked_loads_neither_what_changes_it_nor_what_its_question_does_not_need(
+    tmp_path: Path,
+) -> None:
+    conf = tmp_path / "mirror.yml"
+    conf.write_text(
+        "lake: {root: ./lake}\nclusters: {a: {bootstrap_servers: 'a:1'}, b: {bootstrap_servers: 'b:1'}}\n"
+        "flows: [{source: a, target: b, topics: orders}]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", _LOADED, str(conf)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
