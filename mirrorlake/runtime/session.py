@@ -61,6 +61,8 @@ _ANSWERS_WITHIN_S = 30.0
 # most likely ended, and the session with it.
 _TRIES_AGAIN, _LONGEST_PAUSE_MS = 8, 10_000
 _OPTIONS = "spark.driver.extraJavaOptions"
+# Spark's launcher appends it to the class path that it builds.
+_LAST_ON_CLASS_PATH = "SPARK_DIST_CLASSPATH"
 _JAVA_OPTIONS = (
     # G1 spends a third core on a driver of two cores; ParallelGC does not.
     "-XX:+UseParallelGC",
@@ -118,13 +120,15 @@ def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> Spar
         os.environ["JAVA_HOME"] = str(java.spark_java_home)
         # Workers run this very interpreter, with the packages that are installed beside it.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if also:
+            _append_jars(also)
         settings = {
             "spark.app.name": "mirrorlake",
             "spark.master": f"local[{cores + _STANDING_SLOTS}]",
             # Ranges, file splits and RDDs would else be cut for the slots.
             "spark.default.parallelism": str(cores),
             **_LOCAL,
-            **_of_driver(java, also),
+            **_of_driver(java),
         }
         conf = SparkConf()
         for key, value in settings.items():
@@ -202,9 +206,9 @@ def is_gone(session: SparkSession) -> bool:
     return not answers
 
 
-def _of_driver(java: Java, also: Sequence[str]) -> dict[str, str]:
+def _of_driver(java: Java) -> dict[str, str]:
     """Say what the driver's JVM loads, and how it starts."""
-    home, own = Path(_find_spark_home()), [jar for name in ("spark", *also) for jar in jars(name)]
+    home, own = Path(_find_spark_home()), jars("spark")
     # On its own class path, not as `spark.jars`: Spark would copy those at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
 
@@ -217,6 +221,13 @@ def _of_driver(java: Java, also: Sequence[str]) -> dict[str, str]:
 
     archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], command)
     return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *archived))}
+
+
+def _append_jars(also: Sequence[str]) -> None:
+    """Put sets of jars at the end of the JVM's class path: Java uses an archive whose class path its own begins with."""
+    given = os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep)
+    wanted = [str(jar) for name in also for jar in jars(name)]
+    os.environ[_LAST_ON_CLASS_PATH] = os.pathsep.join(dict.fromkeys([*filter(None, given), *wanted]))
 
 
 def _conf(settings: Mapping[str, str]) -> list[str]:

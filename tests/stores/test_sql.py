@@ -11,12 +11,14 @@ from uuid import uuid4
 import pytest
 
 from mirrorlake.sandbox import KafkaCluster
+from tests import archives
 from tests.flow.kit import consume, environment, topic_name
 from tests.servers.store import ACCESS_KEY, SECRET_KEY, StoreServer
 
 # The session that tests share knows no S3: this one is of a process of its own.
 _SCRIPT = """
 import json, sys, threading
+from pathlib import Path
 import mirrorlake as ml
 
 mirror, topic = ml.load(sys.argv[1]), sys.argv[2]
@@ -35,10 +37,13 @@ amounts = [row.n for row in mirror.json_view(topic, name="published").select("va
 views = mirror.create_views()
 page = mirror.browse("app", topic, key="7", count=5)
 passport = mirror.passport("app", topic, 1, 3)
+from pyspark import SparkContext
+mapped = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
 print(json.dumps({
     "published": first.records, "repeated": again.repeated, "counted": counted.n, "places": counted.places,
     "amounts": len(amounts), "views": len(views), "found": len(page.records), "passport": str(passport),
     "verified": mirror.verify().equal, "translated": str(mirror.translate("app->central", topic=topic, partition=1, offset=3)),
+    "archived": "/class-data/" in mapped,
 }))
 """
 
@@ -59,6 +64,7 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     }
     conf = tmp_path / "mirror.yml"
     conf.write_text(json.dumps(settings))
+    archives.main()
     keys = {"STORE_ACCESS_KEY": ACCESS_KEY, "STORE_SECRET_KEY": SECRET_KEY}
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(conf), topic],
@@ -78,6 +84,7 @@ def test_what_needs_s3a_runs_on_a_store(store_server: StoreServer, central: Kafk
     assert said["found"]
     assert topic in said["passport"]
     assert "3" in said["translated"]
+    assert said["archived"], "the archive of Spark's classes serves a session with S3A, too"
     arrived = consume(central, topic)
     assert {partition: len(records) for partition, records in arrived.items()}.keys() == {0, 1}
     assert sum(map(len, arrived.values())) == 350
