@@ -8,9 +8,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import pytest
 from pyspark.find_spark_home import _find_spark_home
@@ -20,11 +22,12 @@ from mirrorlake.runtime import session as own_session
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 
 HOUSE = Path(__file__).parents[2]
-# What runs in the process of a client: SQL texts, then steps as jobs have them, each with its exit code and its answer.
+_LONGEST_STEP_S = 600
+# What runs in the process of a client: a step a line, SQL or what a job does, each with its exit code and its answer.
 _CLIENT = """
 import contextlib, io, json, runpy, sys
-for step in json.load(sys.stdin):
-    out = io.StringIO()
+for line in sys.stdin:
+    step, out = json.loads(line), io.StringIO()
     with contextlib.redirect_stdout(out):
         if step[0] == "sql":
             from pyspark.sql import SparkSession
@@ -39,7 +42,7 @@ for step in json.load(sys.stdin):
                     run_step(step[0])
             except SystemExit as ended:
                 code = ended.code or 0
-    print(json.dumps({"step": step, "code": code, "said": out.getvalue()}), flush=True)
+    print(json.dumps({"code": code, "said": out.getvalue()}), flush=True)
 """
 
 
@@ -116,7 +119,7 @@ class ConnectServer:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def client(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    def client(self, *arguments: str, stderr: int | IO[str] = subprocess.PIPE, **environ: str) -> subprocess.Popen[str]:
         """Start a Python process that is a client of this server, and has no other Spark."""
         paths = os.pathsep.join([str(HOUSE), os.environ.get("PYTHONPATH", "")])
         own = {"SPARK_REMOTE": self.address, "PYTHONPATH": paths, "JAVA_HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}
@@ -127,21 +130,33 @@ class ConnectServer:
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             env=environment,
             cwd=self._folder,
         )
 
-    def run(self, *steps: Sequence[str], **environ: str) -> list[Said]:
-        """Run steps one after another in one client: `("sql", text)`, or a job's file or a command with its arguments."""
-        process = self.client("-c", _CLIENT, **environ)
-        out, err = process.communicate(json.dumps(steps), timeout=1500)
-        found = [json.loads(line) for line in out.splitlines()]
-        assert len(found) == len(steps), f"{steps[len(found)]} ended its process:\n{err[-6000:]}"
-        for one in found:
-            assert not isinstance(one["code"], int) or one["code"] == 0, f"{one['step']}: {one['code']}\n{err[-6000:]}"
-        return [Said(one["code"], one["said"], err) for one in found]
+    @contextmanager
+    def steps(self, **environ: str) -> Iterator[Callable[..., Said]]:
+        """Give what runs steps in one client, one when it is called: `"sql", text`, or a job's file or a command with arguments."""
+        log = self._folder / "client.log"
+        with log.open("w") as stderr, self.client("-c", _CLIENT, stderr=stderr, **environ) as process:
+            given, told = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
+
+            def run(*step: str) -> Said:
+                given.write(json.dumps(step) + "\n")
+                given.flush()
+                limit = threading.Timer(_LONGEST_STEP_S, process.kill)
+                limit.start()
+                line = told.readline()
+                limit.cancel()
+                err = log.read_text(errors="replace")
+                assert line, f"{step} ended its process:\n{err[-6000:]}"
+                code, text = (json.loads(line)[name] for name in ("code", "said"))
+                assert not isinstance(code, int) or code == 0, f"{step}: {code}\n{err[-6000:]}"
+                return Said(code, text, err)
+
+            yield run
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -61,83 +61,65 @@ def is_live(port: int) -> bool:
         return False
 
 
-def check_answers(answers: Mapping[str, Said], *, records: int) -> None:
-    assert sum(one["records"] for one in answers["run"].document["landed"]) == records
-    assert sum(one["records"] for one in answers["run"].document["republished"]) == records
-    [verified] = answers["verify"].document["flows"]
+def check_answers(step: Callable[..., Said], conf: list[str], topic: str, *, records: int) -> None:
+    """Apply the settings, drain the source, and ask what there is to ask."""
+    step(*job("apply", *conf))
+    ran = step(*job("run", "--once", *conf, "--json")).document
+    assert [sum(one["records"] for one in ran[name]) for name in ("landed", "republished")] == [records, records]
+    [verified] = step(*job("verify", *conf, "--json")).document["flows"]
     assert verified["equal"], verified
-    [flow] = answers["status"].document["flows"]
+    [flow] = step(*job("status", *conf, "--json")).document["flows"]
     assert {row["verdict"] for row in flow["partitions"]} == {"OK"}, flow
     assert {row["offset_lag"] for row in flow["partitions"]} == {0}, flow
-    assert answers["offsets"].document["status"] == "exact", answers["offsets"].document
+    place = ["--flow", "east->central", "--topic", topic, "--partition", "1", "--offset", "7"]
+    translated = step("offsets", *place, *conf, "--json").document
+    assert translated["status"] == "exact", translated
 
 
 @pytest.mark.law("C", "D", "F")
-def test_tables_of_a_catalog_are_landed_republished_and_verified_over_connect(
-    connect_server: ConnectServer, clusters: Clusters, tmp_path: Path
-) -> None:
-    east, central = clusters["east"], clusters["central"]
-    topic = new_topic(east, 300, partitions=3)
-    aborted = [({"value": ABORTED + b"x", "partition": 0},)] * 2
-    kept = [{"value": b"kept", "partition": number, "headers": [("h", b"1"), ("h", None)]} for number in range(3)]
-    send_transactions(east, topic, [(kept, True), ([one for (one,) in aborted], False)])
-    lake = {"catalog": "spark_catalog", "schema": "mirror", "checkpoints": str(tmp_path / "checkpoints")}
-    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark"), "--json"]
-    place = ["--flow", "east->central", "--topic", topic, "--partition", "1", "--offset", "7"]
-    names = ("schema", "apply", "run", "verify", "status", "offsets")
-    steps = (
-        ["sql", "CREATE SCHEMA IF NOT EXISTS spark_catalog.mirror"],
-        job("apply", *conf),
-        job("run", "--once", *conf),
-        job("verify", *conf),
-        job("status", *conf),
-        ["offsets", *place, *conf],
-    )
-    # As on Databricks, whose own statement is refused here: the tables are made all the same, and the log says what to do.
-    answers = connect_server.run(*steps, DATABRICKS_RUNTIME_VERSION="17.3")
-    check_answers(dict(zip(names, answers, strict=True)), records=303)
-    refused = "next=ALTER TABLE `spark_catalog`.`mirror`.`relay_east` DISABLE PREDICTIVE OPTIMIZATION"
-    assert refused in answers[0].log
-    assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
-
-    # A stranger's rewrite of the relay, as predictive optimisation does it, between landing and republishing.
-    produce(east, topic, 60, partitions=3, seed=2)
-    landed, *_, again, verified = connect_server.run(
-        job("land", "--source", "east", "--once", *conf),
-        ["sql", "OPTIMIZE spark_catalog.mirror.relay_east"],
-        job("republish", "--flow", "east->central", "--once", *conf),
-        job("verify", *conf),
-    )
-    assert landed.document["records"] == 60
-    assert again.document["records"] == 60, "law F: a rewritten relay was sent again, or not at all"
-    assert verified.document["flows"][0]["equal"]
-    assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
-
-
-@pytest.mark.law("D", "F")
-def test_tables_of_a_catalog_are_mirrored_always_on_until_the_server_dies(
+def test_tables_of_a_catalog_are_mirrored_over_connect_once_and_always_on_until_the_server_dies(
     connect_server: ConnectServer, clusters: Clusters, tmp_path: Path
 ) -> None:
     """The run ends by itself with exit 4, as its session is gone with the server; the next one goes on where it was."""
     east, central = clusters["east"], clusters["central"]
-    topic, schema = new_topic(east, 100, partitions=3), "always"
-    lake = {"catalog": "spark_catalog", "schema": schema, "checkpoints": str(tmp_path / "checkpoints")}
-    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark")]
-    connect_server.run(["sql", f"CREATE SCHEMA spark_catalog.{schema}"], job("apply", *conf))
-    process = connect_server.client(*job("run", *conf))
+    topic = new_topic(east, 300, partitions=3)
     remote = f"east.{topic}"
+    aborted = [({"value": ABORTED + b"x", "partition": 0},)] * 2
+    kept = [{"value": b"kept", "partition": number, "headers": [("h", b"1"), ("h", None)]} for number in range(3)]
+    send_transactions(east, topic, [(kept, True), ([one for (one,) in aborted], False)])
+    lake = {"catalog": "spark_catalog", "schema": "mirror", "checkpoints": str(tmp_path / "checkpoints")}
+    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark")]
+    # As on Databricks, whose own statement is refused here: the tables are made all the same, and the log says what to do.
+    with connect_server.steps(DATABRICKS_RUNTIME_VERSION="17.3") as step:
+        step("sql", "CREATE SCHEMA spark_catalog.mirror")
+        check_answers(step, conf, topic, records=303)
+        assert_equal_topics(consume(east, topic), consume(central, remote))
+        # A stranger's rewrite of the relay, as predictive optimisation does it, between landing and republishing.
+        produce(east, topic, 60, partitions=3, seed=2)
+        assert step(*job("land", "--source", "east", "--once", *conf, "--json")).document["records"] == 60
+        step("sql", "OPTIMIZE spark_catalog.mirror.relay_east")
+        again = step(*job("republish", "--flow", "east->central", "--once", *conf, "--json"))
+        assert again.document["records"] == 60, "law F: a rewritten relay was sent again, or not at all"
+        verified = step(*job("verify", *conf, "--json"))
+    assert verified.document["flows"][0]["equal"]
+    refused = "next=ALTER TABLE `spark_catalog`.`mirror`.`relay_east` DISABLE PREDICTIVE OPTIMIZATION"
+    assert refused in verified.log
+    assert_equal_topics(consume(east, topic), consume(central, remote))
+
+    produce(east, topic, 100, partitions=3, seed=3)
+    process = connect_server.client(*job("run", *conf))
 
     def sent(records: int) -> bool:
-        return process.poll() is not None or (remote in topics_of(central) and count(central, remote) >= records)
+        return process.poll() is not None or count(central, remote) >= records
 
     try:
-        wait_until(lambda: sent(100), "what was there has come")
-        produce(east, topic, 100, partitions=3, seed=2)
-        wait_until(lambda: sent(200), "what came later is there, too")
+        wait_until(lambda: sent(463), "what was there has come")
+        produce(east, topic, 100, partitions=3, seed=4)
+        wait_until(lambda: sent(563), "what came later is there, too")
         assert process.poll() is None, process.communicate()
         assert "VERSION_NOT_FOUND" not in connect_server.log, "a look at an unchanged table is no error to the server"
-        produce(east, topic, 20_000, partitions=3, seed=3)
-        wait_until(lambda: sent(201), "a batch is under way")
+        produce(east, topic, 20_000, partitions=3, seed=5)
+        wait_until(lambda: sent(564), "a batch is under way")
         connect_server.kill()
         out, err = process.communicate(timeout=300)
     finally:
@@ -145,16 +127,16 @@ def test_tables_of_a_catalog_are_mirrored_always_on_until_the_server_dies(
     assert process.returncode == 4, out + err
     assert "Spark does not answer" in err, err
     connect_server.start()
-    # This server's catalog is in its memory.
-    known = [
-        f"CREATE TABLE spark_catalog.{schema}.{one.name} USING delta LOCATION '{one}'"
-        for one in connect_server.tables(schema)
-    ]
-    connect_server.run(*(["sql", text] for text in (f"CREATE SCHEMA spark_catalog.{schema}", *known)))
-    produce(east, topic, 50, partitions=3, seed=4)
-    _, verified = connect_server.run(job("run", "--once", *conf), job("verify", *conf, "--json"))
+    produce(east, topic, 50, partitions=3, seed=6)
+    with connect_server.steps() as step:
+        # This server's catalog is in its memory.
+        step("sql", "CREATE SCHEMA spark_catalog.mirror")
+        for one in connect_server.tables("mirror"):
+            step("sql", f"CREATE TABLE spark_catalog.mirror.{one.name} USING delta LOCATION '{one}'")
+        step(*job("run", "--once", *conf))
+        verified = step(*job("verify", *conf, "--json"))
     assert verified.document["flows"][0]["equal"], verified.document
-    assert count(central, remote) == 20_250
+    assert count(central, remote) == 20_613
     assert_equal_topics(consume(east, topic), consume(central, remote))
 
 
@@ -164,13 +146,11 @@ def test_a_folder_is_mirrored_over_connect_once_and_always_on(
 ) -> None:
     east, central = clusters["east"], clusters["central"]
     topic = new_topic(east, 100)
-    conf = ["--conf", write_settings(tmp_path, clusters, {"root": str(tmp_path / "lake")}, topics=topic), "--json"]
-    place = ["--flow", "east->central", "--topic", topic, "--partition", "1", "--offset", "7"]
-    names = ("apply", "run", "verify", "status", "offsets")
-    steps = (job("apply", *conf), job("run", "--once", *conf), job("verify", *conf), job("status", *conf))
-    check_answers(dict(zip(names, connect_server.run(*steps, ["offsets", *place, *conf]), strict=True)), records=100)
+    conf = ["--conf", write_settings(tmp_path, clusters, {"root": str(tmp_path / "lake")}, topics=topic)]
+    with connect_server.steps() as step:
+        check_answers(step, conf, topic, records=100)
     (port,) = free_ports(1)
-    process = connect_server.client(*job("run", "--metrics-port", str(port), *conf[:2]))
+    process = connect_server.client(*job("run", "--metrics-port", str(port), *conf))
     produce(east, topic, 100, seed=2)
     wait_until(lambda: process.poll() is not None or count(central, f"east.{topic}") == 200, "all are on the target")
     wait_until(lambda: process.poll() is not None or is_live(port), "a probe hears that turns are made")
