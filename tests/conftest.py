@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
 )
+
+# jsonschema, which nbformat loads, builds a grammar of IRIs where it finds this one: 1.3 CPU-s in every process of pytest for
+# a check that no schema here asks for.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # A deadline is a timed assert: a busy machine would fail laws that hold.
 settings.register_profile("house", deadline=None)
