@@ -43,7 +43,8 @@ def _display(shell: Any) -> Callable[..., object]:
         return lambda value: sys.stdout.write(f"{value}\n")
     from IPython.display import display
 
-    return display
+    shown: Callable[..., object] = display
+    return shown
 
 
 def running_shell() -> Any:
