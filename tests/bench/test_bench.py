@@ -180,7 +180,8 @@ def test_a_child_that_nobody_collects_stays_in_the_sum() -> None:
         assert parent.stdin is not None
         assert parent.stdout is not None
         tree = ProcessTree(parent.pid)
-        for who, at_least in (("child", 0.6), ("parent", 0.9)):
+        # The kernel counts in ticks of 10 ms, and cuts the last off.
+        for who, at_least in (("child", 0.55), ("parent", 0.85)):
             assert parent.stdout.readline().decode() == f"{who}\n"
             assert tree.cpu_seconds() >= at_least
             parent.stdin.write(b"x")
