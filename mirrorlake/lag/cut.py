@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
+from mirrorlake.lag.stood import Ints, Spot, numbers
 from mirrorlake.lake import KINDS, SAMPLES, Lake, RelayPart, micros
 from mirrorlake.model.flow import SourcePartition
 
 # Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
 # a column: what is compared from below reaches further, or is a whole millisecond.
 _SPARE = timedelta(seconds=1)
+# Offsets of one partition. Of fewer all are read; of more only what waits longest, where that is asked for: the driver of a target
+# that was away for a day would else read 400 million.
+_MUCH = 50_000
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
 
 
@@ -95,8 +101,8 @@ class CutTables:
         tables = replace(tables, positions=known, samples=samples, since=start, values=values)
         return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
 
-    def to_waiting(self, tables: LagTables) -> LagTables:
-        """Cut the relays to the records that waited, by the statistics of their files."""
+    def to_waiting(self, tables: LagTables, *, oldest: bool = False) -> LagTables:
+        """Cut the relays to the records that waited, by the statistics of their files; to the `oldest` where these will do."""
         later = tables.tables.get("later_positions")
         if all(self._lake.relay_log(flow.source) for flow in self._flows):
             # Through Spark a month's moments would all come to the driver.
@@ -110,11 +116,36 @@ class CutTables:
                 found = [*later.to_pylist(), *map(vars, self._landed_since(tables.values["end_at"], gone))]
                 tables = self._with_later(tables, found)
         bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
-        cut = self.to_offsets(tables, rows)
+        cut = self.to_offsets(tables, rows, places=self._places(tables, rows) if oldest else {})
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
-    def to_offsets(self, tables: LagTables, waited: Sequence[Any] | None, aliases: Collection[str] = ()) -> LagTables:
-        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them."""
+    def _places(self, tables: LagTables, waited: Sequence[Any]) -> dict[Spot, Ints]:
+        """List where hops stood in partitions of which much waits, without those of which a flow withheld something."""
+        made = tables.tables.get("made_hops")
+        much = {_spot(row) for row in waited if row.highest - row.lowest > _MUCH}
+        if made is None or not much:
+            return {}
+        much -= {_spot(row) for row in self._lake.ask(_WITHHELD, tables=tables.tables, missing_ok=True)}
+        line, position, known_end = (numbers(made[name]) for name in ("line", "position", "known_end"))
+        waits = position < known_end
+        found: dict[Spot, list[Ints]] = {}
+        for row in tables.tables["made_lines"].to_pylist():
+            spot = Spot(*(row[name] for name in Spot._fields))
+            if spot in much:
+                found.setdefault(spot, []).append(np.unique(position[waits & (line == row["line"])]))
+        return {spot: np.concatenate(several) for spot, several in found.items()}
+
+    def to_offsets(
+        self,
+        tables: LagTables,
+        waited: Sequence[Any] | None,
+        aliases: Collection[str] = (),
+        places: Mapping[Spot, Ints] = MappingProxyType({}),
+    ) -> LagTables:
+        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them.
+
+        Of partitions with `places` only the first record at or past each of these is needed.
+        """
         lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
         highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
         for row in waited or ():
@@ -122,8 +153,14 @@ class CutTables:
             low, high = lows.setdefault(row.source, {}), highs.setdefault(row.source, {})
             low[place] = min(row.lowest, low.get(place, row.lowest))
             high[place] = max(row.highest, high.get(place, row.highest))
+        of: dict[str, dict[SourcePartition, Ints]] = {alias: {} for alias in lows}
+        for spot, several in places.items():
+            of[spot.source][SourcePartition(*spot[1:])] = several
         parts: dict[str, tuple[str, RelayPart | None]] = {
-            f"relay_{n}": (alias, None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False))
+            f"relay_{n}": (
+                alias,
+                None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False, places=of[alias]),
+            )
             for n, alias in enumerate(sorted(lows))
         }
         texts = [
@@ -165,12 +202,19 @@ class CutTables:
         return replace(tables, later="{later_positions}", tables={**tables.tables, "later_positions": found})
 
 
+def _spot(row: Any) -> Spot:
+    return Spot(*(getattr(row, name) for name in Spot._fields))
+
+
 _COMPLETE = """
     SELECT DISTINCT subject, name, observed_at FROM {samples} WHERE complete = true AND error IS NULL
 """
 _LANDED_SINCE = """
     SELECT source, topic, generation, partition, max(position) AS position FROM {positions}
     WHERE kind = 'reached' AND observed_at >= :later
+"""
+_WITHHELD = """
+    SELECT DISTINCT f.source, w.topic, w.generation, w.partition FROM {withheld} w JOIN {flows} f ON w.flow = f.flow
 """
 _RELAYS = {
     "source": pa.string(),

@@ -141,7 +141,9 @@ class Lag:
                 "seen_samples": arrow_table(SAMPLES, moments),
             },
         )
-        return self._completed(self._of_flows(relay_lag.lag(self._cut.to_waiting(tables))).rows(), at, sample)
+        return self._completed(
+            self._of_flows(relay_lag.lag(self._cut.to_waiting(tables, oldest=True))).rows(), at, sample
+        )
 
     def pandas(self, since: When | None = None) -> Any:
         """Return `rows` as a pandas frame, in the columns of `lag.sql.LAG_COLUMNS`.
@@ -167,7 +169,9 @@ class Lag:
     def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `over` returns."""
         start, end = self.span(since, until)
-        return self._between(relay_lag.lag(self._cut.to_waiting(self._cut.to_time(start, end))), start, end)
+        return self._between(
+            relay_lag.lag(self._cut.to_waiting(self._cut.to_time(start, end), oldest=True)), start, end
+        )
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
@@ -234,7 +238,7 @@ class Lag:
             since=min((row.newest_at for row in looks), default=time),
             values={**tables.values, "group_id": group},
         )
-        found = self._of_flows(relay_lag.lag(self._cut.to_waiting(tables))).where(
+        found = self._of_flows(relay_lag.lag(self._cut.to_waiting(tables, oldest=True))).where(
             "group_id = :group_id", group_id=group
         )
         text = (

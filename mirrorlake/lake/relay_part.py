@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mirrorlake.lake.times import micros
@@ -28,7 +29,7 @@ class RelayPart:
     """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`.
 
     A question that leaves out other partitions, or what is at or past an end, says so (`others`, `ends`): their files are not
-    read then.
+    read then. Nor is what lies between `places`, where only the first record at or past each of these offsets matters.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class RelayPart:
         until: datetime | None = None,
         others: bool = True,
         ends: Mapping[SourcePartition, int] = MappingProxyType({}),
+        places: Mapping[SourcePartition, npt.NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         self._positions = positions
         self._others = others
         self._ends = ends
+        self._places = places
         self.since = -_EVER if since is None else micros(since)
         self.until = _EVER if until is None else micros(until)
 
@@ -67,6 +70,12 @@ class RelayPart:
             # Times in statistics are cut to milliseconds.
             landed_by = actions["max.landed_at"].to_numpy() + np.timedelta64(1, "ms")
             lies_outside |= landed_by <= np.datetime64(self.since, "us")
+        for number, (topic, last_topic, life, last_life, low, high) in enumerate(kinds) if self._places else ():
+            if (topic, life, low) == (last_topic, last_life, high):
+                places = self._places.get(SourcePartition(topic, int(life), int(low)))
+                mine = np.flatnonzero((kind_of == number) & ~lies_outside)
+                if places is not None and len(mine):
+                    lies_outside[mine] = ~_holds_first(first[mine], last[mine], places)
         return actions.filter(pa.array(~lies_outside))
 
     def _bounds(
@@ -118,3 +127,16 @@ class RelayPart:
                 ]
                 return relay.where(reduce(or_, conditions, F.lit(False)))
         return relay
+
+
+def _holds_first(
+    first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Tell which files of one partition may hold the first record at or past a place; all where some overlap."""
+    order = np.argsort(last, kind="stable")
+    if np.any(first[order][1:] <= last[order][:-1]):
+        return np.ones(len(first), np.bool_)
+    at = np.unique(np.searchsorted(last[order], places))
+    found = np.zeros(len(first), np.bool_)
+    found[order[at[at < len(order)]]] = True
+    return found

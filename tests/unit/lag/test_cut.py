@@ -11,7 +11,7 @@ import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag import sql
+from mirrorlake.lag import cut, sql
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lake.arrow_types import arrow_table
@@ -106,3 +106,61 @@ def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
     write_look(lake, 3, ("t",), complete=True)
     near = lag.asked_over(minute(3), minute(4)).values["near"]
     assert near == minute(3) - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("is_withheld", [False, True])
+def test_a_backlog_is_not_read_for_what_waits_longest(
+    lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch, is_withheld: bool
+) -> None:
+    tables, relay = FolderTables(), lake.relay_location("east")
+    for first in range(100, 200, 10):
+        # A file each, and a marker after each record.
+        records = [
+            {
+                "topic": "t",
+                "generation": 2,
+                "partition": 0,
+                "offset": offset,
+                "timestamp": minute(-offset),
+                "landed_at": NOON,
+            }
+            for offset in range(first, first + 10, 2)
+        ]
+        tables.append(relay, arrow_table(RELAY, records))
+    positions = [
+        {
+            "source": "east",
+            "flow": flow,
+            "topic": "t",
+            "generation": 2,
+            "partition": 0,
+            "kind": kind,
+            "position": position,
+        }
+        | {"observed_at": minute(4)}
+        for kind, flow, position in (("last_stable", None, 200), ("reached", None, 200), ("republished", FLOW, 141))
+    ]
+    if is_withheld:
+        withheld = {
+            "flow": FLOW,
+            "topic": "t",
+            "generation": 2,
+            "partition": 0,
+            "first_offset": 142,
+            "last_offset": 158,
+        }
+        ranges = [{"first": offset, "length": 1} for offset in range(142, 160, 2)]
+        tables.append(lake.meta_location(WITHHELD), arrow_table(WITHHELD, [withheld | {"ranges": ranges}]))
+    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
+    samples = [{"observed_at": minute(4), "subject": kind, "name": name, "complete": True} for kind, name in SUBJECTS]
+    tables.append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, samples))
+    everything = {row for row in lags(lag, 4, 4) if row[1] == "t"}
+    waited = 4 + (160 if is_withheld else 142)
+    assert everything == {(4, "t", "landed", 0), (4, "t", "republished", waited * 60_000)}
+    monkeypatch.setattr(cut, "_MUCH", 20)
+    assert {row for row in lags(lag, 4, 4) if row[1] == "t"} == everything
+    asked = lag._cut.to_waiting(lag._cut.to_time(minute(4), minute(4)), oldest=True)
+    [(_, part)] = asked.parts.values()
+    assert part is not None
+    # And one that holds two topics.
+    assert tables.files(relay, part)[1].num_rows == 1 + (6 if is_withheld else 1)
