@@ -131,6 +131,16 @@ class ClusterAdmin:
                     return {}
                 raise
 
+    def default_cleanup(self) -> str:
+        """Return the `cleanup.policy` of topics that set none themselves; empty where it may not be read."""
+        try:
+            return self.broker_configs().get("log.cleanup.policy") or ""
+        except ClusterUnreachable:
+            raise
+        except ClusterError:
+            # Some services show no settings of their brokers.
+            return ""
+
     def effective_configs(self, topic: str) -> dict[str, str | None]:
         """Return every setting of a topic as it is in force, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)

@@ -77,8 +77,13 @@ def find_cuts(
     reader_options: Mapping[str, Any],
     known: Mapping[str, KnownTopic],
     extents: Mapping[TopicPartition, Extent],
+    *,
+    default_cleanup: str,
 ) -> dict[str, list[Cut]]:
-    """Compare a relay with what its source holds now; return the cuts by topic, those of suspects that went back only."""
+    """Compare a relay with what its source holds now; return the cuts by topic, those of suspects that went back only.
+
+    `default_cleanup` is the policy of topics that set none themselves.
+    """
     cuts: dict[str, list[Cut]] = {}
     if not extents:
         return cuts
@@ -91,7 +96,8 @@ def find_cuts(
     with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
         for tp, extent in sorted(extents.items()):
             topic = known[tp.topic]
-            search = _Search(relay, reader, topic, tp.partition, extent)
+            compacts = may_compact(topic, default_cleanup)
+            search = _Search(relay, reader, topic, tp.partition, extent, compacts=compacts)
             offset = None if search.ends_as(newest.get(tp)) else search.cut()
             log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
             if offset is not None:
@@ -99,6 +105,16 @@ def find_cuts(
                 cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
                 cuts.setdefault(tp.topic, []).append(cut)
     return cuts
+
+
+def may_compact(topic: KnownTopic, default_cleanup: str) -> bool:
+    """Tell whether the cleaner may take records of a topic, whose own policy comes before the brokers'.
+
+    Example:
+        >>> may_compact(KnownTopic(name="orders"), "compact"), may_compact(KnownTopic(name="orders"), "delete")
+        (True, False)
+    """
+    return "compact" in topic.configs.get("cleanup.policy", default_cleanup)
 
 
 def _rows_at(
@@ -147,7 +163,14 @@ class _Search:
     """Search the first offset of one partition at which the source holds something else than the relay."""
 
     def __init__(
-        self, relay: DataFrame, reader: RecordReader, topic: KnownTopic, partition: int, extent: Extent
+        self,
+        relay: DataFrame,
+        reader: RecordReader,
+        topic: KnownTopic,
+        partition: int,
+        extent: Extent,
+        *,
+        compacts: bool,
     ) -> None:
         mine = (F.col("topic") == topic.name) & (F.col("partition") == partition) & _living(topic, partition)
         self._rows = relay.where(mine)
@@ -156,7 +179,7 @@ class _Search:
         self._partition = partition
         self._extent = extent
         # Where the cleaner is at work, a record that is missing proves nothing.
-        self._compacts = "compact" in topic.configs.get("cleanup.policy", "")
+        self._compacts = compacts
 
     def ends_as(self, row: Any) -> bool:
         """Tell whether the source still holds the last landed record, everything before it with it, and the markers past it."""

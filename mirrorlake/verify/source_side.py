@@ -6,9 +6,11 @@ What the source no longer holds cannot be compared any more; it is said to be go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -74,7 +76,10 @@ def against_source(
         for source, held in landed.items()
     }
     held = {source: Spans([span]) for source, span in there.items()}
-    hop = HopResult()
+    hop, default = HopResult(), ""
+    if any("cleanup.policy" not in one.configs for name, one in side.recorded.items() if name in side.topics):
+        with suppress(ClusterError):
+            default = admin.default_cleanup()
     for source, spans in due.items():
         gone = spans - held.get(source, Spans())
         hop.proofs += [
@@ -82,7 +87,7 @@ def against_source(
         ]
     for chosen in passes({source: spans & held[source] for source, spans in due.items() if source in held}):
         workers = capacity.workers(chosen.values())
-        units = _units(side, chosen, workers.together)
+        units = _units(side, chosen, workers.together, default)
         results = workers.compared(units, relay_of=lambda _: side.relay, admin=admin, tell=tell)
         hop.add(results, where="relay")
         for result in results:
@@ -119,7 +124,9 @@ def still_held(
     return {source: OffsetSpan(earliest[tp], ends[tp]) for tp, source in newest.items()}
 
 
-def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int) -> list[Unit]:
+def _units(
+    side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int, default_cleanup: str
+) -> list[Unit]:
     order = sorted(chosen)
     units = []
     for numbers in bundles(((frozenset([source]), number) for number, source in enumerate(order)), together):
@@ -130,7 +137,9 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], toget
                 options=side.options,
                 partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
                 fetched=tuple(
-                    FetchedPart(span=chosen[source], compacts=compacts(side.recorded.get(source.topic)))
+                    FetchedPart(
+                        span=chosen[source], compacts=compacts(side.recorded.get(source.topic), default_cleanup)
+                    )
                     for source in sources
                 ),
                 feeds=tuple(
@@ -149,9 +158,9 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], toget
     return units
 
 
-def compacts(topic: KnownTopic | None) -> bool:
-    """Tell whether the log of a topic may be compacted."""
-    return topic is not None and "compact" in topic.configs.get("cleanup.policy", "")
+def compacts(topic: KnownTopic | None, default_cleanup: str = "") -> bool:
+    """Tell whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none themselves."""
+    return topic is not None and "compact" in topic.configs.get("cleanup.policy", default_cleanup)
 
 
 def _proofs(

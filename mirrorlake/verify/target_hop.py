@@ -193,7 +193,7 @@ def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
         policies = {name: settings.get("cleanup.policy") for name, settings in admin.configs(topics).items()}
         if None in policies.values():
             # A topic without a policy of its own has the brokers'.
-            default = admin.broker_configs().get("log.cleanup.policy")
+            default = admin.default_cleanup()
             policies = {name: policy or default for name, policy in policies.items()}
         return frozenset(name for name, policy in policies.items() if "compact" in (policy or ""))
     return frozenset()

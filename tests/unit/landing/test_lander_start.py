@@ -16,9 +16,11 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.live_progress import LiveProgress
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
 from mirrorlake.landing import source_look
+from mirrorlake.landing.cuts import may_compact
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import TopicPartition
@@ -39,6 +41,7 @@ class Source:
         self.spans = dict(spans)
         self.ids = dict.fromkeys(spans, "1")
         self.unled: set[str] = set()
+        self.epoch = 0
 
     def cluster_id(self) -> str:
         return "c"
@@ -71,7 +74,10 @@ class Source:
         return dict.fromkeys(partitions, timestamp_ms // 1000)
 
     def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return {tp: (end, 0) for tp, end in self.latest(partitions).items()}
+        return {tp: (end, self.epoch) for tp, end in self.latest(partitions).items()}
+
+    def default_cleanup(self) -> str:
+        return "compact,delete"
 
 
 def no_session() -> Any:
@@ -226,3 +232,20 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
         world.started(once=True)
     world.source.unled = set()
     assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = []
+
+    def find(*_: Any, default_cleanup: str) -> dict[str, Any]:
+        heard.append(may_compact(KnownTopic(name="orders"), default_cleanup))
+        return {}
+
+    monkeypatch.setattr(source_look, "find_cuts", find)
+    world.source.epoch = 1
+    world.started()
+    assert heard[0], "law E: a topic without a policy of its own has the brokers'"
+    assert not may_compact(KnownTopic(name="orders", configs={"cleanup.policy": "delete"}), "compact")

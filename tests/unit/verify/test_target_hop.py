@@ -13,13 +13,13 @@ from mirrorlake.verify.target_hop import _compacting
 class Admin:
     """A cluster by its topics' own settings, and its brokers'."""
 
-    def __init__(self, topics: dict[str, dict[str, str]], brokers: dict[str, str]) -> None:
+    def __init__(self, topics: dict[str, dict[str, str]], brokers: str) -> None:
         self.topics, self.brokers = topics, brokers
 
     def configs(self, names: Any) -> dict[str, dict[str, str]]:
         return {name: self.topics[name] for name in names}
 
-    def broker_configs(self) -> dict[str, str]:
+    def default_cleanup(self) -> str:
         if not self.brokers:
             raise ClusterUnreachable("it is away", consequence="", remedy="")
         return self.brokers
@@ -34,7 +34,7 @@ def test_law_e_a_topic_without_a_policy_of_its_own_is_compacted_as_the_brokers_s
     brokers: str, compacting: set[str]
 ) -> None:
     topics = {"own": {"cleanup.policy": "compact"}, "kept": {"cleanup.policy": "delete"}, "bare": {}}
-    admin: Any = Admin(topics, {"log.cleanup.policy": brokers})
+    admin: Any = Admin(topics, brokers)
     assert _compacting(admin, topics) == compacting
-    asked_for_nothing: Any = Admin({"own": topics["own"]}, {})
+    asked_for_nothing: Any = Admin({"own": topics["own"]}, "")
     assert _compacting(asked_for_nothing, ["own"]) == {"own"}, "the brokers are asked only where a topic says nothing"
