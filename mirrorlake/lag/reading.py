@@ -114,6 +114,7 @@ def read_status(
     for flow in flows:
         last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
         held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
+        held = [one.shared_by({tp.topic for tp in positions[flow.name]}, flow.remote_topic) for one in held]
         lost = {topic: one.cause for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
         proven = proven_until(lake, flow)

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.policy import TopicNameError
 from mirrorlake.render import JsonShown, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
@@ -102,6 +104,15 @@ class HeldTopic(JsonShown):
             )
         what = "was deleted" if self.found is None else "was deleted and created again"
         return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
+
+    def shared_by(self, topics: Iterable[str], remote_topic: Callable[[str], str]) -> HeldTopic:
+        """Return it with those of some source topics that go there, too, and of which nothing was sent yet."""
+        waiting = set(self.topics)
+        for topic in topics:
+            # Of a name that Kafka accepts for no topic the flow tells itself.
+            with suppress(TopicNameError):
+                waiting |= {topic} if remote_topic(topic) == self.remote else set()
+        return replace(self, topics=tuple(sorted(waiting)))
 
     @property
     def commands(self) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -34,6 +34,7 @@ from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.builders import ledger_record
 from tests.unit.values import status as flow_status
@@ -105,11 +106,12 @@ def status(
     monkeypatch: pytest.MonkeyPatch,
     state: ControlState = NOTHING_ASKED,
     windows: Callable[[], Windows] = dict,
+    held: Sequence[HeldTopic] = (),
     **more: Any,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
-    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
+    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: (list(held), {}))
     sites = SampleSites(
         flows=[FLOW],
         sampling=SamplingConfig(),
@@ -129,6 +131,18 @@ def status(
         windows=windows,
         **more,
     )
+
+
+@pytest.mark.law("E")
+def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_is_held(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where clicks begins to go into a merged topic that was lost.
+    lost = HeldTopic(flow=FLOW.name, target="central", remote="east.clicks", topics=("other",), known="1")
+    source = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 4)})
+    found = status(lake, source, {ORDERS: 10}, monkeypatch, held=[lost])[FLOW.name]
+    assert [one.topics for one in found.held] == [("clicks", "other")]
+    assert {row.topic: row.state for row in found.partitions} == {"clicks": "held", "orders": "in_step"}
 
 
 def told(row: PartitionStatus) -> tuple[Any, ...]:
