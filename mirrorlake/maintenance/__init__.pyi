@@ -5,7 +5,6 @@ from mirrorlake.maintenance.erased_targets import ErasedTargets as ErasedTargets
 from mirrorlake.maintenance.erased_targets import transactional_id_of as transactional_id_of
 from mirrorlake.maintenance.erasure import Eraser as Eraser
 from mirrorlake.maintenance.erasure_results import CHOICES as CHOICES
-from mirrorlake.maintenance.erasure_results import LEAVE as LEAVE
 from mirrorlake.maintenance.erasure_results import REWRITE as REWRITE
 from mirrorlake.maintenance.erasure_results import TOMBSTONE as TOMBSTONE
 from mirrorlake.maintenance.erasure_results import Erasure as Erasure
