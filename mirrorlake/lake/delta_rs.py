@@ -110,16 +110,18 @@ class FolderTables:
             pa.field(name, kind, metadata={"comment": table.columns[name][1]})
             for name, kind in arrow_types(table).items()
         ]
-        with naming_faults(path):
-            DeltaTable.create(
-                path,
-                pa.schema(fields),
-                mode="ignore",
-                description=table.comment,
-                configuration=dict(table.properties),
-                raise_if_key_not_exists=False,
-                storage_options=options_of(path),
-            )
+        for attempt in _attempts():
+            # Of two that create it at the same moment, one is refused, and finds it then.
+            with attempt, naming_faults(path, CommitFailedError):
+                DeltaTable.create(
+                    path,
+                    pa.schema(fields),
+                    mode="ignore",
+                    description=table.comment,
+                    configuration=dict(table.properties),
+                    raise_if_key_not_exists=False,
+                    storage_options=options_of(path),
+                )
 
     def set_properties(self, path: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""

@@ -33,8 +33,8 @@ class Lake(LakeReads):
         spark: the session that reads and writes, or what gives it when it is first needed: a question about a folder needs
             none. Never stopped here.
         config: `root`, or `catalog` and `schema` on Unity Catalog.
-        sees_all: whether a session does not stand yet, and would see what this process sees: then what is not in the folder
-            is not there, and no session is started to say so.
+        sees_all: whether the session sees what this process sees, or would where it does not stand yet: then what is not in
+            the folder is not there, and tables are created without it.
     """
 
     def __init__(
@@ -206,7 +206,9 @@ class Lake(LakeReads):
     def _create(self, location: str, table: TableSchema) -> None:
         if table is GAPS:
             table = replace(table, properties={**table.properties, **stamp()})
-        if self._store is not None or (table is not RELAY and self._has_relays()):
+        is_near = self._has_folder and self._sees_all()
+        if self._store is not None or is_near or (table is not RELAY and self._has_relays()):
+            # The first table that Spark creates takes its JVM as long as all the rest of its start.
             self._folder.create(location, table)
         else:
             self._through_spark.create(location, table)

@@ -73,6 +73,7 @@ class Connections:
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._starting = threading.Lock()
+        self._started_plainly = False
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
         self._tables_of: frozenset[str] = frozenset()
@@ -106,6 +107,7 @@ class Connections:
         with self._starting:
             if self._spark is not None:
                 return runtime.prepare(self._spark)
+            self._started_plainly = self._would_start_plainly()
             store = self.lake.store
             return runtime.local_session() if store is None else runtime.local_session(also=store.jar_sets)
 
@@ -138,7 +140,9 @@ class Connections:
     @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(lambda: self.spark, self.config.lake, sees_all=self._would_start_plainly)
+        return Lake(
+            lambda: self.spark, self.config.lake, sees_all=lambda: self._started_plainly or self._would_start_plainly()
+        )
 
     def create_tables(self) -> None:
         """Create the tables of all sources, once: it takes a dozen looks at the lake, for which a reader would wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.flow import FlowConfig
@@ -89,6 +91,23 @@ def through_spark(lake: Lake) -> Lake:
     other = Lake(lake.spark, LakeConfig(root=str(Path(lake.checkpoint_root()).parent)))
     other._has_folder = False
     return other
+
+
+def test_both_engines_create_the_same_table(lake: Lake, tmp_path: Path) -> None:
+    """The relay of a new lake is delta-rs' where the session is our own, Spark's where a host gave it."""
+    place = str(tmp_path / "relay")
+    FolderTables().create(place, RELAY)
+    ours, sparks = DeltaTable(place), DeltaTable(lake.relay_location("east"), version=0)
+
+    def told(table: DeltaTable) -> list[Any]:
+        metadata, protocol = table.metadata(), table.protocol()
+        return [
+            json.loads(table.schema().to_json()),
+            *(metadata.configuration, metadata.description, metadata.partition_columns),
+            *(protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features),
+        ]
+
+    assert told(ours) == told(sparks)
 
 
 def named(table: TableSchema, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:

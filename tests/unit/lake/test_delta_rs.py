@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
@@ -24,3 +29,24 @@ def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
     assert not tables.has(place)
     tables.create(place, HEARTBEATS)
     assert (tables.has(place), tables.version(place)) == (True, 0), "the new table, not the one that was open"
+
+
+def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, met = DeltaTable.create, list[str]()
+
+    def meets_another(path: str, *given: object, **chosen: object) -> object:
+        """Let another process be first, once, as delta-rs says it then."""
+        made = create(path, *given, **chosen)  # type: ignore[arg-type]
+        if not met:
+            met.append(path)
+            raise CommitFailedError("Failed to commit transaction: Protocol changed since last commit")
+        return made
+
+    monkeypatch.setattr(DeltaTable, "create", meets_another)
+    place = str(tmp_path / "heartbeats")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: FolderTables().create(place, HEARTBEATS), range(2)))
+    assert met == [place]
+    assert FolderTables().version(place) == 0

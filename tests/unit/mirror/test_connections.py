@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def made() -> Connections:
 def test_a_session_that_is_being_started_is_waited_for_and_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, goes_on, calls, session = threading.Event(), threading.Event(), [], object()
 
-    def start() -> Any:
+    def start(**_: object) -> Any:
         calls.append(threading.current_thread().name)
         begun.set()
         assert goes_on.wait(60)
@@ -43,7 +44,7 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
 ) -> None:
     tried = threading.Event()
 
-    def start() -> Any:
+    def start(**_: object) -> Any:
         tried.set()
         raise SandboxError("no Java", consequence="nothing was started", remedy="install one")
 
@@ -56,7 +57,7 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
 
 
 def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "local_session", lambda: pytest.fail("Spark was started"))
+    monkeypatch.setattr(runtime, "local_session", lambda **_: pytest.fail("Spark was started"))
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
     config = mirror_config(
@@ -67,10 +68,30 @@ def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, m
         return Connections(config, spark=None, now=lambda: NOON, display=lambda: None).lake
 
     assert len(lake().missing(["east"])) > 10
+    new = lake()
+    assert new.relay_location("east") in new.create_all(["east"])
+    assert new.missing(["east"]) == {}
     # By this a path may mean a file system that only Spark sees.
+    shutil.rmtree(tmp_path / "lake")
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
         lake().missing(["east"])
+
+
+def test_a_session_that_a_mirror_started_by_itself_creates_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would take as long for the first table as for all the rest of its start."""
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runtime, "local_session", lambda **_: object())
+    config = mirror_config(
+        {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
+    )
+    one = Connections(config, spark=None, now=lambda: NOON, display=lambda: None)
+    assert one.spark is one.spark
+    assert one.lake.relay_location("east") in one.lake.create_all(["east"])
+    assert one.lake.missing(["east"]) == {}
 
 
 def test_a_rotated_secret_is_in_force_with_the_next_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
