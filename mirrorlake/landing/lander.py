@@ -48,7 +48,7 @@ from mirrorlake.landing.source_look import SourceLook, current_partitions, ended
 from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
-from mirrorlake.runtime import GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
+from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Lander:
         self._once = False
         self._left: int | None = None
         # A topic that appears once this has begun is landed from its beginning, be it the first.
-        self._is_drained = self._is_backlog = self._has_begun = False
+        self._is_drained = self._is_backlog = self._is_little = self._has_begun = False
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
@@ -236,6 +236,7 @@ class Lander:
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         self._has_begun = True
         left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
+        self._is_little = left <= MOST_HERE
         self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
         return start
 
@@ -280,8 +281,9 @@ class Lander:
             goes_on=goes_on,
         )
 
+        spark = None if once and self._is_little else self._session
         tick = partial(self._account_now_and_then, None)
-        for answer in run_task(self._session, task, stop, topics=self._described, tick=tick, settle=self._hear_of_task):
+        for answer in run_task(spark, task, stop, topics=self._described, tick=tick, settle=self._hear_of_task):
             if answer.kind == DRAINED:
                 return True
             log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())

@@ -83,7 +83,7 @@ class LandTask:
 
 
 def run_task(
-    spark: SparkSession,
+    spark: SparkSession | None,
     task: LandTask,
     stop: threading.Event,
     *,
@@ -93,7 +93,8 @@ def run_task(
 ) -> list[TaskAnswer]:
     """Run a task until `stop` is set, it ends, or the source has other topics; return its answers.
 
-    `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own.
+    `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own. Without a
+    session the task runs in this process.
     """
     next_look = time.monotonic() + LOOK_EVERY_S
     name = f"land {task.seat.alias}@{task.seat.owner[:8]}"

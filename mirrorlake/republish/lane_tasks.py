@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,7 +28,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import about
 from mirrorlake.rules import View
-from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows, run_tasks
+from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows, run_here, run_tasks
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +66,23 @@ def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame
     if not work:
         return []
     if frame is None:
-        answers = run_tasks(spark, work, _send_files)
-    else:
-        fed = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
-        answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
+        return _committed(run_tasks(spark, work, _send_files))
+    fed = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
+    return _committed([TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()])
+
+
+def run_lanes_here(work: Sequence[LaneWork], *, stop: threading.Event, grace_s: float) -> list[LedgerRecord]:
+    """Send a batch as `run_lanes` does, in threads of this process; each has a view of its own, as a worker has.
+
+    Raises:
+        LanesFailed: a lane stopped, after the other lanes came to their end.
+        Exception: `stop` was set, and a lane did not come to its end soon.
+    """
+    copies: list[LaneWork] = [cloudpickle.loads(cloudpickle.dumps(one)) for one in work]
+    return _committed(run_here(copies, _send_once, stop=stop, grace_s=grace_s))
+
+
+def _committed(answers: Sequence[TaskAnswer]) -> list[LedgerRecord]:
     committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
     committed.sort(key=lambda record: (record.claim.lane, record.seq))
     if (failure := failure_of(answers)) is not None:
@@ -86,6 +101,16 @@ class LanesFailed(Exception):
 
 def _send_files(work: LaneWork) -> Iterator[TaskAnswer]:
     yield from _send(work, batches_of_files(work.files, work.targets))
+
+
+def _send_once(work: LaneWork) -> Iterator[TaskAnswer]:
+    sender = LaneSender(work.task)
+    try:
+        with about_lane(work.task):
+            for record in send_lane(sender, work, batches_of_files(work.files, work.targets)):
+                yield TaskAnswer(_RECORD, record.to_json())
+    finally:
+        sender.close()
 
 
 def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[_Rows], _Rows]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from mirrorlake.errors import LaneFenced, NotAuthorized, SafetyError
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
+from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
@@ -21,9 +23,10 @@ from mirrorlake.model.remotes import Settled
 from mirrorlake.progress import Tell
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
-from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
+from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, run_lanes_here
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
 
 # Each is asked for its settings: two calls of 2 ms.
@@ -75,7 +78,8 @@ class RelayProgress:
 class OwnedFlow:
     """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one.
 
-    That session is made for the first batch: where nothing is due, Spark is not even started.
+    That session is made for the first batch: where nothing is due, or a drain sends little, Spark is not even started. `stop`
+    ends a drain; it is None for a flow that stays on.
     """
 
     lake: Lake
@@ -87,6 +91,7 @@ class OwnedFlow:
     settled: Settled
     progress: RelayProgress
     own_session: Callable[[], SparkSession] | None = None
+    stop: threading.Event | None = None
     ready: set[SourcePartition] = field(default_factory=set)
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
@@ -157,13 +162,29 @@ class OwnedFlow:
             )
             for lane, lane_files in sorted(by_lane.items())
         ]
-        spark = self.lake.spark if self.own_session is None else self.own_session()
         try:
-            committed = run_lanes(spark, work, frame=frame)
+            if frame is None and self.stop is not None and self.is_little(files):
+                committed = run_lanes_here(work, stop=self.stop, grace_s=GRACE_S)
+            else:
+                spark = self.lake.spark if self.own_session is None else self.own_session()
+                committed = run_lanes(spark, work, frame=frame)
         except LanesFailed as failed:
             self.keep(failed.committed)
             raise failed.failure from failed
         return self.keep(committed)
+
+    def is_little(self, files: Iterable[RelayFile]) -> bool:
+        """Tell whether files hold so little that this process sends them with less than a job of Spark's costs.
+
+        A function that a person wrote for a rule stays with the workers, and so does a lane that is held to a rate.
+        """
+        flows = (self.flow, *self.settings.beside)
+        return (
+            self.stop is not None
+            and not self.flow.rate.rate
+            and not any(rule.function for each in flows for rule in each.rules)
+            and sum(file.records for file in files) <= MOST_HERE
+        )
 
     def lane_work(
         self, lane: int, sources: Collection[SourcePartition], *, batch: int = -1, rate: Rate = NO_LIMIT

@@ -72,7 +72,7 @@ class Republisher:
         self._audit = audit
         self._progress = RelayProgress(self._flow.name, tell)
         self._failure: BaseException | None = None
-        self._stop = threading.Event()
+        self._stop, self._once = threading.Event(), False
         self._log = lake.relay_log(self._flow.source) if self._flow.feeder == "files" else None
 
     @property
@@ -98,7 +98,7 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
-        self._stop = stop
+        self._stop, self._once = stop, once
         try:
             location = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
             while True:
@@ -174,6 +174,7 @@ class Republisher:
         )
         if self._log is not None:
             self._owned.own_session = lambda: self._session
+            self._owned.stop = self._stop if self._once else None
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
@@ -209,7 +210,8 @@ class Republisher:
         files = self._owned.files(self._log or relay)
         self._progress.expect(files)
         if files:
-            with self._stoppable("backfill"):
+            # What is little is sent by this process, without a session.
+            with nullcontext() if self._owned.is_little(files) else self._stoppable("backfill"):
                 self._send_rounds(files, relay)
         return version
 

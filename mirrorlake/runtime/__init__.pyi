@@ -33,6 +33,7 @@ from mirrorlake.runtime.stores import attach_stores as attach_stores
 from mirrorlake.runtime.stores import attached_stores as attached_stores
 from mirrorlake.runtime.stores import open_place as open_place
 from mirrorlake.runtime.stores import store_of as store_of
+from mirrorlake.runtime.tasks import MOST_HERE as MOST_HERE
 from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
 from mirrorlake.runtime.tasks import BacklogMemory as BacklogMemory
 from mirrorlake.runtime.tasks import GoesOn as GoesOn
@@ -41,6 +42,7 @@ from mirrorlake.runtime.tasks import LiveTasks as LiveTasks
 from mirrorlake.runtime.tasks import TaskAnswer as TaskAnswer
 from mirrorlake.runtime.tasks import failure_of as failure_of
 from mirrorlake.runtime.tasks import rows as rows
+from mirrorlake.runtime.tasks import run_here as run_here
 from mirrorlake.runtime.tasks import run_tasks as run_tasks
 from mirrorlake.runtime.worker_log import WorkerLog as WorkerLog
 from mirrorlake.runtime.workers import require_fit_workers as require_fit_workers

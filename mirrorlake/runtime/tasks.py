@@ -42,6 +42,8 @@ _ERROR = "error"
 # What a live task says that failed by something unforeseen, and one that sees nothing of its folder.
 _FAILED, _BLIND = "failed", "blind"
 
+# So many records cost this process less than the start of Spark does, or a job of it: 4 us each to land, and to send.
+MOST_HERE = 100_000
 # A turn of a live task with so many records is one of a backlog.
 _BACKLOG_RECORDS = 20_000
 # At once, and when the clients' own threads have freed what they held, up to 32 MB a partition: the first time 420 MB of a landing
@@ -81,13 +83,51 @@ def _job(
     return job
 
 
+def run_here(
+    work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]], *, stop: threading.Event, grace_s: float
+) -> list[TaskAnswer]:
+    """Run each item in a thread of this process, and return their answers in no order; little work costs less than a job of Spark's.
+
+    Raises:
+        Exception: what was unforeseen; or `stop` was set, and some did not come to their end within the grace.
+    """
+    answers: list[TaskAnswer] = []
+    failures: list[BaseException] = []
+
+    def run(item: Item) -> None:
+        try:
+            for answer in _with_error(each(item)):
+                answers.append(answer)
+        except BaseException as error:  # passed on to the thread that waits
+            failures.append(error)
+
+    # Daemons: what hangs on a cluster that is away does not keep the process.
+    threads = [threading.Thread(target=run, args=(item,), name="mirrorlake here", daemon=True) for item in work]
+    for thread in threads:
+        thread.start()
+    until = float("inf")
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)
+            if stop.is_set():
+                until = min(until, time.monotonic() + grace_s)
+            if time.monotonic() > until:
+                raise TaskFailed("a stop was asked for, and the work under way did not end in time")
+    if failures:
+        raise failures[0]
+    return answers
+
+
 def rows(answers: Iterator[TaskAnswer]) -> Iterator[pa.RecordBatch]:
     """Write the answers of a task as `OUTPUT`; an own error of theirs is the last of them."""
+    yield from map(_row, _with_error(answers))
+
+
+def _with_error(answers: Iterator[TaskAnswer]) -> Iterator[TaskAnswer]:
     try:
-        for answer in answers:
-            yield _row(answer)
+        yield from answers
     except errors.MirrorlakeError as error:
-        yield _row(TaskAnswer(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode()))
+        yield TaskAnswer(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
 
 
 def failure_of(answers: Sequence[TaskAnswer]) -> errors.MirrorlakeError | None:
@@ -170,12 +210,13 @@ class GoesOn:
 
 
 class LiveTasks:
-    """Run long-lived tasks as one Spark job in a thread of its own, from the start of a `with` block to its end.
+    """Run long-lived tasks as one Spark job, or in this process, from the start of a `with` block to its end.
 
     They end together: where one ends by itself, or with an error, nobody does its part any more.
 
     Args:
-        spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time.
+        spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time. None runs
+            them in threads of this process.
         work: an item a task.
         each: the task; it asks `goes_on` again and again.
         goes_on: what tells the tasks to end.
@@ -185,7 +226,7 @@ class LiveTasks:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         work: Sequence[Item],
         each: Callable[[Item], Iterator[TaskAnswer]],
         *,
@@ -194,14 +235,14 @@ class LiveTasks:
         grace_s: float,
     ) -> None:
         self._spark = spark
-        self._jobs = OwnJobs(spark)
+        self._jobs = OwnJobs(spark) if spark is not None else None
         self._goes_on = goes_on
         self._grace_s = grace_s
         self._answers: list[TaskAnswer] = []
         self._failure: BaseException | None = None
         self._lack: StoreError | None = None
         # A local session has the slots that it was given, and tries nothing a second time.
-        on_cluster = is_cluster(spark)
+        on_cluster = spark is not None and is_cluster(spark)
         self._beats = goes_on.beats if on_cluster else None
         self._heard = SilenceWatch(goes_on.beats.heard, len(work), within_s=SLOT_WITHIN_S)
         self._tasks = len(work)
@@ -227,6 +268,8 @@ class LiveTasks:
             self._thread.join(0.5)
             if time.monotonic() >= deadline:
                 log.warning("tasks.interrupted name=%s", self._thread.name)
+                if self._jobs is None:
+                    return
                 # Again and again: a job may begin between two of them.
                 self._jobs.interrupt()
 
@@ -237,7 +280,8 @@ class LiveTasks:
             what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_WITHIN_S:.0f} s"
             self._lack = no_slots(what)
             # One that waits for a slot would wait on.
-            self._jobs.interrupt()
+            if self._jobs is not None:
+                self._jobs.interrupt()
             return True
         return not self._thread.is_alive()
 
@@ -267,6 +311,9 @@ class LiveTasks:
 
     def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskAnswer]]) -> None:
         try:
+            if self._spark is None or self._jobs is None:
+                self._answers = run_here(work, each, stop=threading.Event(), grace_s=0.0)
+                return
             with self._jobs:
                 self._answers = run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits

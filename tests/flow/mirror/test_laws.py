@@ -21,6 +21,7 @@ from tests.flow.kit import (
     ABORTED,
     Where,
     assert_equal_topics,
+    commit,
     consume,
     create_topic,
     odd_record,
@@ -174,5 +175,12 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     assert not asked["east->central"].groups().moves
     ran = asked.run(once=True)
     assert [one.records for one in (*ran.landed, *ran.republished)] == [0, 0]
+    # Nor does a run with little to do, where the source was consumed from: a task of this process lands.
+    commit(pair.east, "readers", topic, {0: 1})
+    pair.produce(20, prefix="new", seed=2)
+    ran = asked.run(once=True)
+    assert [one.records for one in (*ran.landed, *ran.republished)] == [20, 20]
+    assert [r.value for part in pair.target().values() for r in part][-10:] == [b"new2-%d" % n for n in range(1, 20, 2)]
+    assert asked.verify().equal
     assert asked.pause(flow="east->central", reason="test").subject.name == "east->central"
     assert asked.resume(flow="east->central") is not None
