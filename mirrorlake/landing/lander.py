@@ -44,7 +44,14 @@ from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNR
 from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, led_topics, look_at_source
+from mirrorlake.landing.source_look import (
+    SourceLook,
+    current_partitions,
+    ended_lives,
+    led_topics,
+    look_at_source,
+    no_leader,
+)
 from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
@@ -108,7 +115,8 @@ class Lander:
         Raises:
             CheckpointLost: the checkpoint location disagrees with the relay.
             SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
-            ClusterError, StoreError: the source or the lake failed.
+            ClusterUnreachable: also where a drain left out partitions that nobody leads.
+        ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once = 0, once
         with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
@@ -126,6 +134,7 @@ class Lander:
                 if once and self._is_drained:
                     # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
                     self._tell(self.records, self.records)
+                    self._require_led()
                     return
                 try:
                     if is_live and (self._unled or not self._is_backlog):
@@ -156,7 +165,15 @@ class Lander:
                         self._account()
                 if once:
                     self._tell(self.records, None if stop.is_set() else self.records)
+                    if not stop.is_set():
+                        self._require_led()
                     return
+
+    def _require_led(self) -> None:
+        """Raise `ClusterUnreachable` where a drain left out partitions that nobody leads."""
+        if self._unled:
+            landed = "all other partitions were landed up to their ends"
+            raise no_leader(self._settings.alias, self._unled, landed=landed)
 
     # -- before a start -------------------------------------------------------------------------------------------
 
@@ -178,8 +195,8 @@ class Lander:
                 alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
             )
         names = self._settings.names(self._admin)
-        # A drain is not done without a partition, and a query of Spark's asks for all of them.
-        states, self._unled = led_topics(self._admin, names, needs_all=once or not is_live)
+        # A query of Spark's asks for all partitions.
+        states, self._unled = led_topics(self._admin, names, needs_all=not is_live)
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
         if recreated and writer.claim(cluster_id):

@@ -44,6 +44,8 @@ _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 
 # How soon a new topic is seen by a task that lands others.
 LOOK_EVERY_S = 2.0
+# How long a drain waits for a partition that nobody leads any more: an election takes seconds.
+LED_WITHIN_S = 20.0
 _TICK_S = 0.2
 
 
@@ -81,6 +83,12 @@ class LandTask:
             for name, state in topics.items()
         )
 
+    def waits_for_leader(self, topics: Mapping[str, TopicState]) -> bool:
+        """Tell whether a drain cannot come to an end because nobody leads a partition that it lands."""
+        return self.ends is not None and any(
+            source.partition in topics[source.topic].leaderless for source in self.start
+        )
+
 
 def run_task(
     spark: SparkSession | None,
@@ -99,12 +107,18 @@ def run_task(
     next_look = time.monotonic() + LOOK_EVERY_S
     name = f"land {task.seat.alias}@{task.seat.owner[:8]}"
     with LiveTasks(spark, [task], land_live, goes_on=task.goes_on, name=name, grace_s=GRACE_S) as tasks:
+        led_at = time.monotonic()
         while not tasks.wait(_TICK_S) and not stop.is_set():
             tick()
             if time.monotonic() >= next_look:
-                if not task.knows(topics()):
+                found = topics()
+                if not task.knows(found):
                     break
                 next_look = time.monotonic() + LOOK_EVERY_S
+                led_at = led_at if task.waits_for_leader(found) else time.monotonic()
+                if time.monotonic() - led_at > LED_WITHIN_S:
+                    # The next look leaves the partition out, and says so.
+                    break
     settle()
     return tasks.answers()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
@@ -68,11 +69,11 @@ def led_topics(
 ) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
     """Describe topics; return with them the partitions that nobody leads, also not in a few seconds.
 
-    Where their brokers are gone nothing can be asked of them, and the others are landed meanwhile; none is left out where
-    `needs_all` says so.
+    Where their brokers are gone nothing can be asked of them, and the others are landed meanwhile.
+
+    Raises:
+        ClusterUnreachable: there are some, and `needs_all` says that none can be left out.
     """
-    if needs_all:
-        return source.describe(names), frozenset()
 
     def last(looks: RetryCallState) -> dict[str, TopicState]:
         assert looks.outcome is not None  # noqa: S101  it has looked
@@ -88,7 +89,21 @@ def led_topics(
     unled = frozenset(TopicPartition(name, number) for name, state in states.items() for number in state.leaderless)
     if unled:
         log.warning("land.no_leader source=%s partitions=%s", source.alias, ", ".join(map(str, sorted(unled))))
+        if needs_all:
+            raise no_leader(source.alias, unled, landed="nothing of this source was landed")
     return states, unled
+
+
+def no_leader(alias: str, unled: Iterable[TopicPartition], *, landed: str) -> ClusterUnreachable:
+    """Return the error of a drain that is not complete, because nobody leads some partitions."""
+    names = list(map(str, sorted(unled)))
+    return ClusterUnreachable(
+        f"nobody leads {', '.join(names)} of {alias}: the brokers that hold it are away",
+        consequence=f"what it holds is not landed; {landed}",
+        remedy=f"bring these brokers of {alias} back, then run the same command again",
+        alias=alias,
+        partitions=names,
+    )
 
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.sandbox import KafkaCluster
 from tests.chaos.cluster import Side
-from tests.flow.kit import count, produce, staying_on, topic_name, wait_until
+from tests.flow.kit import commit, count, produce, staying_on, topic_name, wait_until
 from tests.servers.lakes import MakeMirror
 
 
@@ -41,9 +42,18 @@ def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
             return found
 
         wait_until(lambda: leader() < 0, "its broker is missed")
+        # Somebody consumes from this cluster, so a drain is a task, too.
+        commit(side.direct, "readers", there, {0: 1})
+        produce(side.direct, there, 5, partitions=1, seed=3)
+        with pytest.raises(ClusterUnreachable, match=f"nobody leads {gone}-0 of three") as incomplete:
+            mirror.run(once=True)
+        assert incomplete.value.exit_code == 4
+        assert count(central, f"three.{there}") == 25, (
+            "law E: a drain lands and sends the others, and says what it left"
+        )
         with staying_on(mirror) as failures:
             produce(side.direct, there, 10, partitions=1, seed=2)
-            wait_until(lambda: failures or count(central, f"three.{there}") == 30, "the others go on")
+            wait_until(lambda: failures or count(central, f"three.{there}") == 35, "the others go on")
             assert not failures
             assert mirror.parked() == {}
             side.nodes[2].start()

@@ -82,5 +82,16 @@ def test_a_task_ends_where_a_partition_has_a_leader_that_it_does_not_land(
     assert LandTask.knows(task, states) is known
 
 
+@pytest.mark.parametrize(
+    ("ends", "unled", "waits"), [({A: 5, B: 5}, (1,), True), ({A: 5, B: 5}, (), False), (None, (1,), False)]
+)
+def test_a_drain_waits_for_a_partition_that_lost_its_leader(
+    ends: dict[TopicPartition, int] | None, unled: tuple[int, ...], waits: bool
+) -> None:
+    task: Any = SimpleNamespace(start={SourcePartition("orders", 1, number): 0 for number in range(2)}, ends=ends)
+    states = {"orders": TopicState(name="orders", topic_id="one", partitions=2, leaderless=frozenset(unled))}
+    assert LandTask.waits_for_leader(task, states) is waits
+
+
 def test_a_topic_of_another_id_is_another_topic() -> None:
     assert changed(Source({A: 5, B: 5}, topic_id="two"), {A: 5, B: 5}) == "topic orders was deleted or created again"

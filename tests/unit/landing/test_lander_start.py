@@ -228,8 +228,14 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     lander, start = world.started()
     assert start == {ORDERS: 5}
     assert lander._unled == {CLICKS, TopicPartition("prices", 0)}
-    with pytest.raises(ClusterUnreachable):
-        world.started(once=True)
+    drained, start = world.started(once=True)
+    assert start == {ORDERS: 5}
+    with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east") as incomplete:
+        drained._require_led()
+    assert "all other partitions were landed" in incomplete.value.consequence
+    with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east"):
+        # A query of Spark's asks for all partitions.
+        world.lander()._prepare(once=True, rebuild=False, is_live=False)
     world.source.unled = set()
     assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
 
