@@ -124,7 +124,9 @@ class Cutover:
         last = next((one for one in reversed(operations) if one.command == CUTOVER), None)
         if last is not None and (done := last.step(DONE)) is not None and last.step(BACK) is None:
             return replace(msgspec.convert(done.after, CutoverReport), is_repeat=True)
-        operation = last if last is not None and not last.is_done else desk.journal.begin(CUTOVER)
+        # One that was killed once the consumers were home is over, too.
+        is_open = last is not None and not last.is_done and last.step(BACK) is None
+        operation = last if last is not None and is_open else desk.journal.begin(CUTOVER)
         checks, mirrored = self._checks(operation)
         report = CutoverReport(
             flow=flow.name,

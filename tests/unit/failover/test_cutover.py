@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.failover import cutover
-from mirrorlake.failover.cutover import Cutover
-from mirrorlake.failover.journal import BEGIN, CUTOVER, Operation, StepDone
+from mirrorlake.failover.cutover import BACK, Cutover
+from mirrorlake.failover.journal import BEGIN, CUTOVER, DONE, Operation, StepDone
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
@@ -70,3 +70,24 @@ def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
     assert Cutover(desk, plan=planned).back().state == "back"
     assert steps == ["back", "done"]
     assert (flow in state_of(intentions).pauses) is left
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize(("steps", "goes_on"), [((BEGIN,), True), ((BEGIN, BACK), False), ((BEGIN, BACK, DONE), False)])
+def test_law_f_a_cutover_that_was_killed_once_it_was_taken_back_is_not_gone_on_with(
+    steps: tuple[str, ...], goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Operation(
+        id="c1", command=CUTOVER, flow="f", steps=tuple(StepDone(name=one, at=NOON, who="ann") for one in steps)
+    )
+    fresh = Operation(id="c2", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
+    config = SimpleNamespace(cluster=lambda _: SimpleNamespace(is_lake=False), flows=())
+    desk: Any = SimpleNamespace(
+        flow=SimpleNamespace(name="f", source="east", target="central"),
+        journal=SimpleNamespace(operations=lambda: [before], begin=lambda _: fresh),
+        clusters=SimpleNamespace(config=config),
+        topics=lambda _: (),
+    )
+    monkeypatch.setattr(Cutover, "_checks", lambda *_: ([], None))
+    planned: Any = None
+    assert Cutover(desk, plan=planned).run().id == ("c1" if goes_on else "c2")
