@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import SandboxError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.class_archive import class_data
+from mirrorlake.runtime.daemon import LOADED_BY_WORKERS
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
@@ -100,13 +101,16 @@ RUNTIME = {
 _STANDING_SLOTS = 24
 
 
-def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> SparkSession:
+def local_session(
+    *, cores: int | None = None, also: Sequence[str] = (), workers_load: Sequence[str] = ()
+) -> SparkSession:
     """Return the active session, make one on the host's Spark, or start a local one with the pinned connector and Delta jars.
 
     Args:
         cores: by how many a local session parallelises ordinary work; None takes this machine's. It gets more task slots
             than that, for tasks that mostly wait.
         also: sets of jars that a local session loads besides (see `JAR_SETS`).
+        workers_load: modules that tasks import; a local session's Python workers are forked with them.
     """
     active = SparkSession.getActiveSession()
     if active is None and any(map(os.environ.get, _HOSTS)):
@@ -129,6 +133,7 @@ def local_session(*, cores: int | None = None, also: Sequence[str] = ()) -> Spar
             "spark.default.parallelism": str(cores),
             **_LOCAL,
             **_of_driver(java),
+            f"spark.executorEnv.{LOADED_BY_WORKERS}": ",".join(workers_load),
         }
         conf = SparkConf()
         for key, value in settings.items():

@@ -36,6 +36,8 @@ _SPARKS_OWN = (
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR"),
     *("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"),
 )
+# The long-lived tasks.
+_WORKERS_LOAD = ("mirrorlake.landing.live", "mirrorlake.republish.live")
 
 
 def utc_now() -> datetime:
@@ -109,7 +111,8 @@ class Connections:
                 return runtime.prepare(self._spark)
             self._started_plainly = self._would_start_plainly()
             store = self.lake.store
-            return runtime.local_session() if store is None else runtime.local_session(also=store.jar_sets)
+            jars = () if store is None else store.jar_sets
+            return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
 
     def standing_session(self) -> SparkSession | None:
         """Return the session where there is one already, or where the lake takes one; None where it would be started."""

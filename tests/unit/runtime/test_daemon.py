@@ -1,7 +1,9 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
-from mirrorlake.runtime.daemon import prefer_package
+from mirrorlake.runtime.daemon import LOADED_BY_WORKERS, prefer_package
 
 _FAULTS = """
 import resource
@@ -31,3 +33,14 @@ def test_memory_that_was_freed_is_used_again() -> None:
     """Each fault has the kernel clear a page of 4 KB; 100 MB are 25 600."""
     said = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True)
     assert int(said.stdout) < 2_000
+
+
+def test_what_workers_load_is_loaded_before_they_are_forked_and_says_nothing_to_spark(tmp_path: Path) -> None:
+    """Spark reads a port of four bytes from the daemon's standard output; what cannot be imported is the task's to report."""
+    (tmp_path / "loud.py").write_text("print('loaded')")
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    environment = os.environ | {LOADED_BY_WORKERS: "loud,nowhere.at_all", "PYTHONPATH": path}
+    command = [sys.executable, "-m", "mirrorlake.runtime.daemon", "pyspark.worker"]
+    # The end of its standard input ends it.
+    done = subprocess.run(command, input=b"", capture_output=True, env=environment, check=False)
+    assert (len(done.stdout), done.stderr) == (4, b"loaded\n")
