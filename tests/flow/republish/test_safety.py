@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, StoreError, TopicConflict
 from mirrorlake.kafka.lane.sender import LaneSender
@@ -21,7 +21,7 @@ from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.republisher import Republisher
-from tests.flow.kit import create_topic, delete_records, delete_topic, end_of, new_topic, produce
+from tests.flow.kit import create_topic, delete_records, delete_topic, end_of, held, new_topic, produce
 from tests.servers.lakes import Pair
 
 FLOW = "east->central"
@@ -183,12 +183,13 @@ def test_law_e_retention_that_overtakes_a_stopped_lander(pair: Pair) -> None:
     with pytest.raises(SourceGap, match=rf"{topic}-0 100\.\.149") as refused:
         mirror.run(once=True)
     assert refused.value.exit_code == 3
-    assert mirror.lake.relay("east").where("partition = 0 and offset >= 100").count() == 0
+    rows = held(mirror.lake.relay_location("east"), topic)
+    assert max(row["offset"] for row in rows if row["partition"] == 0) == 99
 
     mirror = pair.mirror(east={"land": {"on_gap": "record"}})
     mirror.run(once=True)
-    gaps = mirror.lake.meta(GAPS).where(F.col("topic") == topic).collect()
-    found = [(g.kind, g.partition, g.first_offset, g.last_offset, g.missing) for g in gaps]
+    gaps = held(mirror.lake.meta_location(GAPS), topic)
+    found = [(g["kind"], g["partition"], g["first_offset"], g["last_offset"], g["missing"]) for g in gaps]
     assert found == [("expired", 0, 100, 149, 50)]
     target = pair.target()
     assert [len(target[0]), len(target[1])] == [150, 200]
@@ -209,12 +210,12 @@ def test_a_topic_that_is_created_again_is_a_new_generation(pair: Pair) -> None:
         create_topic(pair.east, topic, 2)
         produce(pair.east, topic, records, seed=2)
     mirror.run(once=True)
-    rows = mirror.lake.relay("east").groupBy("topic", "generation").count().collect()
-    held = {(row.topic, row.generation): row["count"] for row in rows}
-    assert held == {(t, n): 200 if n == 1 else records for t, records in refilled.items() for n in (1, 2)}
+    relay = mirror.lake.relay_location("east")
+    landed = Counter((row["topic"], row["generation"]) for topic in refilled for row in held(relay, topic))
+    assert landed == {(t, n): 200 if n == 1 else records for t, records in refilled.items() for n in (1, 2)}
     offsets = mirror[FLOW].offsets
     for topic, records in refilled.items():
-        kinds = [row.kind for row in mirror.lake.meta(GAPS).where(F.col("topic") == topic).collect()]
+        kinds = [row["kind"] for row in held(mirror.lake.meta_location(GAPS), topic)]
         assert kinds == ["recreated", "recreated"]
         old, new = offsets.translate(topic, 0, 3, generation=1), offsets.translate(topic, 0, 3)
         assert isinstance(old, Exact)

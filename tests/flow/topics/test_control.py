@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from mirrorlake.config.loading import load
 from mirrorlake.errors import ClusterUnreachable
@@ -21,6 +20,7 @@ from tests.flow.kit import (
     consume,
     count,
     create_topic,
+    held,
     produce,
     queries,
     staying_on,
@@ -62,7 +62,7 @@ class Place:
 
 
 def landed(mirror: Mirror, topic: str) -> int:
-    return mirror.lake.relay("east").where(F.col("topic") == topic).count()
+    return len(held(mirror.lake.relay_location("east"), topic))
 
 
 @pytest.mark.law("G")

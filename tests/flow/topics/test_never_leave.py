@@ -6,12 +6,12 @@ import pytest
 
 from mirrorlake.errors import TopicDenied
 from mirrorlake.mirror import Mirror
-from tests.flow.kit import count, create_topic, produce, topic_name
+from tests.flow.kit import count, create_topic, held, produce, topic_name
 from tests.servers.lakes import Pair
 
 
 def landed(mirror: Mirror, topic: str) -> int:
-    return mirror.lake.relay("east").where(f"topic = '{topic}'").count()
+    return len(held(mirror.lake.relay_location("east"), topic))
 
 
 def test_what_never_leaves_leaves_by_no_door(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
