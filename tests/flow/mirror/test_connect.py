@@ -100,10 +100,8 @@ def test_tables_of_a_catalog_are_mirrored_over_connect_once_and_always_on_until_
         step("sql", "OPTIMIZE spark_catalog.mirror.relay_east")
         again = step(*job("republish", "--flow", "east->central", "--once", *conf, "--json"))
         assert again.document["records"] == 60, "law F: a rewritten relay was sent again, or not at all"
-        verified = step(*job("verify", *conf, "--json"))
-    assert verified.document["flows"][0]["equal"]
     refused = "next=ALTER TABLE `spark_catalog`.`mirror`.`relay_east` DISABLE PREDICTIVE OPTIMIZATION"
-    assert refused in verified.log
+    assert refused in again.log
     assert_equal_topics(consume(east, topic), consume(central, remote))
 
     produce(east, topic, 100, partitions=3, seed=3)
@@ -134,6 +132,7 @@ def test_tables_of_a_catalog_are_mirrored_over_connect_once_and_always_on_until_
         for one in connect_server.tables("mirror"):
             step("sql", f"CREATE TABLE spark_catalog.mirror.{one.name} USING delta LOCATION '{one}'")
         step(*job("run", "--once", *conf))
+        # Of the relay that was rewritten and of what was landed since, by whichever server.
         verified = step(*job("verify", *conf, "--json"))
     assert verified.document["flows"][0]["equal"], verified.document
     assert count(central, remote) == 20_613
