@@ -1,4 +1,4 @@
-"""What a person sees and clicks: JupyterLab in a real browser, on real brokers."""
+"""What a person sees and clicks: JupyterLab in a real browser, on real brokers, and while its kernel is busy, slow or restarted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, new_topic
 from tests.servers.lab import Lab, RunNotebook, screenshot, write_notebook
 from tests.servers.lakes import MakeMirror
+
+# A draft of two clusters that nobody asks.
+SET_UP = """\
+import mirrorlake as ml
+from mirrorlake.config.edit import ClusterDraft
+
+shown = ml.console()
+steps = shown.wizard
+steps.clusters.clusters = {one: ClusterDraft(alias=one, servers=f"{one}:9092") for one in ("east", "west")}
+steps.flow.offer(steps.clusters.clusters)
+steps.steps.selected_index = 1
+shown"""
 
 
 def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
@@ -92,6 +104,49 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
     expect(page.locator(".ml-errors")).to_be_hidden()
     screenshot(page, "console-recovery")
+
+
+def test_a_console_says_when_its_kernel_is_busy_and_rests_when_it_was_restarted(
+    lab: Lab, run_notebook: RunNotebook
+) -> None:
+    write_notebook(lab, "kernel.ipynb", "import mirrorlake as ml\n\nml.console()")
+    page = run_notebook("kernel.ipynb")
+    said, tabs = page.locator(".ml-kernel"), page.locator(".ml-console > .ml-tabs")
+    expect(tabs).to_be_visible()
+    expect(said).to_be_hidden()
+    # A cell alone does not keep it from answering: JupyterLab asks beside it.
+    process = lab.kernel_process()
+    process.suspend()
+    try:
+        expect(said).to_contain_text("The kernel is busy")
+        assert not tabs.evaluate("one => one.inert"), "what is clicked now is done later"
+    finally:
+        process.resume()
+    expect(said).to_be_hidden()
+    [kernel] = lab.kernels()
+    lab.restart(kernel["id"])
+    expect(said).to_contain_text("run the cell again")
+    assert tabs.evaluate("one => one.inert")
+    screenshot(page, "console-restarted", at=said)
+
+
+def test_a_click_acts_on_all_that_was_typed_before_it_into_a_slow_kernel(lab: Lab, run_notebook: RunNotebook) -> None:
+    write_notebook(lab, "form.ipynb", SET_UP)
+    page = run_notebook("form.ipynb")
+    keep, rows, name = page.locator(".ml-flow-keep"), page.locator(".ml-flow-row"), page.locator(".ml-flow-name input")
+    page.locator(".ml-flow-source select").select_option("east")
+    page.locator(".ml-flow-target select").select_option("west")
+    page.locator(".ml-flow-topics input").fill("orders")
+    expect(page.locator(".ml-flow-preview")).to_contain_text("Read the source")
+    process = lab.kernel_process()
+    process.suspend()
+    try:
+        name.press_sequentially("long")
+        keep.click()
+    finally:
+        process.resume()
+    expect(rows.locator("b")).to_have_text("long")
+    expect(page.locator(".ml-errors")).to_be_hidden()
 
 
 def refresh_until(page: Page, verdict: str) -> None:
