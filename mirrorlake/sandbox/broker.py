@@ -14,6 +14,7 @@ import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +23,17 @@ from confluent_kafka.admin import AdminClient
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime import class_data, classpath, find_java, jars, write_atomically
+from mirrorlake.runtime import cache_directory, class_data, classpath, find_java, jars, write_atomically
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
-from mirrorlake.sandbox.properties import JAVA_OPTIONS, LOGGING_OPTIONS, Listener, properties_text, server_properties
+from mirrorlake.sandbox.properties import (
+    JAVA_OPTIONS,
+    LOGGING_OPTIONS,
+    NODE_ID,
+    Listener,
+    properties_text,
+    server_properties,
+)
 
 # One short look, so that the death of the JVM is noticed soon after it happened.
 _LOOK_SECONDS = 1.0
@@ -33,6 +41,8 @@ _BETWEEN_LOOKS_SECONDS = 0.05
 _FORMAT_SECONDS = 120
 _FORMAT_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _TAIL_LINES = 20
+# The features of a new cluster with their levels, as the records that its controller reads first.
+_FEATURES = "bootstrap.checkpoint"
 _PORT_TAKEN = "Address already in use"
 
 
@@ -131,7 +141,16 @@ class Broker:
         )
 
     def _format(self, properties: Path) -> None:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id, kept = _new_id(), _kept_features()
+        # What the tool writes besides ids depends on Kafka's version, so it is run once: each run takes half a CPU second.
+        # Settings and options of a cluster's own are for the tool to check.
+        is_plain = not (self.config or self.format_options)
+        if is_plain and kept.exists():
+            write_atomically(self.data / _FEATURES, kept.read_bytes())
+            # Last, since it is the sign of a formatted storage.
+            ids = {"version": "1", "cluster.id": cluster_id, "node.id": str(NODE_ID), "directory.id": _new_id()}
+            write_atomically(self.data / "meta.properties", properties_text(ids))
+            return
         log = self.directory / "format.log"
         # An id that starts with a dash would be read as an option.
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
@@ -151,10 +170,24 @@ class Broker:
                 remedy=f"check the settings in {properties} and that {self.directory} is writable",
                 alias=self.alias,
             )
+        if is_plain:
+            # Without a cache that can be written the tool is run each time.
+            with suppress(OSError):
+                write_atomically(kept, (self.data / _FEATURES).read_bytes())
 
     def _last_words(self, since: int) -> str:
         words = _tail(self.log_path, since)
         return f"; its last output:\n{words}\n" if words else ""
+
+
+def _new_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _kept_features() -> Path:
+    """Return where the features that Kafka's storage tool gives a new cluster are kept for the next one."""
+    [server] = [jar for jar in jars("broker") if jar.name.startswith("kafka_")]
+    return cache_directory() / "storage" / f"{server.stem}.{_FEATURES}"
 
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:

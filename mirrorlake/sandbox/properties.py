@@ -26,12 +26,13 @@ LOGGING_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
 )
 
+NODE_ID = 1
 PLAINTEXT = "PLAINTEXT"
 _CONTROLLER = "CONTROLLER"
 
 _DEFAULTS: Mapping[str, object] = {
     "process.roles": "broker,controller",
-    "node.id": 1,
+    "node.id": NODE_ID,
     "controller.listener.names": _CONTROLLER,
     "inter.broker.listener.name": PLAINTEXT,
     "auto.create.topics.enable": "false",
@@ -87,7 +88,7 @@ def server_properties(
     controller = Listener(name=_CONTROLLER, port=controller_port, host=host)
     places = {
         # The static form of the quorum: its address may change from one start to the next, the data stay good.
-        "controller.quorum.voters": f"{_DEFAULTS['node.id']}@{controller.address}",
+        "controller.quorum.voters": f"{NODE_ID}@{controller.address}",
         "listeners": ",".join(f"{listener.name}://{listener.address}" for listener in (*listeners, controller)),
         "advertised.listeners": ",".join(f"{listener.name}://{listener.address}" for listener in listeners),
         "listener.security.protocol.map": ",".join(

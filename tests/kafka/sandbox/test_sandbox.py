@@ -9,13 +9,16 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import javaproperties
 import pytest
 from confluent_kafka import KafkaException
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.sandbox import KafkaCluster, Listener
+from mirrorlake.sandbox import broker as broker_module
 from mirrorlake.sandbox import cluster as cluster_module
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import identity, is_alive
@@ -148,6 +151,27 @@ def test_a_broker_that_cannot_start_fails_at_once_with_its_last_words(make_clust
 def test_settings_that_kafka_refuses_are_named(make_cluster: MakeCluster) -> None:
     with pytest.raises(SandboxError, match=r"storage tool refused(?s:.*)log\.segment\.bytes"):
         make_cluster(config={"log.segment.bytes": "many"}).start()
+
+
+def test_a_storage_made_from_kept_features_is_that_of_the_storage_tool(
+    east: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "_kept_features", lambda: tmp_path / "features")
+    written = (east.directory / "server.properties").read_text()
+    made = [replace(east._broker, directory=tmp_path / name) for name in ("by the tool", "kept")]
+    for one in made:
+        one.data.mkdir(parents=True)
+        properties = one.directory / "server.properties"
+        properties.write_text(written.replace(str(east.directory), str(one.directory)))
+        one._format(properties)
+    assert [(one.directory / "format.log").exists() for one in made] == [True, False]
+    tool, kept = ({path.name: path.read_bytes() for path in one.data.iterdir()} for one in made)
+    assert {name: content for name, content in tool.items() if name != "meta.properties"} == {
+        name: content for name, content in kept.items() if name != "meta.properties"
+    }
+    ids = [javaproperties.loads(one["meta.properties"].decode()) for one in (tool, kept)]
+    assert ids[0].keys() == ids[1].keys()
+    assert {key for key in ids[0] if ids[0][key] != ids[1][key]} == {"cluster.id", "directory.id"}
 
 
 def test_a_cluster_has_further_listeners(make_cluster: MakeCluster) -> None:
