@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from mirrorlake.errors import SandboxError
 from mirrorlake.runtime import classpath, find_java
 from mirrorlake.sandbox.process import start_process
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS, properties_text
+from mirrorlake.sandbox.properties import JAVA_OPTIONS, properties_text
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _STOP_S = 60.0
@@ -104,7 +104,7 @@ class MirrorMaker:
     """
 
     def __init__(
-        self, folder: Path, properties: Mapping[str, str], *, java_options: tuple[str, ...] = QUICK_START_OPTIONS
+        self, folder: Path, properties: Mapping[str, str], *, java_options: tuple[str, ...] = JAVA_OPTIONS
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "mm2.log"

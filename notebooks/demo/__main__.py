@@ -34,7 +34,6 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import JAVA_OPTIONS
 from mirrorlake.sandbox.traffic import SampleTraffic, sample_topics, write_sample_traffic
 
 if TYPE_CHECKING:
@@ -44,11 +43,9 @@ if TYPE_CHECKING:
 # A batch under way is given this long after Ctrl-C; then Spark is stopped, which ends whatever still runs on it.
 _GRACE_S = 2.0
 _LAST_S = 30.0
-# A minute's work never earns back what the second compiler costs: a first landing takes 15 CPU-s instead of 75, three
-# brokers take 19 instead of 31.
-_ONE_COMPILER = "-XX:TieredStopAtLevel=1"
-# With one compiler the code cache shrinks to 48 MB, which Spark fills within a minute.
-_SHORT_LIVED = f"{_ONE_COMPILER} -XX:ReservedCodeCacheSize=240m"
+# A minute's work never earns back what the second compiler costs: a first landing takes 15 CPU-s instead of 75. With one
+# compiler the code cache shrinks to 48 MB, which Spark fills within a minute.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _MOST_DIFFERENCES = 10
 _COMPARED = ("landed", "republished", "verified")
 
@@ -171,8 +168,7 @@ class Demo:
 
     def _cluster(self, alias: str, scratch: Path) -> KafkaCluster:
         port = int(self._config.cluster(alias).servers().rpartition(":")[2])
-        options = (*JAVA_OPTIONS, _ONE_COMPILER)
-        return KafkaCluster(alias, port=port, directory=scratch / alias, java_options=options)
+        return KafkaCluster(alias, port=port, directory=scratch / alias)
 
     def _start_spark(self) -> Mirror:
         from mirrorlake.mirror import Mirror

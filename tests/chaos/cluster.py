@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.sandbox import KafkaCluster, start_all
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS, Listener, properties_text, server_properties
+from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
 from tests.chaos.proxy import FAIR, Proxy, Weather
 
 _WAY = "PROXIED"
@@ -99,7 +99,6 @@ class Side:
             directory=self.data(number),
             config=config,
             listeners=[Listener(name=_WAY, port=inner)],
-            java_options=QUICK_START_OPTIONS,
         )
 
     def _format_alike(self) -> None:

@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 
 ALIASES = ("east", "west", "central")
 _LOG_LINES = 30
@@ -32,7 +31,7 @@ def admin_of(bootstrap_servers: str) -> AdminClient:
 def shared_clusters(request: pytest.FixtureRequest) -> Iterator[Callable[[str], KafkaCluster]]:
     """Start every cluster that a collected test names; the call waits for one of them."""
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    clusters = {alias: KafkaCluster(alias, java_options=QUICK_START_OPTIONS) for alias in ALIASES if alias in wanted}
+    clusters = {alias: KafkaCluster(alias) for alias in ALIASES if alias in wanted}
     jars("broker")
     with ThreadPoolExecutor(max_workers=len(ALIASES)) as pool:
         starts = {alias: pool.submit(cluster.start) for alias, cluster in clusters.items()}
@@ -66,7 +65,7 @@ def make_cluster() -> Iterator[Callable[..., KafkaCluster]]:
     made: list[KafkaCluster] = []
 
     def make(alias: str = "own", **options: Any) -> KafkaCluster:
-        made.append(KafkaCluster(alias, **{"java_options": QUICK_START_OPTIONS, **options}))
+        made.append(KafkaCluster(alias, **options))
         return made[-1]
 
     yield make

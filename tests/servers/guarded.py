@@ -8,7 +8,7 @@ import pytest
 
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS, Listener
+from mirrorlake.sandbox.properties import Listener
 
 USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
 # Where clients log in; the plain listener, which the sandbox itself uses, stays all-powerful.
@@ -40,10 +40,7 @@ def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
 @pytest.fixture(scope="module")
 def guarded_clusters() -> Iterator[Mapping[str, KafkaCluster]]:
     """Start two guarded clusters for the tests of one file."""
-    clusters = {
-        alias: KafkaCluster(alias, java_options=QUICK_START_OPTIONS, listeners=[GUARDED], config=_CONFIG)
-        for alias in ("east", "central")
-    }
+    clusters = {alias: KafkaCluster(alias, listeners=[GUARDED], config=_CONFIG) for alias in ("east", "central")}
     start_all(clusters.values())
     yield clusters
     for cluster in clusters.values():

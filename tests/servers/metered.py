@@ -8,7 +8,7 @@ import pytest
 
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
+from mirrorlake.sandbox.properties import JAVA_OPTIONS
 from tests.flow.java import java
 
 _JMX_TOOL = "org.apache.kafka.tools.JmxTool"
@@ -20,7 +20,7 @@ class Metered:
     def __init__(self, alias: str) -> None:
         (port,) = free_ports(1)
         self._url = f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{port}/jmxrmi"
-        self.cluster = KafkaCluster(alias, java_options=(*QUICK_START_OPTIONS, *_jmx_options(port))).start()
+        self.cluster = KafkaCluster(alias, java_options=(*JAVA_OPTIONS, *_jmx_options(port))).start()
 
     def bytes_out(self, topic: str) -> int:
         """Return the bytes of a topic's record batches that consumers were sent since the broker started."""

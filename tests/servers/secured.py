@@ -23,7 +23,7 @@ from flask import Flask, Response, jsonify, request
 from werkzeug.serving import make_server
 
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS, Listener
+from mirrorlake.sandbox.properties import JAVA_OPTIONS, Listener
 
 USER, PASSWORD, STORE_PASSWORD = "mirror", 'pass"word\\ with $igns', "canary-passphrase-9f1"
 CLIENT_ID, CLIENT_SECRET = "mirror-client", "client-secret"
@@ -240,7 +240,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         listeners=[Listener(name=name, protocol=protocol) for name, protocol in KINDS.items()],
         config=_config(certificates, tokens),
         java_options=(
-            *QUICK_START_OPTIONS,
+            *JAVA_OPTIONS,
             # From Kafka 4.0 on every address has to be allowed.
             f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.url}/keys,{tokens.url}/token",
         ),

@@ -19,7 +19,6 @@ import tempfile
 from pathlib import Path
 
 from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.flow.kit import ABORTED, commit, create_topic, odd_record, produce, send_transactions
 
 ARCHIVE = Path(__file__).with_name("released.tar.xz")
@@ -75,10 +74,7 @@ def main(releases: dict[str, str]) -> None:
     """Write the archive."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        clusters = [
-            KafkaCluster(alias, directory=folder / alias, java_options=QUICK_START_OPTIONS)
-            for alias in ("east", "central")
-        ]
+        clusters = [KafkaCluster(alias, directory=folder / alias) for alias in ("east", "central")]
         east, central = start_all(clusters)
         try:
             for name, commit_id in releases.items():

@@ -16,7 +16,6 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.flow.kit import assert_equal_topics, consume, end_of
 from tests.flow.map_check import assert_map_is_exact
 from tests.upgrades.make import ARCHIVE, GROUP, POSITION, conf_of, topic_of
@@ -38,9 +37,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
     folder = tmp_path_factory.mktemp("past")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
-    clusters = [
-        KafkaCluster(alias, directory=folder / alias, java_options=QUICK_START_OPTIONS) for alias in ("east", "central")
-    ]
+    clusters = [KafkaCluster(alias, directory=folder / alias) for alias in ("east", "central")]
     east, central = start_all(clusters)
     yield Past(east, central, folder)
     for cluster in clusters:

@@ -28,7 +28,6 @@ from mirrorlake.runtime.background import Duties
 from mirrorlake.runtime.jar_files import classpath, jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.builders import ledger_record, run
 from tests.flow.kit import send
 
@@ -126,8 +125,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with (
-        KafkaCluster("source", java_options=QUICK_START_OPTIONS) as source,
-        KafkaCluster("target", java_options=QUICK_START_OPTIONS) as target,
+        KafkaCluster("source") as source,
+        KafkaCluster("target") as target,
     ):
         yield Site(source, target)
 

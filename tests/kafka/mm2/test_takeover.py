@@ -19,7 +19,6 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.builders import ledger_record
 from tests.flow.kit import send
 
@@ -54,8 +53,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with (
-        KafkaCluster("east", java_options=QUICK_START_OPTIONS) as source,
-        KafkaCluster("central", java_options=QUICK_START_OPTIONS) as target,
+        KafkaCluster("east") as source,
+        KafkaCluster("central") as target,
     ):
         yield Site(source, target)
 
