@@ -16,7 +16,8 @@ from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.cut import CutTables, NothingSampled
+from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.cut import NothingSampled
 from mirrorlake.lag.judge import RetentionOf, judge_lag, read_windows
 from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
 from mirrorlake.lag.moment import Readers, Sample, age_ms, first_unlanded
@@ -33,7 +34,6 @@ from mirrorlake.lake import (
     Lake,
     arrow_table,
     arrow_type,
-    micros,
     sample_row,
     sampled_rows,
 )
@@ -94,7 +94,7 @@ class Lag:
         self._runs = runs
         self._readers = readers
         self._now = now
-        self._cut = CutTables(lake, self.flows, now=now)
+        self._asked = Asked(lake, self.flows, now=now)
 
     def now(self) -> DataFrame:
         """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.
@@ -128,7 +128,7 @@ class Lag:
         # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
         runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})
         moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
-        tables = self._cut.uncut()
+        tables = self._asked.cut.uncut()
         tables = replace(
             tables,
             positions="{seen_positions}",
@@ -142,7 +142,7 @@ class Lag:
             },
         )
         return self._completed(
-            self._of_flows(relay_lag.lag(self._cut.to_waiting(tables, oldest=True))).rows(), at, sample
+            self._asked.of_flows(relay_lag.lag(self._asked.cut.to_waiting(tables, oldest=True))).rows(), at, sample
         )
 
     def pandas(self, since: When | None = None) -> Any:
@@ -169,9 +169,7 @@ class Lag:
     def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `over` returns."""
         start, end = self.span(since, until)
-        return self._between(
-            relay_lag.lag(self._cut.to_waiting(self._cut.to_time(start, end), oldest=True)), start, end
-        )
+        return self._asked.over(start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
@@ -184,7 +182,7 @@ class Lag:
     def asked_rpo(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `rpo` returns."""
         start, end = self.span(since, until)
-        return self._between(relay_lag.rpo(self._cut.to_waiting(self._cut.to_time(start, end))), start, end)
+        return self._asked.rpo(start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
         """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
@@ -202,19 +200,7 @@ class Lag:
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
-        tables = self._cut.uncut()
-        values: dict[str, Any] = {
-            "names": [flow.name for flow in self.flows],
-            "start": micros(start),
-            "end": micros(end),
-        }
-        runs = (
-            "(SELECT * FROM {offset_map} WHERE array_contains(:names, flow) "
-            "AND unix_micros(committed_at) >= :start AND unix_micros(committed_at) <= :end)"
-        )
-        tables = replace(tables, offset_map=runs, values=values)
-        rows = self._lake.ask(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
-        return relay_lag.latency(self._cut.to_offsets(tables, rows), bucket_s=int(bucket_s))
+        return self._asked.latency(start, end, bucket_s=int(bucket_s))
 
     def at(self, group: str, moment: When) -> DataFrame:
         """Read where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
@@ -225,7 +211,7 @@ class Lag:
             UsageError: nothing was sampled up to then.
         """
         time = self._moment(moment)
-        tables = self._cut.to_time(time, time)
+        tables = self._asked.cut.to_time(time, time)
         newest = (
             f"SELECT name, max(observed_at) AS newest_at FROM {tables.samples} "  # noqa: S608  no value enters the text
             "WHERE subject = 'cluster' AND error IS NULL GROUP BY name"
@@ -238,7 +224,7 @@ class Lag:
             since=min((row.newest_at for row in looks), default=time),
             values={**tables.values, "group_id": group},
         )
-        found = self._of_flows(relay_lag.lag(self._cut.to_waiting(tables, oldest=True))).where(
+        found = self._asked.of_flows(relay_lag.lag(self._asked.cut.to_waiting(tables, oldest=True))).where(
             "group_id = :group_id", group_id=group
         )
         text = (
@@ -263,8 +249,8 @@ class Lag:
         """
         at = self._moment(moment)
         try:
-            tables = self._cut.to_waiting(self._cut.to_time(_whole_ms(at - self._apart), at))
-            rows = self._of_flows(relay_lag.loss(tables)).rows()
+            tables = self._asked.cut.to_waiting(self._asked.cut.to_time(_whole_ms(at - self._apart), at))
+            rows = self._asked.of_flows(relay_lag.loss(tables)).rows()
         except NothingSampled:
             rows = []
         return Loss(
@@ -331,16 +317,6 @@ class Lag:
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 
-    def _of_flows(self, answer: Answer) -> Answer:
-        return answer.where("array_contains(:names, flow)", names=[flow.name for flow in self.flows])
-
-    def _between(self, answer: Answer, start: datetime, end: datetime) -> Answer:
-        return self._of_flows(answer).where(
-            "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :shown_to",
-            shown_from=micros(start),
-            shown_to=micros(end),
-        )
-
     def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
         positions = sample.positions
@@ -376,11 +352,3 @@ class Lag:
 
 def _whole_ms(time: datetime) -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
-
-
-_SENT = """
-    SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
-        min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
-    FROM {runs} AS m JOIN {flows} AS f ON m.flow = f.flow
-    GROUP BY f.source, m.source_topic, m.generation, m.source_partition
-"""

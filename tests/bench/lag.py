@@ -204,19 +204,19 @@ def measure_questions(mirror: Mirror, options: Options, book: Book, say: Say) ->
         "lag of 30 days, for a page": lambda: lag_points(lag.asked_over, month, end),
         "rpo of 30 days, for a page": lambda: rpo_points(lag.asked_rpo, month, end),
         "latency of the last day, by hour": lambda: lag.asked_latency(end - timedelta(days=1), end, bucket=hour).rows(),
+        "latency of 30 days, by hour": lambda: lag.asked_latency(month, end, bucket=hour).rows(),
     }
     lag.asked_over(end - hour / 6, end).rows()
     mode = f"{DAYS} days kept, {partitions} partitions"
     for what, ask in questions.items():
         book.attempt(what, partial(_asked, what, ask, book, mode))
     spark = mirror.spark
-    # Over all 30 `rpo` did not answer: Spark gives a broadcast up after 300 s.
-    mirror.create_views(days=1)
+    mirror.create_views(days=DAYS)
     by_hour = "date_trunc('hour', observed_at) AS hour, hop, max(time_lag_ms)"
     views = {
-        "view lag, a day by hour and hop": f"SELECT {by_hour} FROM lag GROUP BY ALL",  # noqa: S608  nothing of a user's
-        "view rpo, a day": "SELECT max(records), max(data_ms) FROM rpo",
-        "view latency, a day": "SELECT max(p99_ms) FROM latency",
+        f"view lag, {DAYS} days by hour and hop": f"SELECT {by_hour} FROM lag GROUP BY ALL",  # noqa: S608  nothing of a user's
+        f"view rpo, {DAYS} days": "SELECT max(records), max(data_ms) FROM rpo",
+        f"view latency, {DAYS} days": "SELECT max(p99_ms) FROM latency",
     }
     for what, text in views.items():
         book.attempt(what, partial(_asked, what, partial(_collected, spark, text), book, mode))

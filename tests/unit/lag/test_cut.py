@@ -159,7 +159,7 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
     assert everything == {(4, "t", "landed", 0), (4, "t", "republished", waited * 60_000)}
     monkeypatch.setattr(cut, "_MUCH", 20)
     assert {row for row in lags(lag, 4, 4) if row[1] == "t"} == everything
-    asked = lag._cut.to_waiting(lag._cut.to_time(minute(4), minute(4)), oldest=True)
+    asked = lag._asked.cut.to_waiting(lag._asked.cut.to_time(minute(4), minute(4)), oldest=True)
     [(_, part)] = asked.parts.values()
     assert part is not None
     # And one that holds two topics.

@@ -1,0 +1,80 @@
+"""Lag, RPO and latency of flows in a time, asked of the tables alone: the same for a person, a page and a view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.cut import CutTables
+from mirrorlake.lag.sql import Answer
+from mirrorlake.lake import Lake, micros
+
+
+class Asked:
+    """Ask about some flows.
+
+    Args:
+        lake: the lake.
+        flows: the flows that are asked about.
+        now: the clock, in UTC.
+    """
+
+    def __init__(self, lake: Lake, flows: Sequence[FlowConfig], *, now: Callable[[], datetime]) -> None:
+        self.cut = CutTables(lake, flows, now=now)
+        self._lake = lake
+        self._names = [flow.name for flow in flows]
+
+    def over(self, start: datetime, end: datetime) -> Answer:
+        """Ask for the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was landed, or sampled up to the end, yet.
+        """
+        return self._between(relay_lag.lag(self.cut.to_waiting(self.cut.to_time(start, end), oldest=True)), start, end)
+
+    def rpo(self, start: datetime, end: datetime) -> Answer:
+        """Ask for the loss at every sampling moment of a time, in the columns of `lag.sql.RPO_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was landed, or sampled up to the end, yet.
+        """
+        return self._between(relay_lag.rpo(self.cut.to_waiting(self.cut.to_time(start, end))), start, end)
+
+    def latency(self, start: datetime, end: datetime, *, bucket_s: int) -> Answer:
+        """Ask for percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was landed yet.
+        """
+        tables = self.cut.uncut()
+        values: dict[str, Any] = {"names": self._names, "start": micros(start), "end": micros(end)}
+        runs = (
+            "(SELECT * FROM {offset_map} WHERE array_contains(:names, flow) "
+            "AND unix_micros(committed_at) >= :start AND unix_micros(committed_at) <= :end)"
+        )
+        tables = replace(tables, offset_map=runs, values=values)
+        rows = self._lake.ask(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
+        return relay_lag.latency(self.cut.to_offsets(tables, rows), bucket_s=bucket_s)
+
+    def of_flows(self, answer: Answer) -> Answer:
+        """Leave out what the tables hold of other flows."""
+        return answer.where("array_contains(:names, flow)", names=self._names)
+
+    def _between(self, answer: Answer, start: datetime, end: datetime) -> Answer:
+        return self.of_flows(answer).where(
+            "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :shown_to",
+            shown_from=micros(start),
+            shown_to=micros(end),
+        )
+
+
+_SENT = """
+    SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
+        min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
+    FROM {runs} AS m JOIN {flows} AS f ON m.flow = f.flow
+    GROUP BY f.source, m.source_topic, m.generation, m.source_partition
+"""

@@ -1,0 +1,105 @@
+"""Answers about a long time as a frame: each task of Spark asks a folder about a piece of it, as a person would, without the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
+from mirrorlake.lake import Lake, arrow_type, from_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Of 80 positions that all move between two looks of 30 s: 0.1 GB; a piece costs 0.2 CPU-s whatever it holds.
+PIECE = timedelta(days=2)
+LATENCY_BUCKET_S = 60
+
+AskPiece = Callable[[Asked, datetime, datetime], Answer]
+
+
+class View(NamedTuple):
+    """What a view shows: its columns, the one that tells the time, and how a piece of it is asked for."""
+
+    columns: Mapping[str, tuple[str, str]]
+    column: str
+    ask: AskPiece
+
+
+VIEWS = {
+    "lag": View(LAG_COLUMNS, "observed_at", Asked.over),
+    "latency": View(LATENCY_COLUMNS, "bucket", partial(Asked.latency, bucket_s=LATENCY_BUCKET_S)),
+    "rpo": View(RPO_COLUMNS, "observed_at", Asked.rpo),
+}
+
+
+def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
+    """Return a view of a folder's lake as a frame that asks anew whenever it is asked.
+
+    Args:
+        lake: the lake; Spark's workers see its folder.
+        flows: the flows that it covers.
+        name: the view.
+        days: how far back it reaches.
+    """
+    count = count_pieces(days)
+    numbered = lake.spark.range(0, count, 1, count).selectExpr("id", "unix_micros(current_timestamp()) AS now")
+    columns = VIEWS[name].columns
+    schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
+    return numbered.mapInArrow(ask_pieces(lake.place, tuple(flows), VIEWS[name], days), schema)
+
+
+def count_pieces(days: int) -> int:
+    """Count the pieces: they begin at whole days, as buckets of latency do, and so the time that is shown begins within one."""
+    return -(-timedelta(days=days) // PIECE) + 1
+
+
+def ask_pieces(
+    root: str, flows: Sequence[FlowConfig], view: View, days: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
+    schema = _schema(view)
+
+    def rows(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for piece in batch.to_pylist():
+                yield from _answers(root, flows, view, days, piece).cast(schema).to_batches()
+
+    return rows
+
+
+def _answers(root: str, flows: Sequence[FlowConfig], view: View, days: int, piece: Mapping[str, int]) -> pa.Table:
+    now, length = from_micros(piece["now"]), PIECE // timedelta(microseconds=1)
+    begin = (piece["now"] // length - piece["id"]) * length
+    # The newest piece is cut short by the present, the oldest by the time that is shown.
+    shown = (now - timedelta(days=days)).replace(microsecond=0)
+    first, last = max(from_micros(begin), shown), min(from_micros(begin + length - 1), now)
+    asked = Asked(_lake(root), flows, now=lambda: now)
+    if last < first:
+        return _schema(view).empty_table()
+    try:
+        return view.ask(asked, first, last).table()
+    except UsageError:
+        # Nothing was landed, or sampled up to then.
+        return _schema(view).empty_table()
+
+
+def _schema(view: View) -> pa.Schema:
+    return pa.schema({column: arrow_type(kind) for column, (kind, _) in view.columns.items()})
+
+
+@lru_cache(maxsize=4)
+def _lake(root: str) -> Lake:
+    """Keep the tables of a folder open from piece to piece."""
+    return Lake(_no_session, LakeConfig(root=root), sees_all=lambda: True)
+
+
+def _no_session() -> Any:
+    raise AssertionError("a folder is asked without Spark")

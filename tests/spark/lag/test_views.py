@@ -1,0 +1,53 @@
+"""The views of a folder: Spark's tasks ask it piece by piece, and together say what one question says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
+from mirrorlake.lag.sql_views import create_views
+from mirrorlake.lake.ask import rows_of
+from mirrorlake.lake.lake import Lake
+from tests.hourly_looks import FLOW, HOURS, create, fill
+
+DAYS = 2
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    create(lake)
+    yield lake
+    for name in ("lag", "latency", "rpo"):
+        spark.catalog.dropTempView(name)
+
+
+def test_views_of_a_folder_say_what_one_question_says(spark: SparkSession, lake: Lake) -> None:
+    assert create_views(lake, [FLOW], days=DAYS) == ["lag", "latency", "rpo"]
+    for name, columns in (("lag", LAG_COLUMNS), ("latency", LATENCY_COLUMNS), ("rpo", RPO_COLUMNS)):
+        frame = spark.table(name)
+        held = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+        assert held == [(column, kind) for column, (kind, _) in columns.items()]
+        assert frame.count() == 0, "nothing was sampled yet"
+
+    now = datetime.now(timezone.utc)
+    # Half past, so that no look comes to lie at an end of the time while this runs.
+    fill(lake, (now - timedelta(hours=HOURS - 1, minutes=30)).replace(microsecond=0))
+    asked = Asked(lake, [FLOW], now=lambda: now)
+    start = (now - timedelta(days=DAYS)).replace(microsecond=0)
+    questions: dict[str, Answer] = {
+        "lag": asked.over(start, now),
+        "latency": asked.latency(start, now, bucket_s=60),
+        "rpo": asked.rpo(start, now),
+    }
+    for name, question in questions.items():
+        shown = sorted(map(repr, rows_of(spark.table(name).toArrow())))
+        assert shown == sorted(map(repr, question.rows())), name
+        assert len(shown) == DAYS * 24 * (2 if name == "lag" else 1), "a view looks again whenever it is asked"
