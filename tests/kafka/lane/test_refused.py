@@ -43,6 +43,8 @@ ODD = {
     11: noise(25_000),
     # The broker counts what is sent, and this is little: the largest of all arrives.
     20: bytes(400_000),
+    # Too long to share a batch where batches are small, and taken alone.
+    30: noise(12_000, 30),
     40: noise(21_000),
     # Together they are too much for one batch, alone each is not.
     **{row: noise(9_000, row) for row in range(50, 55)},
