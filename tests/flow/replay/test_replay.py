@@ -19,7 +19,6 @@ from mirrorlake.errors import SafetyError, StoreError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.replay import restore
 from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.commands import run_cli
 from tests.flow.kit import (
     Process,
@@ -63,7 +62,7 @@ class World:
 def world(
     spark: SparkSession, make_shared_mirror: MakeMirror, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    east, central = start_all(KafkaCluster(alias, java_options=QUICK_START_OPTIONS) for alias in ("east", "central"))
+    east, central = start_all(KafkaCluster(alias) for alias in ("east", "central"))
     try:
         rng = random.Random(SEED)
         create_topic(east, "orders", PARTITIONS, retention_ms="604800000", compression_type="zstd")
