@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 import mirrorlake
+from mirrorlake.runtime import session as own_session
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import find_java
 
@@ -28,6 +30,7 @@ _ROOT = Path(mirrorlake.__file__).parents[1]
 _SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m")
 _OPENS = ("java.lang", "java.nio", "java.net", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.util.calendar")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_ROLES = ("driver", "executor")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKERS, SLOTS = 2, 4
 
@@ -37,10 +40,13 @@ T = TypeVar("T")
 class SparkCluster:
     """Start it, submit jobs to it, and kill what a test wants to see dead.
 
-    With `pinned`, each worker with all that runs on it has one core of this machine.
+    With `pinned`, each worker with all that runs on it has one core of this machine. With `quick`, every JVM starts from the
+    archive of classes that our own sessions start from, with the jars on its class path; without, they travel as `--jars`.
     """
 
-    def __init__(self, folder: Path, *, workers: int = WORKERS, slots: int = SLOTS, pinned: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, workers: int = WORKERS, slots: int = SLOTS, pinned: bool = False, quick: bool = False
+    ) -> None:
         self.folder = folder
         self._workers = workers
         self._slots = slots
@@ -58,6 +64,12 @@ class SparkCluster:
             "PYTHONUNBUFFERED": "1",
         }
         self.package = packed(folder)
+        self._options, self._jars, self._class_path = _SMALL, [*map(str, jars("spark"))], ""
+        if quick:
+            ours = own_session._of_driver(find_java())
+            archived = [one for one in shlex.split(ours[own_session._OPTIONS]) if one not in own_session._JAVA_OPTIONS]
+            self._options, self._jars = (*_SMALL, *archived), []
+            self._class_path = ours["spark.driver.extraClassPath"]
 
     def start(self) -> None:
         log = self._daemon("master", "deploy.master.Master", "--port", "0", "--webui-port", "0")
@@ -82,7 +94,10 @@ class SparkCluster:
 
     def _daemon(self, name: str, of: str, *arguments: str) -> Path:
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
-        command = [f"{self._env['JAVA_HOME']}/bin/java", "-Xmx256m", *_SMALL, *opens, "-cp", f"{_SPARK_HOME}/jars/*"]
+        # Java compares the class path with the archive's: the order is that of Spark's launcher.
+        logging = map(str, (_SPARK_HOME / "jars").glob("slf4j-api-*.jar"))
+        class_path = os.pathsep.join(filter(None, (self._class_path, *logging, f"{_SPARK_HOME}/jars/*")))
+        command = [f"{self._env['JAVA_HOME']}/bin/java", "-Xmx256m", *self._options, *opens, "-cp", class_path]
         log = self.folder / f"{name}.log"
         with log.open("wb") as out:
             call = [*command, f"org.apache.spark.{of}", "--host", "127.0.0.1", *arguments]
@@ -93,14 +108,18 @@ class SparkCluster:
         """Submit a job of `jobs/` with the package as a zip; nothing of this checkout is on anybody's path."""
         settings = {
             "spark.executor.memory": "640m",
-            "spark.executor.extraJavaOptions": " ".join(_SMALL),
-            "spark.driver.extraJavaOptions": " ".join(_SMALL),
+            **dict.fromkeys((f"spark.{role}.extraJavaOptions" for role in _ROLES), shlex.join(self._options)),
+            **(
+                dict.fromkeys((f"spark.{role}.extraClassPath" for role in _ROLES), self._class_path)
+                if self._class_path
+                else {"spark.jars": ",".join(self._jars)}
+            ),
             "spark.ui.enabled": "false",
             **{name.replace("_", "."): value for name, value in conf.items()},
         }
         command = [
             str(Path(sys.executable).with_name("spark-submit")),
-            *("--master", self.master, "--py-files", str(self.package), "--jars", ",".join(map(str, jars("spark")))),
+            *("--master", self.master, "--py-files", str(self.package)),
             *(text for key, value in settings.items() for text in ("--conf", f"{key}={value}")),
             *(str(_ROOT / "jobs" / f"{job}.py"), *arguments),
         ]
@@ -170,7 +189,7 @@ def packed(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    cluster = SparkCluster(tmp_path_factory.mktemp("spark_cluster"))
+    cluster = SparkCluster(tmp_path_factory.mktemp("spark_cluster"), quick=True)
     try:
         cluster.start()
         yield cluster
