@@ -155,6 +155,9 @@ def _tls_look(servers: str, options: Mapping[str, Any]) -> str | None:
                 context.wrap_socket(sock, server_hostname=host).close()
             except ssl.SSLCertVerificationError as error:
                 return error.verify_message
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                # Closed; the second up to Python 3.11.3, without a reason.
+                return None
             except ssl.SSLError as error:
                 return None if error.reason in _WRONG_VERSION else str(error.reason)
             except OSError:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from mirrorlake.kafka.layers import Heard, trouble_of
 from tests.servers.secured import Certificates
 
-Listen = Callable[[ssl.SSLContext | None], str]
+Listen = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    """Listen once, with TLS or without."""
+    """Listen once, with TLS or without; then so much is read before the connection is closed."""
     sockets: list[socket.socket] = []
 
-    def make(context: ssl.SSLContext | None) -> str:
+    def make(context: ssl.SSLContext | None, *, reads: int = 10) -> str:
         server = socket.create_server(("127.0.0.1", 0))
         sockets.append(server)
 
@@ -38,7 +38,7 @@ def listen() -> Iterator[Listen]:
                 with suppress(OSError), sock:
                     if context is None:
                         # A broker closes what does not speak its protocol.
-                        sock.recv(10)
+                        sock.recv(reads)
                     else:
                         context.wrap_socket(sock, server_side=True).close()
 
@@ -84,12 +84,13 @@ def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Li
     assert trouble_of("east", {**unchecked, "ssl.endpoint.identification.algorithm": "none"}, Heard()) is None
 
 
-def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen) -> None:
+@pytest.mark.parametrize("reads", [10, 10_000], ids=["reset", "closed"])
+def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen, reads: int) -> None:
     plain = trouble_of("east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, Heard())
     assert plain is not None
     assert "speaks TLS, and security.protocol is PLAINTEXT" in plain.problem
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
-    secure = trouble_of("east", {**options, "bootstrap.servers": listen(None)}, Heard())
+    secure = trouble_of("east", {**options, "bootstrap.servers": listen(None, reads=reads)}, Heard())
     assert secure is not None
     assert "does not speak TLS, and security.protocol is SSL" in secure.problem
     assert trouble_of("east", {"bootstrap.servers": listen(None)}, Heard()) is None, "a plain one is none"
