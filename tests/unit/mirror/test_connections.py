@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from mirrorlake import runtime
 from mirrorlake.config.loading import loads
@@ -14,6 +15,13 @@ from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.lake import Lake
 from mirrorlake.mirror.services.connections import Connections
 from tests.builders import NOON, mirror_config
+
+
+def forget_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing say that this process has a Spark; other tests of it may have started one."""
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
 
 
 def made() -> Connections:
@@ -58,8 +66,7 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
 
 def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "local_session", lambda **_: pytest.fail("Spark was started"))
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
-        monkeypatch.delenv(name, raising=False)
+    forget_spark(monkeypatch)
     config = mirror_config(
         {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
     )
@@ -82,8 +89,7 @@ def test_a_session_that_a_mirror_started_by_itself_creates_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark would take as long for the first table as for all the rest of its start."""
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
-        monkeypatch.delenv(name, raising=False)
+    forget_spark(monkeypatch)
     monkeypatch.setattr(runtime, "local_session", lambda **_: object())
     config = mirror_config(
         {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
