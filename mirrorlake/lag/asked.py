@@ -14,7 +14,7 @@ from mirrorlake.lag.sql import Answer
 from mirrorlake.lake import Lake, micros
 
 
-class Asked:
+class LagQuestions:
     """Ask about some flows.
 
     Args:

@@ -16,7 +16,7 @@ from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.cut import NothingSampled
 from mirrorlake.lag.judge import RetentionOf, judge_lag, read_windows
 from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
@@ -94,7 +94,7 @@ class Lag:
         self._runs = runs
         self._readers = readers
         self._now = now
-        self._asked = Asked(lake, self.flows, now=now)
+        self._asked = LagQuestions(lake, self.flows, now=now)
 
     def now(self) -> DataFrame:
         """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.

@@ -28,7 +28,7 @@ from mirrorlake.lag.sql_texts import (
     WAITED_SINCE,
     WITHHELD_OF_PILES,
 )
-from mirrorlake.lag.stood import Stood, Stretches, Way, stretches_of
+from mirrorlake.lag.stood import Stood, Stretches, TargetWay, stretches_of
 from mirrorlake.lag.waiting import with_waiting
 from mirrorlake.lake import Lake, Question, RelayPart, micros
 
@@ -188,7 +188,7 @@ def bounds(tables: LagTables) -> Answer:
 def with_hops_made(tables: LagTables) -> LagTables:
     """Make out where every position stood at every moment, once for all questions about the same tables and time."""
 
-    def stretches() -> dict[Way, Stretches]:
+    def stretches() -> dict[TargetWay, Stretches]:
         read = pa.Table.from_pylist(stood.read_targets(), _TARGETS)
         about = replace(tables, tables={**tables.tables, "read_targets": read})
         return stretches_of(_answer(STRETCHES_OF_WAYS, about).table())

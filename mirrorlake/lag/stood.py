@@ -32,7 +32,7 @@ class Spot(NamedTuple):
     partition: int
 
 
-class Way(NamedTuple):
+class TargetWay(NamedTuple):
     """A source partition and the target partition that it goes to, in the order of the question about runs."""
 
     flow: str
@@ -110,16 +110,16 @@ def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
     }
 
 
-def stretches_of(rows: pa.Table) -> dict[Way, Stretches]:
+def stretches_of(rows: pa.Table) -> dict[TargetWay, Stretches]:
     """Read the answer to `STRETCHES_OF_WAYS`."""
     counts, held = lists(rows["stretches"])
     found, end = {}, 0
-    for way, count in zip(_rows(rows, Way._fields), counts, strict=True):
+    for way, count in zip(_rows(rows, TargetWay._fields), counts, strict=True):
         begin, end = end, end + count
         downstream, first, length = (held[name][begin:end] for name in ("downstream", "first", "length"))
         last = downstream + length - 1
         order = np.argsort(last, kind="stable")
-        found[Way(*way)] = Stretches(first[order], downstream[order], last[order])
+        found[TargetWay(*way)] = Stretches(first[order], downstream[order], last[order])
     return found
 
 
@@ -145,7 +145,7 @@ class Stood:
         flows: pa.Table,
         *,
         since: int,
-        stretches: Callable[[], dict[Way, Stretches]],
+        stretches: Callable[[], dict[TargetWay, Stretches]],
     ) -> None:
         self._looks = looks
         # Who was never looked at stands nowhere.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
 from mirrorlake.lake import Lake, arrow_type, from_micros
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 PIECE = timedelta(days=2)
 LATENCY_BUCKET_S = 60
 
-AskPiece = Callable[[Asked, datetime, datetime], Answer]
+AskPiece = Callable[[LagQuestions, datetime, datetime], Answer]
 
 
-class View(NamedTuple):
+class TimeView(NamedTuple):
     """What a view shows: its columns, the one that tells the time, and how a piece of it is asked for."""
 
     columns: Mapping[str, tuple[str, str]]
@@ -34,9 +34,9 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "lag": View(LAG_COLUMNS, "observed_at", Asked.over),
-    "latency": View(LATENCY_COLUMNS, "bucket", partial(Asked.latency, bucket_s=LATENCY_BUCKET_S)),
-    "rpo": View(RPO_COLUMNS, "observed_at", Asked.rpo),
+    "lag": TimeView(LAG_COLUMNS, "observed_at", LagQuestions.over),
+    "latency": TimeView(LATENCY_COLUMNS, "bucket", partial(LagQuestions.latency, bucket_s=LATENCY_BUCKET_S)),
+    "rpo": TimeView(RPO_COLUMNS, "observed_at", LagQuestions.rpo),
 }
 
 
@@ -62,7 +62,7 @@ def count_pieces(days: int) -> int:
 
 
 def ask_pieces(
-    root: str, flows: Sequence[FlowConfig], view: View, days: int
+    root: str, flows: Sequence[FlowConfig], view: TimeView, days: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
     schema = _schema(view)
@@ -75,13 +75,13 @@ def ask_pieces(
     return rows
 
 
-def _answers(root: str, flows: Sequence[FlowConfig], view: View, days: int, piece: Mapping[str, int]) -> pa.Table:
+def _answers(root: str, flows: Sequence[FlowConfig], view: TimeView, days: int, piece: Mapping[str, int]) -> pa.Table:
     now, length = from_micros(piece["now"]), PIECE // timedelta(microseconds=1)
     begin = (piece["now"] // length - piece["id"]) * length
     # The newest piece is cut short by the present, the oldest by the time that is shown.
     shown = (now - timedelta(days=days)).replace(microsecond=0)
     first, last = max(from_micros(begin), shown), min(from_micros(begin + length - 1), now)
-    asked = Asked(_lake(root), flows, now=lambda: now)
+    asked = LagQuestions(_lake(root), flows, now=lambda: now)
     if last < first:
         return _schema(view).empty_table()
     try:
@@ -91,7 +91,7 @@ def _answers(root: str, flows: Sequence[FlowConfig], view: View, days: int, piec
         return _schema(view).empty_table()
 
 
-def _schema(view: View) -> pa.Schema:
+def _schema(view: TimeView) -> pa.Schema:
     return pa.schema({column: arrow_type(kind) for column, (kind, _) in view.columns.items()})
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.asked import Asked
+from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.view_pieces import VIEWS, ask_pieces, count_pieces
 from mirrorlake.lake.ask import rows_of
 from mirrorlake.lake.lake import Lake
@@ -36,7 +36,7 @@ def test_pieces_say_what_one_question_says(tmp_path: Path, name: str, hours: flo
     numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS))]
     answer = ask_pieces(lake.place, [FLOW], view, DAYS)
     shown = rows_of(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
-    asked = Asked(lake, [FLOW], now=lambda: now)
+    asked = LagQuestions(lake, [FLOW], now=lambda: now)
     plain = view.ask(asked, now - timedelta(days=DAYS), now).rows()
     assert sorted(map(repr, shown)) == sorted(map(repr, plain))
     assert len(shown) == (DAYS * 24 + 1) * (2 if name == "lag" else 1)
