@@ -100,7 +100,7 @@ class Accounts:
             expected, (upto, explained) = self._expected[source], self._explained_to(source)
             missing = span.last + 1 - expected - span.records - explained
             if missing > 0:
-                compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")
+                compacts = self._topics.known[source.topic].may_compact()
                 gaps.append(
                     Gap(
                         source=source,

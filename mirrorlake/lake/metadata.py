@@ -62,6 +62,15 @@ class KnownTopic:
     epochs: Mapping[int, int] = field(default_factory=dict)
     present: bool = True
 
+    def may_compact(self, default_cleanup: str = "") -> bool:
+        """Tell whether the cleaner may take records of it; `default_cleanup` is the policy of topics that set none themselves.
+
+        Example:
+            >>> KnownTopic(name="orders").may_compact("compact"), KnownTopic(name="orders").may_compact("delete")
+            (True, False)
+        """
+        return "compact" in self.configs.get("cleanup.policy", default_cleanup)
+
     def generation_of(self, partition: int) -> int:
         """Return the newest life of a partition's offsets."""
         return max((cut.generation for cut in self.cuts if cut.partition == partition), default=self.generation)

@@ -96,7 +96,7 @@ def find_cuts(
     with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
         for tp, extent in sorted(extents.items()):
             topic = known[tp.topic]
-            compacts = may_compact(topic, default_cleanup)
+            compacts = topic.may_compact(default_cleanup)
             search = _Search(relay, reader, topic, tp.partition, extent, compacts=compacts)
             offset = None if search.ends_as(newest.get(tp)) else search.cut()
             log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
@@ -105,16 +105,6 @@ def find_cuts(
                 cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
                 cuts.setdefault(tp.topic, []).append(cut)
     return cuts
-
-
-def may_compact(topic: KnownTopic, default_cleanup: str) -> bool:
-    """Tell whether the cleaner may take records of a topic, whose own policy comes before the brokers'.
-
-    Example:
-        >>> may_compact(KnownTopic(name="orders"), "compact"), may_compact(KnownTopic(name="orders"), "delete")
-        (True, False)
-    """
-    return "compact" in topic.configs.get("cleanup.policy", default_cleanup)
 
 
 def _rows_at(

@@ -160,7 +160,7 @@ def _units(
 
 def compacts(topic: KnownTopic | None, default_cleanup: str = "") -> bool:
     """Tell whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none themselves."""
-    return topic is not None and "compact" in topic.configs.get("cleanup.policy", default_cleanup)
+    return topic is not None and topic.may_compact(default_cleanup)
 
 
 def _proofs(

@@ -16,6 +16,7 @@ from mirrorlake.lake.accounts import Accounts
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import landed_positions, spans_after
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
 from mirrorlake.model.flow import SourcePartition
@@ -52,7 +53,7 @@ class World:
     def account(self) -> Accounts:
         known: Any = SimpleNamespace(
             known={
-                topic: SimpleNamespace(configs={"cleanup.policy": policy})
+                topic: KnownTopic(name=topic, configs={"cleanup.policy": policy})
                 for topic, policy in (("orders", "delete"), ("prices", "compact,delete"), ("clicks" * 9, "delete"))
             }
         )

@@ -20,7 +20,6 @@ from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
 from mirrorlake.landing import source_look
-from mirrorlake.landing.cuts import may_compact
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import TopicPartition
@@ -247,11 +246,11 @@ def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
     heard = []
 
     def find(*_: Any, default_cleanup: str) -> dict[str, Any]:
-        heard.append(may_compact(KnownTopic(name="orders"), default_cleanup))
+        heard.append(KnownTopic(name="orders").may_compact(default_cleanup))
         return {}
 
     monkeypatch.setattr(source_look, "find_cuts", find)
     world.source.epoch = 1
     world.started()
     assert heard[0], "law E: a topic without a policy of its own has the brokers'"
-    assert not may_compact(KnownTopic(name="orders", configs={"cleanup.policy": "delete"}), "compact")
+    assert not KnownTopic(name="orders", configs={"cleanup.policy": "delete"}).may_compact("compact")
