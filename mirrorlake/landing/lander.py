@@ -116,7 +116,7 @@ class Lander:
             CheckpointLost: the checkpoint location disagrees with the relay.
             SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
             ClusterUnreachable: also where a drain left out partitions that nobody leads.
-        ClusterError, StoreError: the source or the lake failed.
+            ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once = 0, once
         with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
