@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -25,12 +25,20 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 
+_T = TypeVar("_T")
 ABORTED = b"aborted:"
 # A cluster, or the address of one.
 Where = KafkaCluster | str
 # The arguments of `produce`: value, key, partition; or by name.
 Sent = tuple[Any, ...] | dict[str, Any]
-_LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE)
+# Answers of a broker that has just started, or makes the topic of commits: a moment later it leads and has loaded.
+_STARTING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 
 class Record(NamedTuple):
@@ -225,33 +233,37 @@ def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int,
         )
 
 
-def _consumer(where: Where, group: str) -> Consumer:
-    return Consumer({"bootstrap.servers": address_of(where), "group.id": group, "enable.auto.commit": False})
+@contextmanager
+def _consumer(where: Where, group: str) -> Iterator[Consumer]:
+    consumer = Consumer({"bootstrap.servers": address_of(where), "group.id": group, "enable.auto.commit": False})
+    yield consumer
+    consumer.close()
+
+
+def _answered(ask: Callable[[], _T]) -> _T:
+    is_starting = retry_if_exception(
+        lambda error: isinstance(error, KafkaException) and error.args[0].code() in _STARTING
+    )
+    return Retrying(retry=is_starting, stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True)(ask)
 
 
 def commit(where: Where, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
     """Commit as a consumer that assigns its partitions itself does: a group without members."""
-    consumer = _consumer(where, group)
     offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
-    # The first commit of all makes the topic of commits, and its coordinator may still be loading.
-    is_loading = retry_if_exception(lambda error: error.args[0].code() in _LOADING)
-    for attempt in Retrying(retry=is_loading, stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
-        with attempt:
-            consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
+    with _consumer(where, group) as consumer:
+        _answered(lambda: consumer.commit(offsets=offsets, asynchronous=False))
 
 
 def committed(where: Where, group: str, topic: str, partitions: int) -> dict[int, int]:
-    consumer = _consumer(where, group)
-    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=60)
-    consumer.close()
+    asked = [TopicPartition(topic, p) for p in range(partitions)]
+    with _consumer(where, group) as consumer:
+        found = _answered(lambda: consumer.committed(asked, timeout=60))
     return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
 
 
 def end_of(where: Where, topic: str, partition: int) -> int:
-    consumer = _consumer(where, "ends")
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
-    consumer.close()
+    with _consumer(where, "ends") as consumer:
+        _, end = _answered(lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60))
     return int(end)
 
 
