@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,13 +39,14 @@ TIMEOUT_S = 15.0
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_WITHIN_S = 10.0
 _BETWEEN_LOOKS_S = 0.05
-_LEADER_UNKNOWN = {
+# A broker that has just started, or was just elected, is named as the leader before it leads.
+_LEADS_SOON = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    # A new leader does not know its high watermark before its followers have asked (KIP-207).
+    # A new one does not know its high watermark before its followers have asked (KIP-207).
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
+# A partition that was just made, or that is being moved, has its leader in a moment.
+_LEADER_UNKNOWN = {*_LEADS_SOON, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
 
 
@@ -357,11 +358,18 @@ class ClusterAdmin:
     def _offsets(
         self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, is_committed: bool = True
     ) -> dict[flow.TopicPartition, int]:
+        found = self._surely(partitions, spec, _LEADS_SOON, is_committed=is_committed)
+        return {tp: int(one.offset) for tp, one in found.items()}
+
+    def _surely(
+        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, passing: Set[int], *, is_committed: bool
+    ) -> dict[flow.TopicPartition, Any]:
+        wanted = list(partitions)
         with self._errors.during("read offsets"):
-            return {tp: int(one.offset) for tp, one in self._look_up(partitions, spec, is_committed).items()}
+            return patiently(passing)(self._look_up, wanted, spec, is_committed)
 
     def _look_up(
-        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, is_committed: bool
+        self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec, is_committed: bool
     ) -> dict[flow.TopicPartition, Any]:
         isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
@@ -388,11 +396,7 @@ class ClusterAdmin:
 
         The epoch grows with every election (KIP-320): while it stays, a log has only grown.
         """
-        with self._errors.during("read offsets"):
-            # A partition that was just made, or that is being moved, has its leader in a moment.
-            for attempt in patiently(_LEADER_UNKNOWN):
-                with attempt:
-                    found = self._look_up(partitions, OffsetSpec.latest(), is_committed=False)
+        found = self._surely(partitions, OffsetSpec.latest(), _LEADER_UNKNOWN, is_committed=False)
         return {
             tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
             for tp, one in found.items()
