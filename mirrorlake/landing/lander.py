@@ -36,7 +36,6 @@ from mirrorlake.lake import (
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
-    read_checkpoint_location,
     relay_schema,
 )
 from mirrorlake.landing.land_query import land_planned, relay_rows, start_landing
@@ -52,7 +51,7 @@ from mirrorlake.landing.source_look import (
     look_at_source,
     no_leader,
 )
-from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster, resumed_offsets
+from mirrorlake.landing.start import landed_and_known, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
@@ -188,12 +187,7 @@ class Lander:
         cluster_id = self._admin.cluster_id()
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
-        landed = landed_positions(self._lake, alias)
-        known = read_checkpoint_location(self._lake, self._checkpoint_path())
-        if not rebuild:
-            refuse_if_lost(
-                alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
-            )
+        landed, known = landed_and_known(self._lake, alias, writer, self._topics, rebuild=rebuild)
         names = self._settings.names(self._admin)
         # A query of Spark's asks for all partitions.
         states, self._unled = led_topics(self._admin, names, needs_all=not is_live)

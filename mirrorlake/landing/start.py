@@ -13,10 +13,15 @@ from mirrorlake.lake import (
     CheckpointLocation,
     KnownTopic,
     Lake,
+    LandedPositions,
+    OneWriter,
     Signed,
     SourceTopics,
     committed_before,
     kafka_positions,
+    land_checkpoint_path,
+    landed_positions,
+    read_checkpoint_location,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -75,7 +80,32 @@ def resumed_offsets(
     }
 
 
-def refuse_if_lost(
+def landed_and_known(
+    lake: Lake, alias: str, writer: OneWriter, topics: SourceTopics, *, rebuild: bool
+) -> tuple[LandedPositions, CheckpointLocation]:
+    """Read how far landing has come, by the relay and by the checkpoint location of the number that `writer` has seen.
+
+    Raises:
+        CheckpointLost: the two disagree, and the location is not to be made again (`rebuild`).
+        LanderReplaced: the writer held a number, and another lander has taken the relay over.
+    """
+    while True:
+        seen, landed = (writer.number, writer.last_batch), landed_positions(lake, alias)
+        number, signed = seen
+        known = read_checkpoint_location(lake, land_checkpoint_path(lake, alias, number))
+        try:
+            if not rebuild:
+                _refuse_if_lost(alias, known, landed.reached, signed=signed, number=number, topics=topics)
+        except CheckpointLost:
+            # Another lander may have landed between these looks, in a location of its own number.
+            writer.look()
+            if seen == (writer.number, writer.last_batch):
+                raise
+        else:
+            return landed, known
+
+
+def _refuse_if_lost(
     alias: str,
     known: CheckpointLocation,
     landed: Mapping[SourcePartition, int],

@@ -14,12 +14,13 @@ from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.kafka import TopicState
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import LandedPositions
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.live_progress import LiveProgress
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
-from mirrorlake.landing import source_look
+from mirrorlake.landing import source_look, start
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import TopicPartition
@@ -167,6 +168,27 @@ def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(w
     world.source.ids["clicks"], world.source.spans["clicks"] = "2", (0, 9)
     for _ in range(2):
         assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
+
+
+@pytest.mark.law("F")
+def test_law_f_a_lander_that_lands_while_another_one_looks_has_lost_no_checkpoint_location(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, coming = start.landed_positions, [([5], 6), ([6, 7], 8)]
+
+    def read_late(*asked: Any) -> LandedPositions:
+        if coming:
+            # The number was looked up: the other one claims its own, and lands.
+            offsets, end = coming.pop(0)
+            monkeypatch.setattr(start, "landed_positions", read)
+            other, begin = world.started()
+            world.land(other, begin, {ORDERS: (offsets, end)})
+            monkeypatch.setattr(start, "landed_positions", read_late)
+        return read(*asked)
+
+    world.source.spans["orders"] = (0, 8)
+    monkeypatch.setattr(start, "landed_positions", read_late)
+    assert world.started()[1] == {ORDERS: 8, CLICKS: 6}
 
 
 @pytest.mark.law("E")
