@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import LanderReplaced
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.presence import announced
@@ -172,9 +173,11 @@ class Runner:
         state = self._connections.control().state()
         land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
         landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
-        # What the relay holds is sent where landing failed, too.
+        # What the relay holds is sent where landing failed, too; but whoever took a source over sends, too, and is not fenced.
+        replaced = {error.facts["alias"] for error in failures if isinstance(error, LanderReplaced)}
         send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
-        sent, more = drain({one.name: partial(send, one) for one in flows}, tick=board.tick)
+        sending = {one.name: partial(send, one) for one in flows if one.source not in replaced}
+        sent, more = drain(sending, tick=board.tick)
         for failure in (*failures, *more):
             raise failure
         return Ran(landed, sent)

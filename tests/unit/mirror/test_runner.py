@@ -1,0 +1,70 @@
+"""What a drain does with its flows once its sources are landed; streams that only note that they ran."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import LanderReplaced, SourceGap
+from mirrorlake.lake.landing_commits import replaced
+from mirrorlake.mirror import runner
+from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.mirror.runner import Runner
+from mirrorlake.model.control import NOTHING_ASKED
+from mirrorlake.progress import silent
+from tests.builders import mirror_config
+
+
+class Ran:
+    """The streams of a mirror: landing fails as it is told, and flows are noted."""
+
+    def __init__(self, **failures: Exception) -> None:
+        self.failures = failures
+        self.sent: set[str] = set()
+
+    def land(self, source: str, *_: Any, **__: Any) -> Landing:
+        if source in self.failures:
+            raise self.failures[source]
+        return Landing(source, 1)
+
+    def republish(self, flow: Any, *_: Any, **__: Any) -> Republishing:
+        self.sent.add(flow.source)
+        return Republishing(flow.name, 1)
+
+
+class Nobody:
+    """What a drain asks besides its streams."""
+
+    tell = staticmethod(silent)
+
+    def control(self) -> Nobody:
+        return self
+
+    def state(self) -> Any:
+        return NOTHING_ASKED
+
+    def update(self, *_: Any) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("failure", "sent"),
+    [(replaced("east"), {"west"}), (SourceGap("records left east", alias="east"), {"east", "west"})],
+)
+def test_a_drain_whose_source_was_taken_over_does_not_take_the_flow_from_the_one_that_did(
+    failure: Exception, sent: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody: Any = Nobody()
+    monkeypatch.setattr(runner, "Notices", lambda _: nobody)
+    streams: Any = Ran(east=failure)
+    flows = mirror_config({"target": "central"}, {"source": "west", "target": "central"}).flows
+    run = Runner(nobody, streams, nobody, nobody)
+    with pytest.raises(type(failure)):
+        run._drain(["east", "west"], flows, threading.Event(), nobody)
+    assert streams.sent == sent
+    assert isinstance(failure, LanderReplaced) == (sent == {"west"})
