@@ -14,6 +14,9 @@ from mirrorlake.runtime.jar_files import jars as jars
 from mirrorlake.runtime.jar_files import look_at_jars as look_at_jars
 from mirrorlake.runtime.java import Java as Java
 from mirrorlake.runtime.java import find_java as find_java
+from mirrorlake.runtime.live_tasks import BacklogMemory as BacklogMemory
+from mirrorlake.runtime.live_tasks import GoesOn as GoesOn
+from mirrorlake.runtime.live_tasks import LiveTasks as LiveTasks
 from mirrorlake.runtime.log_files import keep_log_small as keep_log_small
 from mirrorlake.runtime.log_files import log_file as log_file
 from mirrorlake.runtime.log_files import log_into_file as log_into_file
@@ -25,6 +28,7 @@ from mirrorlake.runtime.session import own_session as own_session
 from mirrorlake.runtime.session import prepare as prepare
 from mirrorlake.runtime.session import reads_store as reads_store
 from mirrorlake.runtime.session import set_up_hadoop as set_up_hadoop
+from mirrorlake.runtime.slots import HeldSlots as HeldSlots
 from mirrorlake.runtime.stopping import jobs_end as jobs_end
 from mirrorlake.runtime.store_faults import named_fault as named_fault
 from mirrorlake.runtime.store_faults import naming_faults as naming_faults
@@ -35,10 +39,6 @@ from mirrorlake.runtime.stores import open_place as open_place
 from mirrorlake.runtime.stores import store_of as store_of
 from mirrorlake.runtime.tasks import MOST_HERE as MOST_HERE
 from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
-from mirrorlake.runtime.tasks import BacklogMemory as BacklogMemory
-from mirrorlake.runtime.tasks import GoesOn as GoesOn
-from mirrorlake.runtime.tasks import HeldSlots as HeldSlots
-from mirrorlake.runtime.tasks import LiveTasks as LiveTasks
 from mirrorlake.runtime.tasks import TaskAnswer as TaskAnswer
 from mirrorlake.runtime.tasks import failure_of as failure_of
 from mirrorlake.runtime.tasks import rows as rows

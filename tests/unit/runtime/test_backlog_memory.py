@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from mirrorlake.runtime import tasks
+from mirrorlake.runtime import live_tasks
 
 
 def test_memory_is_given_back_when_a_backlog_is_worked_off_and_once_more_later(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, released = [100.0], list[float]()
     pool = SimpleNamespace(release_unused=lambda: released.append(clock[0]))
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(tasks, "pa", SimpleNamespace(default_memory_pool=lambda: pool))
-    memory = tasks.BacklogMemory()
+    monkeypatch.setattr(live_tasks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(live_tasks, "pa", SimpleNamespace(default_memory_pool=lambda: pool))
+    memory = live_tasks.BacklogMemory()
     for at, records in [(1, 10), (2, 50_000), (3, 50_000), (4, 0), (5, 0), (12, 10), (13, 0), (20, 0)]:
         clock[0] = at
         memory.worked(records)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import GoesOn, LiveTasks, TaskAnswer, beats, tasks
+from mirrorlake.runtime import GoesOn, LiveTasks, TaskAnswer, beats, live_tasks
 from tests.unit.runtime.test_workers import Cluster, Shared
 
 Each = Callable[[Any], Iterator[TaskAnswer]]
@@ -44,8 +44,8 @@ def live(spark: Cluster, goes_on: GoesOn, work: list[str], each: Each) -> LiveTa
 
 def test_a_task_without_a_slot_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spark, goes_on = Busy(slots=2), GoesOn(tmp_path / "live", 1)
-    monkeypatch.setattr(tasks, "run_tasks", spark.run)
-    monkeypatch.setattr(tasks, "SLOT_WITHIN_S", 1.0)
+    monkeypatch.setattr(live_tasks, "run_tasks", spark.run)
+    monkeypatch.setattr(live_tasks, "SLOT_WITHIN_S", 1.0)
     monkeypatch.setattr(beats, "EVERY_S", 0.05)
 
     def each(_: str) -> Iterator[TaskAnswer]:
@@ -76,11 +76,11 @@ def test_what_a_task_met_is_not_lost_when_spark_tries_it_again(tmp_path: Path, m
             raise OSError(28, "No space left on device")
         yield TaskAnswer("ended")
 
-    monkeypatch.setattr(tasks, "run_tasks", tried_again)
+    monkeypatch.setattr(live_tasks, "run_tasks", tried_again)
     goes_on = GoesOn(tmp_path / "live", 1)
     with live(Cluster(), goes_on, ["a"], each) as running:
         assert running.wait(30)
-    with pytest.raises(tasks.TaskFailed, match="No space left on device"):
+    with pytest.raises(live_tasks.TaskFailed, match="No space left on device"):
         running.answers()
 
 
@@ -94,7 +94,7 @@ def test_a_worker_without_the_folder_says_so(tmp_path: Path, monkeypatch: pytest
 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(tasks, "run_tasks", elsewhere)
+    monkeypatch.setattr(live_tasks, "run_tasks", elsewhere)
     with live(Cluster(), GoesOn("live", 1), ["a"], each) as running:
         assert running.wait(30)
     with pytest.raises(StoreError, match="does not see the lake's checkpoints"):
@@ -111,8 +111,8 @@ def test_over_connect_only_the_jobs_of_the_tasks_that_lack_a_slot_are_interrupte
             ended.wait(0.02)
         raise RuntimeError("Job 0 cancelled")
 
-    monkeypatch.setattr(tasks, "run_tasks", run)
-    monkeypatch.setattr(tasks, "SLOT_WITHIN_S", 0.2)
+    monkeypatch.setattr(live_tasks, "run_tasks", run)
+    monkeypatch.setattr(live_tasks, "SLOT_WITHIN_S", 0.2)
     monkeypatch.setattr(beats, "EVERY_S", 0.05)
     with live(spark, goes_on, ["a"], lambda _: iter(())) as running:
         while not running.wait(0.1):
