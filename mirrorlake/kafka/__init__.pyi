@@ -1,7 +1,6 @@
 """The face of `mirrorlake.kafka`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.kafka.admin import ClusterAdmin as ClusterAdmin
-from mirrorlake.kafka.admin import TopicState as TopicState
 from mirrorlake.kafka.connect_offsets import StoredOffsets as StoredOffsets
 from mirrorlake.kafka.connect_offsets import stored_offsets as stored_offsets
 from mirrorlake.kafka.fetcher import Fetched as Fetched
@@ -30,3 +29,4 @@ from mirrorlake.kafka.tombstones import ErasedOnTarget as ErasedOnTarget
 from mirrorlake.kafka.tombstones import TombstoneWriter as TombstoneWriter
 from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
 from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting
+from mirrorlake.kafka.topic_looks import TopicState as TopicState

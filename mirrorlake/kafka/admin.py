@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -28,14 +28,12 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
-from mirrorlake.kafka.topic_looks import TopicLooks
+from mirrorlake.kafka.topic_looks import SET_BY_TOPIC, TIMEOUT_S, TopicLooks, TopicState
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import Change, TopicSpec, made_by
 
-# librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
-TIMEOUT_S = 15.0
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_WITHIN_S = 10.0
 _BETWEEN_LOOKS_S = 0.05
@@ -47,23 +45,6 @@ _LEADS_SOON = {
 }
 # A partition that was just made, or that is being moved, has its leader in a moment.
 _LEADER_UNKNOWN = {*_LEADS_SOON, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
-_DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
-    """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
-
-    `replicas` is the smallest number that a partition has, 0 where that is not known; `leaderless` are the partitions that
-    nobody leads now.
-    """
-
-    name: str
-    topic_id: str
-    partitions: int
-    replicas: int = 0
-    configs: Mapping[str, str] = field(default_factory=dict)
-    leaderless: frozenset[int] = frozenset()
 
 
 class ClusterAdmin:
@@ -221,7 +202,7 @@ class ClusterAdmin:
                 found[resource.name] = {
                     key: entry.value
                     for key, entry in entries.items()
-                    if entry.source == _DYNAMIC_TOPIC_CONFIG and not entry.is_sensitive and entry.value is not None
+                    if entry.source == SET_BY_TOPIC and not entry.is_sensitive and entry.value is not None
                 }
         return found
 
@@ -402,23 +383,8 @@ class ClusterAdmin:
             for tp, one in found.items()
         }
 
-    def known_ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the end of each partition whose leader tells it now, open transactions counted; the others are left out."""
-        request = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
-        if not request:
-            return {}
-        with self._errors.during("read offsets"):
-            futures = self._client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
-            )
-        found = {}
-        for tp, future in futures.items():
-            with suppress(KafkaException):
-                found[flow.TopicPartition(tp.topic, tp.partition)] = int(future.result().offset)
-        return found
-
-    def anew(self) -> ClusterAdmin:
-        """Return another client of the same cluster; it remembers no leader."""
+    def reconnected(self) -> ClusterAdmin:
+        """Return a client of the same cluster with connections of its own: it remembers no leader."""
         return ClusterAdmin(self.alias, self._errors.options)
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:

@@ -19,8 +19,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
-from mirrorlake.kafka.admin import GROUPS_TOPIC, TIMEOUT_S
+from mirrorlake.kafka.admin import GROUPS_TOPIC
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.kafka.topic_looks import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import GroupMember
 from mirrorlake.model.needed_acls import AclNames, acl_names_of

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import RemoteTopicLost
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic, cut_id, is_other, known_id
 
@@ -73,7 +74,7 @@ def cut_logs(
         and tp.partition not in state.leaderless
     }
     short = _short(admin, asked)
-    again, until = admin.anew() if short else admin, time.monotonic() + _SURE_S
+    again, until = admin.reconnected() if short else admin, time.monotonic() + _SURE_S
     while short and time.monotonic() < until:
         time.sleep(_SURE_S / 4)
         still = _short(again, {tp: asked[tp] for tp in short})
@@ -86,7 +87,7 @@ def cut_logs(
 
 
 def _short(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    return {tp: end for tp, end in admin.known_ends(sent).items() if end < sent[tp]}
+    return {tp: end for tp, end in admin.looks.ends(sent).items() if end < sent[tp]}
 
 
 def cut_off(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,25 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from mirrorlake.kafka.errors import ClientErrors
 from mirrorlake.model import flow
 
+# librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
-_OWN = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
+SET_BY_TOPIC = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: not a default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
+
+    `replicas` is the smallest number that a partition has, 0 where that is not known; `leaderless` are the partitions that
+    nobody leads now.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replicas: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+    leaderless: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +91,7 @@ class TopicLooks:
             except KafkaException:
                 continue
             found[resource.name] = {
-                name: TopicSetting(value=entry.value, is_own=entry.source == _OWN)
+                name: TopicSetting(value=entry.value, is_own=entry.source == SET_BY_TOPIC)
                 for name, entry in entries.items()
                 if entry.value is not None and not entry.is_sensitive
             }
@@ -86,6 +103,10 @@ class TopicLooks:
         with ThreadPoolExecutor(2, thread_name_prefix="offsets") as pool:
             first, end = pool.map(partial(self._offsets, wanted), (OffsetSpec.earliest(), OffsetSpec.latest()))
         return {tp: (first[tp], end[tp]) for tp in wanted if tp in first and tp in end}
+
+    def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the end of each partition, open transactions counted; one whose leader does not tell it now is left out."""
+        return self._offsets(list(partitions), OffsetSpec.latest())
 
     def newest_times(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are left out."""

@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 
 import mirrorlake as ml
-from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
+from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.lag.series import lag_points, rpo_points
 from mirrorlake.lake.arrow_types import arrow_types

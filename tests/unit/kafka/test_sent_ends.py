@@ -9,9 +9,9 @@ import pytest
 
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka import remotes
-from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.lane.sent_ends import SentEnds
 from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.remotes import Remote
@@ -31,9 +31,9 @@ def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def target(end: int | None, *, topic_id: str = "1", leaderless: frozenset[int] = frozenset(), later: Any = None) -> Any:
-    """Answer as a cluster whose logs end there, None where no leader tells it; `later` answers who asks anew."""
+    """Answer as a cluster whose logs end there, None where no leader tells it; `later` answers over new connections."""
 
-    def known_ends(places: Any) -> Any:
+    def ends(places: Any) -> Any:
         assert not {place.partition for place in places} & leaderless, "who asks for it waits for a time-out"
         return {} if end is None else dict.fromkeys(places, end)
 
@@ -41,9 +41,9 @@ def target(end: int | None, *, topic_id: str = "1", leaderless: frozenset[int] =
         describe=lambda names: {
             name: TopicState(name=name, topic_id=topic_id, partitions=1, leaderless=leaderless) for name in names
         },
-        known_ends=known_ends,
+        looks=SimpleNamespace(ends=ends),
     )
-    made.anew = lambda: later or made
+    made.reconnected = lambda: later or made
     return made
 
 

@@ -16,7 +16,7 @@ from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.admin import TopicState
+from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.lag import reading as status_module
 from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag.blocked import Blocked

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.loading import loads
-from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
+from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
