@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from mirrorlake.kafka.errors import ClientErrors, Need
 from mirrorlake.model.acls import Acl
+from mirrorlake.model.plan import Change
 
 TIMEOUT_S = 15.0
 _CHUNK = 500  # ACLs a request
@@ -63,6 +64,16 @@ class ClusterAcls:
         with self._errors.during("list ACLs", _LOOK):
             found: Sequence[AclBinding] = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
         return found
+
+    def shows(self, changes: Iterable[Change]) -> bool:
+        """Tell whether the ACLs among these changes are there, or gone, as they say."""
+        wanted = {
+            Acl(**(one.after or one.before)): one.action == "create"
+            for one in changes
+            if one.kind == "acl" and one.action in ("create", "delete")
+        }
+        held = set(self.list() or ()) if wanted else set()
+        return all((acl in held) == is_there for acl, is_there in wanted.items())
 
     def create(self, acls: Iterable[Acl]) -> None:
         """Create ACLs; existing ones stay as they are."""

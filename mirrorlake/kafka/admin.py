@@ -234,11 +234,11 @@ class ClusterAdmin:
             self.set_configs(change.name, change.after)
 
     def wait_for(self, changes: Iterable[Change]) -> None:
-        """Wait until the cluster shows topics as these changes made them, 10 s at most.
+        """Wait until the cluster shows topics and ACLs as these changes made them, 10 s at most.
 
         It confirms what its controller knows, a moment before the broker that answers the next question knows it, too.
         """
-        made = [change for change in changes if change.kind != "acl"]
+        made = list(changes)
         looks = Retrying(
             retry=retry_if_result(lambda shown: not shown),
             stop=stop_after_delay(_SHOWN_WITHIN_S),
@@ -250,14 +250,13 @@ class ClusterAdmin:
             looks(self._shows, made)
 
     def _shows(self, changes: Sequence[Change]) -> bool:
-        counts = {one.name: one.after["partitions"] for one in changes if one.action == "create"}
+        counts = {one.name: one.after["partitions"] for one in changes if (one.kind, one.action) == ("topic", "create")}
         counts |= {one.name: one.after for one in changes if one.action == "add_partitions"}
         changed = [one for one in changes if one.action in ("set_configs", "reset_configs")]
         topics, configs = self.describe(counts), self.configs(one.name for one in changed)
         has_grown = all(name in topics and topics[name].partitions >= count for name, count in counts.items())
-        return has_grown and all(
-            configs[one.name].get(key) == value for one in changed for key, value in one.after.items()
-        )
+        is_set = all(configs[one.name].get(key) == value for one in changed for key, value in one.after.items())
+        return has_grown and is_set and self.acls.shows(changes)
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
