@@ -28,6 +28,8 @@ from mirrorlake.runtime import folder_of
 _HEARD_S = 8.0
 # A lander elsewhere lands every second or so, a flow sends as often; what has not moved for so long is not there.
 _MOVES_WITHIN_S = 5.0
+# A mirror that is seen running is there all the same: on a busy machine it is slow, and whom another overtakes is parked.
+_STARVED_S = 60.0
 # As long as an administrative call waited for its cluster before it was probed.
 _RESTARTS_WITHIN_S = 15.0
 _LOOK_S = 0.5
@@ -66,6 +68,9 @@ class Hands(Protocol):
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """List the remote topics of a flow that were lost and wait for a choice."""
+
+    def runs(self, flow: FlowConfig) -> bool:
+        """Tell whether a process of this machine runs a flow now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +186,14 @@ class Desk:
     # -- acts -----------------------------------------------------------------------------------------------------
 
     def wait_until_heard(self, flow: FlowConfig) -> None:
-        """Wait until a mirror that runs has heard of a pause, at most some seconds.
+        """Wait until a mirror that runs has heard of a pause, at most some seconds; a minute where it is seen running.
 
         Who took the flow over before that would be safe, too, and leave it parked there.
         """
-        is_live, until = self.is_live(flow), time.monotonic() + _HEARD_S
+        is_live, began = self.is_live(flow), time.monotonic()
+        most_s = self._patience_s(flow, _HEARD_S) if is_live else _HEARD_S
         if is_live or self.is_watched(flow):
-            while time.monotonic() < until and (not is_live or self.is_live(flow)):
+            while time.monotonic() - began < most_s and (not is_live or self.is_live(flow)):
                 self.wait(_LOOK_S)
 
     def land_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
@@ -200,7 +206,7 @@ class Desk:
             reached = reached_by(self.lake, flow, {})
             return sum(max(0, end - reached.get(source, NOWHERE).landed) for source, end in ends.items())
 
-        return self.hands.land(flow.source) if self._waits_for(left) else 0
+        return self.hands.land(flow.source) if self._waits_for(flow, left) else 0
 
     def send_to_end(self, flow: FlowConfig) -> int:
         """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
@@ -211,7 +217,7 @@ class Desk:
             def left() -> int:
                 return sum(position for _, position in self.unsent(flow, self.sent(flow)))
 
-            if not self._waits_for(left):
+            if not self._waits_for(flow, left):
                 return 0
         return self.hands.drain(flow)
 
@@ -235,10 +241,13 @@ class Desk:
         waiting = still_in_relay(self.lake, flow.source, late, held)
         return [(source, held[source] - at) for source, at in late.items() if source in waiting]
 
-    def _waits_for(self, left: Callable[[], int]) -> int:
+    def _patience_s(self, flow: FlowConfig, usual_s: float) -> float:
+        return max(usual_s, _STARVED_S) if self.hands.runs(flow) else usual_s
+
+    def _waits_for(self, flow: FlowConfig, left: Callable[[], int]) -> int:
         """Wait while what is left shrinks, and return the rest."""
         waiting, moved = left(), time.monotonic()
-        while waiting and time.monotonic() - moved < _MOVES_WITHIN_S:
+        while waiting and time.monotonic() - moved < self._patience_s(flow, _MOVES_WITHIN_S):
             self.wait(_LOOK_S)
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()

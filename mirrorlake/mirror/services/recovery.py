@@ -13,6 +13,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOptions, FailoverReport, Journal, Seam
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import who
+from mirrorlake.mirror.presence import running
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
@@ -151,3 +152,7 @@ class Recovery:
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """List the remote topics of a flow that were lost and wait for a choice."""
         return self._streams.held(flow)
+
+    def runs(self, flow: FlowConfig) -> bool:
+        """Tell whether a process of this machine runs a flow now."""
+        return bool(running(self._connections.config.lake.folder(), [flow.name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -45,6 +46,29 @@ def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyP
     assert "check sasl.password; " in said.value.remedy
     assert "mirrorlake pause --cluster east" in said.value.remedy
     assert "paused by ann" in desk(refused, paused=True).why_silent("east"), "a person has given it up"
+
+
+@pytest.mark.parametrize(("runs", "waits_s"), [(True, 20), (False, 5)])
+def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
+    monkeypatch: pytest.MonkeyPatch, runs: bool, waits_s: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("mirrorlake.failover.desk.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    # What runs elsewhere lands after 20 s, and lets a flow go by then.
+    monkeypatch.setattr("mirrorlake.failover.desk.reached_by", lambda *_: {ORDERS: Reached(8 * (clock[0] >= 20), 0)})
+    monkeypatch.setattr(Desk, "is_live", lambda *_: clock[0] < 20)
+    landed: list[str] = []
+    hands = SimpleNamespace(runs=lambda _: runs, land=lambda alias: landed.append(alias) or 8)
+
+    def wait(seconds: float) -> None:
+        clock[0] += seconds
+
+    there = replace(desk(ClusterUnreachable("unused")), hands=cast("Any", hands), wait=wait)
+    assert there.land_to(there.flow, {ORDERS: 8}) == (0 if runs else 8)
+    assert (landed, clock[0]) == ([] if runs else ["east"], waits_s)
+    clock[0] = 0.0
+    there.wait_until_heard(there.flow)
+    assert clock[0] == (20 if runs else 8), "a mirror that was killed left its sign, and is not waited for"
 
 
 def no_session() -> Any:
