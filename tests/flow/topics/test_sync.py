@@ -48,6 +48,14 @@ def set_acls(admin: ClusterAdmin, *, add: list[Acl] = [], remove: list[Acl] = []
     wait_until(lambda: expected[0] <= (held := set(listed(admin))) and not expected[1] & held, "the ACLs are there")
 
 
+def set_configs(admin: ClusterAdmin, topic: str, values: Mapping[str, str | None]) -> None:
+    """Set some settings of a topic, and wait until the broker that is asked next knows them."""
+    admin.set_configs(topic, values)
+    wait_until(
+        lambda: values.items() <= (dict.fromkeys(values) | admin.configs([topic])[topic]).items(), "they are set"
+    )
+
+
 def do_duties(mirror: Mirror) -> None:
     for duty in mirror._services.streams.republish_settings(mirror.config.flows[0]).duties:
         duty.do()
@@ -69,9 +77,9 @@ def test_settings_follow_the_source_and_spare_what_others_made(
     assert central.configs([remote])[remote] == {"retention.ms": "3600000", "segment.ms": "90000"}
     assert not mirror.plan(), "law G"
 
-    central.set_configs(remote, {"max.message.bytes": "2000000"})
+    set_configs(central, remote, {"max.message.bytes": "2000000"})
     assert not mirror.plan(), "the source never had it: somebody else's"
-    east.set_configs(topic, {"retention.ms": None, "cleanup.policy": "compact"})
+    set_configs(east, topic, {"retention.ms": None, "cleanup.policy": "compact"})
     add_partitions(address, topic, 3)
     plan = mirror.plan()
     assert actions(plan) == [
@@ -86,8 +94,8 @@ def test_settings_follow_the_source_and_spare_what_others_made(
     assert not mirror.plan(), "law G"
 
     # Everything is copied back by a stranger's hand; a value that was changed since is not ours any more.
-    east.set_configs(topic, {"cleanup.policy": None})
-    central.set_configs(remote, {"cleanup.policy": "compact,delete"})
+    set_configs(east, topic, {"cleanup.policy": None})
+    set_configs(central, remote, {"cleanup.policy": "compact,delete"})
     assert not mirror.plan()
 
 
@@ -109,7 +117,7 @@ def test_law_g_settings_of_clusters_that_mirror_each_other_come_to_rest(
         (admins[1], {"segment.ms": "90000"}),
         (admins[0], {"retention.ms": None}),
     ):
-        admin.set_configs(topic, changed)
+        set_configs(admin, topic, changed)
         wanted = {key: value for key, value in (admin.configs([topic])[topic] | changed).items() if value is not None}
         mirror.apply()
         assert [each.configs([topic])[topic] for each in admins] == [wanted, wanted], f"law G: after {changed}"
@@ -172,7 +180,7 @@ def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
     mirror = make_mirror(dict(guarded_clusters), [flow])
     mirror.run(once=True)
     start = datetime.now(timezone.utc)
-    mirror.admin("east").set_configs(topic, {"retention.ms": "7000000"})
+    set_configs(mirror.admin("east"), topic, {"retention.ms": "7000000"})
     mirror.run(once=True)
     assert mirror.admin("central").configs([remote])[remote] == {}
     [change] = mirror.history.between(start, datetime.now(timezone.utc))
@@ -276,7 +284,7 @@ def test_history_tells_every_change_and_the_plan_back(
     set_acls(east, add=[grant])
     mirror.run(once=True)
     then = datetime.now(timezone.utc)
-    east.set_configs(topic, {"retention.ms": "2000000", "segment.ms": "70000"})
+    set_configs(east, topic, {"retention.ms": "2000000", "segment.ms": "70000"})
     do_duties(mirror)
     set_acls(east, remove=[grant])
     set_acls(central, add=[stranger := acl(remote, principal="User:local")])
