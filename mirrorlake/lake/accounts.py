@@ -100,7 +100,7 @@ class Accounts:
             expected, (upto, explained) = self._expected[source], self._explained_to(source)
             missing = span.last + 1 - expected - span.records - explained
             if missing > 0:
-                compacts = self._topics.known[source.topic].may_compact()
+                compacts = self._topics.known[source.topic].may_compact(self._topics.default_cleanup)
                 gaps.append(
                     Gap(
                         source=source,

@@ -180,12 +180,16 @@ class HasConfigs(Protocol):
 
 
 class SourceTopics:
-    """Know the topics of one source cluster; every change is recorded before it is acted on."""
+    """Know the topics of one source cluster; every change is recorded before it is acted on.
+
+    `default_cleanup` is the brokers' policy for topics that set none themselves, as of the lander's last start.
+    """
 
     def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake
         self._alias = alias
         self.known: dict[str, KnownTopic] = {}
+        self.default_cleanup = ""
 
     def load(self) -> dict[str, KnownTopic]:
         """Read the last state of every topic from the lake."""

@@ -198,6 +198,8 @@ class Lander:
         # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
         self._accounts.record_once(ended_lives(landed.reached, recreated))
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
+        # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
+        self._topics.default_cleanup = self._admin.default_cleanup()
         for name in recreated:
             generation = self._topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)

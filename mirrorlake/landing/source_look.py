@@ -139,10 +139,9 @@ def look_at_source(
         tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
         for tp in suspects(known, ends, positions)
     }
-    # A record that is missing proves a cut only where no cleaner is at work.
-    is_bare = any("cleanup.policy" not in known[tp.topic].configs for tp in extents)
-    default = source.default_cleanup() if is_bare else ""
-    cuts = find_cuts(lake, settings.alias, settings.reader_options, known, extents, default_cleanup=default)
+    cuts = find_cuts(
+        lake, settings.alias, settings.reader_options, known, extents, default_cleanup=topics.default_cleanup
+    )
     epochs: dict[str, dict[int, int]] = {}
     for tp, (_, epoch) in ends.items():
         if epoch >= 0:

@@ -23,7 +23,7 @@ from mirrorlake.verify.cut import FixedCut, kept_places, sent_places
 from mirrorlake.verify.feeds import within
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import ALL_COLUMNS, LandedCount, Relay
-from mirrorlake.verify.source_side import compacts, still_held
+from mirrorlake.verify.source_side import SourceSide, compacts, still_held
 from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.unit import Fetching, Unit, fetch_to_end
 
@@ -33,11 +33,16 @@ _MOST_UNKNOWN = 1_000
 
 
 def held_at_source(
-    admin: ClusterAdmin, recorded: Mapping[str, KnownTopic], sources: Iterable[SourcePartition]
+    admin: ClusterAdmin,
+    recorded: Mapping[str, KnownTopic],
+    sources: Iterable[SourcePartition],
+    *,
+    default_cleanup: str,
 ) -> dict[SourcePartition, OffsetSpan]:
     """Find what a source still holds whole of the newest lives of some partitions.
 
-    Where a log went back, what it holds from before the cut belongs to an earlier life.
+    Where a log went back, what it holds from before the cut belongs to an earlier life. `default_cleanup` is the policy of topics
+    that set none themselves.
 
     Raises:
         ClusterError: the source does not answer.
@@ -48,7 +53,7 @@ def held_at_source(
         for source in sources
         if (topic := recorded.get(source.topic)) is not None
         and topic.generation_of(source.partition) == source.generation
-        and not compacts(topic)
+        and not compacts(topic, default_cleanup)
     ]
     there = still_held(admin, ids, living) if living else {}
     return {
@@ -71,9 +76,9 @@ def before_landing(source: SourcePartition, began: int, left: Spans, held: Spans
     return held & Spans([(0, min(began, sent_from, left.first if left else EVER))])
 
 
-def by_the_relay(topics: Iterable[str], recorded: Mapping[str, KnownTopic]) -> frozenset[str]:
+def by_the_relay(side: SourceSide) -> frozenset[str]:
     """Choose the topics that the source holds and that are compared by the relay all the same: both hops of them (law E)."""
-    return frozenset(name for name in topics if compacts(recorded.get(name)))
+    return frozenset(name for name in side.topics if compacts(side.recorded.get(name), side.default_cleanup))
 
 
 class SourceMoved(Exception):

@@ -6,11 +6,9 @@ What the source no longer holds cannot be compared any more; it is said to be go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -28,7 +26,10 @@ from mirrorlake.verify.workers import Capacity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSide:
-    """A source and its relay: which topics are compared, and what is known of them."""
+    """A source and its relay: which topics are compared, and what is known of them.
+
+    `default_cleanup` is the policy of topics that set none themselves.
+    """
 
     alias: str
     relay: Relay
@@ -37,6 +38,7 @@ class SourceSide:
     recorded: Mapping[str, KnownTopic]
     removed: Mapping[SourcePartition, Spans]
     options: Mapping[str, Any] = field(default_factory=dict)
+    default_cleanup: str = ""
 
     @property
     def ids(self) -> dict[str, str]:
@@ -76,10 +78,7 @@ def against_source(
         for source, held in landed.items()
     }
     held = {source: Spans([span]) for source, span in there.items()}
-    hop, default = HopResult(), ""
-    if any("cleanup.policy" not in one.configs for name, one in side.recorded.items() if name in side.topics):
-        with suppress(ClusterError):
-            default = admin.default_cleanup()
+    hop = HopResult()
     for source, spans in due.items():
         gone = spans - held.get(source, Spans())
         hop.proofs += [
@@ -87,7 +86,7 @@ def against_source(
         ]
     for chosen in passes({source: spans & held[source] for source, spans in due.items() if source in held}):
         workers = capacity.workers(chosen.values())
-        units = _units(side, chosen, workers.together, default)
+        units = _units(side, chosen, workers.together)
         results = workers.compared(units, relay_of=lambda _: side.relay, admin=admin, tell=tell)
         hop.add(results, where="relay")
         for result in results:
@@ -124,9 +123,7 @@ def still_held(
     return {source: OffsetSpan(earliest[tp], ends[tp]) for tp, source in newest.items()}
 
 
-def _units(
-    side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int, default_cleanup: str
-) -> list[Unit]:
+def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int) -> list[Unit]:
     order = sorted(chosen)
     units = []
     for numbers in bundles(((frozenset([source]), number) for number, source in enumerate(order)), together):
@@ -138,7 +135,7 @@ def _units(
                 partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
                 fetched=tuple(
                     FetchedPart(
-                        span=chosen[source], compacts=compacts(side.recorded.get(source.topic), default_cleanup)
+                        span=chosen[source], compacts=compacts(side.recorded.get(source.topic), side.default_cleanup)
                     )
                     for source in sources
                 ),
@@ -158,7 +155,7 @@ def _units(
     return units
 
 
-def compacts(topic: KnownTopic | None, default_cleanup: str = "") -> bool:
+def compacts(topic: KnownTopic | None, default_cleanup: str) -> bool:
     """Tell whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none themselves."""
     return topic is not None and topic.may_compact(default_cleanup)
 

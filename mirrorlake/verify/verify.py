@@ -129,6 +129,7 @@ class Verifier:
         self._job_from = job_from
         self._tell = tell
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
+        self._default_cleanups: dict[str, str] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
         self._erased: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
@@ -238,7 +239,7 @@ class Verifier:
         if not wanted:
             return {}
         admin, landed = self._clusters.admin(alias), self._relays[alias].landed
-        held = held_at_source(admin, self._recorded[alias], wanted)
+        held = self._held(alias, wanted)
         for s in held.keys() & landed.keys():
             there = wanted[s] & Spans([held[s]])
             past = before_landing(s, landed[s].first, removed.get(s, Spans()), there, sent_from=firsts.get(s, EVER))
@@ -268,6 +269,13 @@ class Verifier:
     def _ids(self, alias: str) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in self._recorded[alias].items()}
 
+    def _default_cleanup(self, alias: str) -> str:
+        """Return the policy of topics that set none themselves; empty where nobody can tell."""
+        if alias not in self._default_cleanups:
+            has_one = alias not in self._lost and not self._clusters.config.cluster(alias).is_lake
+            self._default_cleanups[alias] = self._clusters.admin(alias).default_cleanup() if has_one else ""
+        return self._default_cleanups[alias]
+
     def _more(self, phase: str, records: int) -> None:
         with self._lock:
             self._done[phase] = min(self._whole[phase], self._done[phase] + records)
@@ -285,8 +293,9 @@ class Verifier:
             recorded=self._recorded[alias],
             removed=self._removed[alias],
             options=self._options(alias),
+            default_cleanup=self._default_cleanup(alias),
         )
-        topics = by_the_relay(side.topics, side.recorded) if self._direct else side.topics
+        topics = by_the_relay(side) if self._direct else side.topics
         if self._clusters.config.cluster(alias).is_lake:
             hop = dense(side, self._scope)
         elif alias in self._lost or not topics:
@@ -329,8 +338,12 @@ class Verifier:
         return {
             (alias, source): span
             for alias, sources in by_alias.items()
-            for source, span in held_at_source(self._clusters.admin(alias), self._recorded[alias], sources).items()
+            for source, span in self._held(alias, sources).items()
         }
+
+    def _held(self, alias: str, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
+        admin, default = self._clusters.admin(alias), self._default_cleanup(alias)
+        return held_at_source(admin, self._recorded[alias], sources, default_cleanup=default)
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""

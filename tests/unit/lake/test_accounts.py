@@ -55,7 +55,8 @@ class World:
             known={
                 topic: KnownTopic(name=topic, configs={"cleanup.policy": policy})
                 for topic, policy in (("orders", "delete"), ("prices", "compact,delete"), ("clicks" * 9, "delete"))
-            }
+            },
+            default_cleanup="",
         )
         found = Accounts(self.lake, known, alias="east", now=lambda: AT)
         found.resume(landed_positions(self.lake, "east"), [])

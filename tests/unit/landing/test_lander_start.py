@@ -42,6 +42,7 @@ class Source:
         self.ids = dict.fromkeys(spans, "1")
         self.unled: set[str] = set()
         self.epoch = 0
+        self.cleanup = "delete"
 
     def cluster_id(self) -> str:
         return "c"
@@ -77,7 +78,7 @@ class Source:
         return {tp: (end, self.epoch) for tp, end in self.latest(partitions).items()}
 
     def default_cleanup(self) -> str:
-        return "compact,delete"
+        return self.cleanup
 
 
 def no_session() -> Any:
@@ -220,6 +221,18 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
 
 
 @pytest.mark.law("E")
+def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world: World) -> None:
+    world.source.cleanup = "compact"
+    lander, start = world.started()
+    world.land(lander, start, {ORDERS: ([5, 8], 9)})
+    lander._batches, lander._landed_until = 1, NOON + timedelta(seconds=2)
+    lander._account()
+    assert ("orders", 1, "compacted", 5, 8) in world.gaps(), (
+        "law E: a topic without a policy of its own has the brokers'"
+    )
+
+
+@pytest.mark.law("E")
 def test_law_e_the_first_topic_of_a_source_that_was_empty_is_landed_from_its_beginning(tmp_path: Path) -> None:
     world = World(tmp_path, Source(), {"topics": ".*", "start": "latest"})
     lander, start = world.started()
@@ -272,7 +285,7 @@ def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
         return {}
 
     monkeypatch.setattr(source_look, "find_cuts", find)
-    world.source.epoch = 1
+    world.source.epoch, world.source.cleanup = 1, "compact,delete"
     world.started()
     assert heard[0], "law E: a topic without a policy of its own has the brokers'"
     assert not KnownTopic(name="orders", configs={"cleanup.policy": "delete"}).may_compact("compact")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,11 +20,15 @@ from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, h
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import ALL_COLUMNS
 from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.source_side import SourceSide
 from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.target_side import TargetSide
 from tests.unit.verify.test_merge import batch
 
 SOURCE = SourcePartition("orders", 1, 0)
+SIDE = SourceSide(
+    alias="east", relay=cast("Any", None), topics=frozenset(), known=cast("Any", None), recorded={}, removed={}
+)
 TP = TopicPartition("orders", 0)
 END = 60
 
@@ -53,7 +58,7 @@ def known(name: str, **given: Any) -> KnownTopic:
 def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life() -> None:
     recorded = {"orders": known("orders", cuts=(Cut(partition=0, generation=2, first_offset=45),))}
     lives = [SourcePartition("orders", 1, 0), SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)]
-    assert held_at_source(cast("Any", Source()), recorded, lives) == {
+    assert held_at_source(cast("Any", Source()), recorded, lives, default_cleanup="") == {
         lives[1]: OffsetSpan(45, END),
         lives[2]: OffsetSpan(20, END),
     }
@@ -61,9 +66,15 @@ def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life
 
 @pytest.mark.law("E")
 def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared_with_it() -> None:
-    recorded = {"orders": known("orders"), "state": known("state", configs={"cleanup.policy": "compact,delete"})}
-    assert held_at_source(cast("Any", Source()), recorded, [SourcePartition("state", 1, 0)]) == {}
-    assert by_the_relay(["orders", "state", "unknown"], recorded) == {"state"}
+    policies = {"orders": "delete", "state": "compact,delete"}
+    recorded = {name: known(name, configs={"cleanup.policy": policy}) for name, policy in policies.items()}
+    recorded["bare"] = known("bare")
+    lives = [SourcePartition(name, 1, 0) for name in recorded]
+    for default, relayed in (("delete", {"state"}), ("compact", {"state", "bare"})):
+        directly = held_at_source(cast("Any", Source()), recorded, lives, default_cleanup=default)
+        assert {source.topic for source in directly} == recorded.keys() - relayed, f"law E: brokers say {default}"
+        side = replace(SIDE, topics=frozenset([*recorded, "unknown"]), recorded=recorded, default_cleanup=default)
+        assert by_the_relay(side) == relayed, f"law E: brokers say {default}"
 
 
 @pytest.mark.law("E")
