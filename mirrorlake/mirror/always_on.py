@@ -26,7 +26,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import silent
-from mirrorlake.runtime import give_up, is_gone
+from mirrorlake.runtime import give_up, is_gone, jvm_has_ended
 
 
 class AlwaysOn:
@@ -105,9 +105,10 @@ class AlwaysOn:
     def lost(self) -> MirrorlakeError | None:
         """Return why no stream can run in this process any more, None where they can: a session is started once."""
         session = self._connections.standing_session()
-        if session is None or not is_gone(session):
+        if not (jvm_has_ended() if session is None else is_gone(session)):
             return None
-        give_up(session)
+        if session is not None:
+            give_up(session)
         return StoreError(
             "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
             consequence="no stream can run in this process; what was under way is finished by the next one",

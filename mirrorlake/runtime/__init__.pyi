@@ -23,6 +23,7 @@ from mirrorlake.runtime.log_files import log_into_file as log_into_file
 from mirrorlake.runtime.session import give_up as give_up
 from mirrorlake.runtime.session import is_connect as is_connect
 from mirrorlake.runtime.session import is_gone as is_gone
+from mirrorlake.runtime.session import jvm_has_ended as jvm_has_ended
 from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import own_session as own_session
 from mirrorlake.runtime.session import prepare as prepare

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import ConfigError, MirrorlakeError
+from mirrorlake.mirror import always_on
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.results import Landing, Ran
 from mirrorlake.mirror.runner import Runner
@@ -72,6 +73,14 @@ def test_what_is_paused_is_not_wanted(connections: Any) -> None:
     assert names(connections) == ["land central", "east->central"], "what the relay holds of east is sent"
     settings_in_force.pause(connections.control(), Subject(kind="flow", name="east->central"))
     assert names(connections) == ["land central"]
+
+
+def test_a_jvm_that_was_killed_over_its_start_ends_the_run(connections: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections.standing_session = lambda: None
+    streams = AlwaysOn(connections, OneBatch())  # type: ignore[arg-type]
+    assert streams.lost() is None, "Spark has not been started yet"
+    monkeypatch.setattr(always_on, "jvm_has_ended", lambda: True)
+    assert streams.lost() is not None, "the streams would ask a JVM that is gone for ever"
 
 
 def test_settings_that_one_stream_cannot_be_made_of_end_that_stream_only(connections: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import RetriesExceeded
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
@@ -43,6 +44,15 @@ def test_a_session_whose_server_is_silent_holds_nobody_up(monkeypatch: pytest.Mo
     silent = Silent()
     assert session.is_gone(cast("Any", silent))
     silent.is_over.set()
+
+
+@pytest.mark.parametrize(("started", "ended"), [(None, False), ("runs", False), ("killed", True)])
+def test_a_jvm_that_was_killed_over_its_start_has_ended(
+    started: str | None, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = SimpleNamespace(poll=lambda: -9 if started == "killed" else None)
+    monkeypatch.setattr(SparkContext, "_gateway", None if started is None else SimpleNamespace(proc=process))
+    assert session.jvm_has_ended() == ended
 
 
 class Away(grpc.RpcError):  # type: ignore[misc]
