@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _TABLE = re.compile(r"\{(\w+)\}")
 # Some questions name what they are about: a bound for what nobody asks twice.
 _MOST_KEPT, _LONGEST_KEPT = 1_000, 20_000
+# Releases that are used side by side keep theirs.
+_MOST_TRANSLATORS = 4
 
 
 def tables_of(text: str) -> tuple[str, ...]:
@@ -41,9 +43,21 @@ def in_duckdb(text: str) -> str:
             return kept[:-1]
     found = _translated(text)
     with suppress(OSError):
-        if not folder.is_dir() or sum(1 for _ in folder.iterdir()) < _MOST_KEPT:
+        is_new = not folder.is_dir()
+        if is_new or sum(1 for _ in folder.iterdir()) < _MOST_KEPT:
             write_atomically(place, f"{found}\n")
+        if is_new:
+            _drop_old(folder.parent)
     return found
+
+
+def _drop_old(kept: Path) -> None:
+    """Remove what other releases of this package, or of sqlglot, have kept, but for those that were at work last."""
+    import shutil
+
+    newest_first = sorted(kept.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for folder in newest_first[_MOST_TRANSLATORS:]:
+        shutil.rmtree(folder)
 
 
 @cache
