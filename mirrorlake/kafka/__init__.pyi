@@ -3,6 +3,8 @@
 from mirrorlake.kafka.admin import ClusterAdmin as ClusterAdmin
 from mirrorlake.kafka.connect_offsets import StoredOffsets as StoredOffsets
 from mirrorlake.kafka.connect_offsets import stored_offsets as stored_offsets
+from mirrorlake.kafka.errors import COORDINATOR_COMES as COORDINATOR_COMES
+from mirrorlake.kafka.errors import patiently as patiently
 from mirrorlake.kafka.fetcher import Fetched as Fetched
 from mirrorlake.kafka.fetcher import Fetcher as Fetcher
 from mirrorlake.kafka.fetcher import PositionGone as PositionGone

@@ -38,6 +38,10 @@ _FORBIDDEN = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
+# What a coordinator of groups says while it moves or loads, and while its topic is made; it is right again within seconds.
+COORDINATOR_COMES = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
 # A login that is refused is known within a second.
 _LOOK_S = 2.0
@@ -204,11 +208,11 @@ class ClientErrors:
             raise self.own(problem, doing, *needs) from error
 
 
-def patiently(passing: Collection[int]) -> Retrying:
-    """Return the attempts of a call whose errors with these codes are transient; the last one is raised."""
+def patiently(passing: Collection[int], *, most_s: float = _PATIENCE_S) -> Retrying:
+    """Return the attempts of a call, for `most_s`, whose errors with these codes are transient; the last one is raised."""
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in passing),
-        stop=stop_after_delay(_PATIENCE_S),
+        stop=stop_after_delay(most_s),
         wait=wait_random_exponential(multiplier=0.1, max=2),
         reraise=True,
     )

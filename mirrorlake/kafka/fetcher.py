@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from mirrorlake.kafka.errors import ClientErrors, Need, client_log
+from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log
 from mirrorlake.model import flow
 from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
 
@@ -41,12 +41,7 @@ _CHANGED = {
     KafkaError.INCONSISTENT_TOPIC_ID,
 }
 # Of the group that is never joined.
-_GROUPS = {
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-}
+_GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_COMES}
 # One call takes at most so many; where there are as many, there may be more.
 _AT_ONCE = 10_000
 # A turn that begins with as many goes on for so long, unless nothing comes for a step.

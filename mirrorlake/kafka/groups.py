@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import GROUPS_TOPIC
-from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log, patiently
 from mirrorlake.kafka.topic_looks import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import GroupMember
@@ -28,14 +28,8 @@ from mirrorlake.model.needed_acls import AclNames, acl_names_of
 from mirrorlake.model.patterns import TopicPattern
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
-# What a coordinator says while it moves or loads; it is right again within seconds.
-_LOADING = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
 _PASSING = {
-    *_LOADING,
+    *COORDINATOR_COMES,
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
@@ -73,7 +67,7 @@ class Groups:
         with self._errors.during("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
-            for attempt in patiently(_LOADING):
+            for attempt in patiently(COORDINATOR_COMES):
                 with attempt:
                     found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
                     if found.errors:

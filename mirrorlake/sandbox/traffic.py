@@ -18,9 +18,9 @@ from zlib import crc32
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPosition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.kafka import COORDINATOR_COMES, patiently
 from mirrorlake.model.flow import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ _IN_TRANSACTION = 0.4
 _ABORTED = 0.05
 _SPREAD_MS = 30_000
 _TIMEOUT_S = 60.0
-# The first commit on a cluster makes its topic of groups; its coordinator loads it for a moment.
-_COORDINATOR_COMES = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,17 +121,11 @@ def _read_half(bootstrap_servers: str, committed: Mapping[TopicPartition, int]) 
     options = {"bootstrap.servers": bootstrap_servers, "group.id": "sample-reader", "log_level": 0}
     positions = [KafkaPosition(place.topic, place.partition, count // 2) for place, count in committed.items()]
     consumer = Consumer(options)
-    again = Retrying(
-        retry=retry_if_exception(_is_passing), stop=stop_after_delay(_TIMEOUT_S), wait=wait_fixed(0.2), reraise=True
-    )
     try:
-        again(consumer.commit, offsets=positions, asynchronous=False)
+        # The first commit on a cluster makes its topic of groups.
+        patiently(COORDINATOR_COMES, most_s=_TIMEOUT_S)(consumer.commit, offsets=positions, asynchronous=False)
     finally:
         consumer.close()
-
-
-def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATOR_COMES
 
 
 def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sample], written: SampleTraffic) -> None:
