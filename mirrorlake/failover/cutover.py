@@ -272,7 +272,7 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
-        if undecided := desk.in_transactions(flow):
+        if undecided := desk.in_transactions(flow, ends):
             said = f"a transaction is open on {flow.source}: {', '.join(map(str, undecided[:3]))}"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="let its producer end it, or time out, and give it again"
@@ -285,7 +285,7 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
             ), False
-        if desk.ends(flow) != ends or desk.in_transactions(flow):
+        if desk.ends(flow) != ends or desk.in_transactions(flow, ends):
             said = f"{flow.source} grew while it was compared"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"

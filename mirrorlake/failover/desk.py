@@ -155,15 +155,16 @@ class Desk:
             for tp, end in self.clusters.admin(flow.source).latest(self._partitions(flow)).items()
         }
 
-    def in_transactions(self, flow: FlowConfig) -> list[TopicPartition]:
+    def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
         """List the partitions of a flow's source that hold records of a transaction which is neither committed nor aborted.
+
+        `ends` are those that were just read; one that has grown since then is listed, too.
 
         Raises:
             ClusterError: the source does not answer.
         """
-        source, partitions = self.clusters.admin(flow.source), self._partitions(flow)
-        stable = source.latest(partitions)
-        return [tp for tp, end in sorted(source.ends(partitions).items()) if end > stable[tp]]
+        stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
+        return [tp for tp, end in sorted(self.clusters.admin(flow.source).ends(stable).items()) if end > stable[tp]]
 
     def _partitions(self, flow: FlowConfig) -> list[TopicPartition]:
         source = self.clusters.admin(flow.source)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover import cutover
 from mirrorlake.failover.cutover import BACK, Cutover
+from mirrorlake.failover.desk import Desk
 from mirrorlake.failover.journal import BEGIN, CUTOVER, DONE, Operation, StepDone
+from mirrorlake.kafka import TopicState
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, Resume, decide
@@ -36,6 +40,43 @@ def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> 
     assert line(25, was_placed=False) == "ok"
     assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
     assert line(40, was_placed=False) == "open", "nobody knows what it has read there"
+
+
+def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[list[str]] = []
+
+    class Source:
+        def topic_names(self) -> list[str]:
+            return ["orders"]
+
+        def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+            described.append(list(names))
+            return {"orders": TopicState(name="orders", topic_id="1", partitions=1)}
+
+        def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(partitions, 5)
+
+        def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(partitions, high)
+
+    monkeypatch.setattr("mirrorlake.failover.desk.newest_topics", lambda *_, **__: {})
+    monkeypatch.setattr(Desk, "land_to", lambda *_: 0)
+    monkeypatch.setattr(Desk, "send_to_end", lambda *_: 0)
+    monkeypatch.setattr(cutover, "ProofTaken", SimpleNamespace(of=lambda _: "proven"))
+    source, planned, high = Source(), cast("Any", None), 5
+    given: dict[str, Any] = {
+        "flow": FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"}),
+        "clusters": SimpleNamespace(admin=lambda _: source),
+        "hands": SimpleNamespace(verify=lambda *_, **__: SimpleNamespace(equal=True)),
+    }
+    others = dict.fromkeys(("lake", "journal", "control", "now", "reader"))
+    desk = Desk(**cast("Any", {**others, **given}), wait=lambda _: None)
+    line, mirrored = Cutover(desk, plan=planned)._producers()
+    assert (line.state, mirrored) == ("ok", True)
+    assert len(described) == 3, "at first, once it was still, and at the end"
+    high = 6
+    line, mirrored = Cutover(desk, plan=planned)._producers()
+    assert (line.state, line.said, mirrored) == ("open", "a transaction is open on east: orders-0", None)
 
 
 @pytest.mark.law("F")
