@@ -7,9 +7,9 @@ consumed from creates `__consumer_offsets` then, as it does for anybody's first 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from operator import ne
@@ -133,7 +133,7 @@ class Fetcher:
         parts: dict[flow.TopicPartition, list[pa.RecordBatch]] = {}
         read_to, epochs = dict(self._positions), dict[flow.TopicPartition, int]()
         while True:
-            with _without_gc():
+            with _WITHOUT_GC:
                 with self._errors.during("read records"):
                     messages = self._consumer.consume(at_once, timeout)
                 brought = len(messages)
@@ -187,16 +187,32 @@ class Fetcher:
         raise own from KafkaException(problem)
 
 
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    # Thousands of messages at once have Python look for cycles among them all, again and again: half of a fetch's CPU.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+class _WithoutGc:
+    """Keep Python from looking for cycles as long as somebody is within; sources that drain side by side share a process.
+
+    Thousands of messages at once have it look among them all, again and again: half of a fetch's CPU.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._within:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if not self._within and self._was_on:
+                gc.enable()
+
+
+_WITHOUT_GC = _WithoutGc()
 
 
 def _by_partition(messages: Sequence[Message]) -> Iterator[tuple[flow.TopicPartition, Sequence[Message]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from confluent_kafka import (
 
 from mirrorlake.errors import StoreError
 from mirrorlake.kafka import Fetcher, PositionGone
+from mirrorlake.kafka.fetcher import _WITHOUT_GC
 from mirrorlake.model.flow import TopicPartition
 
 A, B, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
@@ -139,3 +141,17 @@ def test_law_c_a_time_that_the_relay_cannot_hold_is_named_and_not_changed(fetche
     with pytest.raises(StoreError, match=f"orders-1 of east: the record at offset 7 has the timestamp {stamp} ms"):
         read(fetcher, [record(B, 6), late, record(B, 8)], read_to)
     assert read_to == {B: 6}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_search_for_cycles_rests_until_the_last_of_several_fetches_and_is_as_it_was_then(is_on: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with _WITHOUT_GC:
+            _WITHOUT_GC.__enter__()
+        assert not gc.isenabled(), "the end of one fetch turns it on for another one"
+        _WITHOUT_GC.__exit__()
+        assert gc.isenabled() == is_on
+    finally:
+        (gc.enable if before else gc.disable)()
