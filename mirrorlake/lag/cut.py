@@ -14,9 +14,10 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.kept import Kept
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
-from mirrorlake.lag.stood import Ints, Spot, numbers
-from mirrorlake.lake import KINDS, SAMPLES, Lake, RelayPart, micros
+from mirrorlake.lag.stood import Ints, Spot, Ways, numbers
+from mirrorlake.lake import KINDS, OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
 from mirrorlake.model.flow import SourcePartition
 
 # Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
@@ -45,7 +46,8 @@ class CutTables:
         self._lake = lake
         self._flows = flows
         self._now = now
-        self._complete: tuple[int, list[Any]] = (-1, [])
+        # A month is asked about in pieces: what these have in common is read once.
+        self._complete, self._reached, self._ways = Kept[list[Any]](), Kept[list[Any]](), Kept[Ways]()
 
     def uncut(self) -> LagTables:
         """Take all of the tables.
@@ -106,7 +108,8 @@ class CutTables:
         later = tables.tables.get("later_positions")
         if all(self._lake.relay_log(flow.source) for flow in self._flows):
             # Through Spark a month's moments would all come to the driver.
-            tables = relay_lag.with_hops_made(tables)
+            is_whole = tables.offset_map == "{offset_map}"
+            tables = relay_lag.with_hops_made(tables, keep=self._keep_ways if is_whole else None)
         rows = relay_lag.bounds(tables).rows()
         if later is not None:
             known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
@@ -175,11 +178,7 @@ class CutTables:
         return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
 
     def _complete_looks(self) -> list[Any]:
-        """List all complete looks; read once while `samples` stays as it is, because a month is asked about in eight pieces."""
-        version, known = self._lake.version(self._lake.meta_location(SAMPLES)), self._complete
-        if known[0] != version:
-            known = self._complete = version, self._lake.ask(_COMPLETE)
-        return known[1]
+        return self._complete.of(self._version(SAMPLES), lambda: self._lake.ask(_COMPLETE))
 
     def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
         """Read how far landing has read since a time: the past is reported with today's knowledge.
@@ -190,11 +189,21 @@ class CutTables:
         for row in () if topics else self._complete_looks():
             if row.subject == "relay":
                 newest[row.name] = max(row.observed_at, newest.get(row.name, row.observed_at))
-        text = _LANDED_SINCE
-        values: dict[str, Any] = {"later": max(end, min(newest.values(), default=end)) - _SPARE}
+        text, grouped = _LANDED_SINCE, "GROUP BY source, topic, generation, partition"
+        later = max(end, min(newest.values(), default=end)) - _SPARE
         if topics:
-            text, values = f"{text} AND array_contains(:topics, topic)", {**values, "topics": sorted(topics)}
-        return self._lake.ask(f"{text} GROUP BY source, topic, generation, partition", **values)
+            text = f"{text} AND array_contains(:topics, topic) {grouped}"
+            return self._lake.ask(text, later=later, topics=sorted(topics))
+        # Of all times before the newest complete looks this is the same.
+        key = self._version(POSITIONS), later
+        return self._reached.of(key, lambda: self._lake.ask(f"{text} {grouped}", later=later))
+
+    def _keep_ways(self, targets: str, read: Callable[[], Ways]) -> Ways:
+        return self._ways.of((self._version(OFFSET_MAP), targets), read)
+
+    def _version(self, table: TableSchema) -> int:
+        place = self._lake.meta_location(table)
+        return self._lake.version(place) if self._lake.exists(place) else -1
 
     def _with_later(self, tables: LagTables, rows: Iterable[Mapping[str, Any]]) -> LagTables:
         schema = pa.schema({**{name: _RELAYS[name] for name in LATER_COLUMNS[:-1]}, LATER_COLUMNS[-1]: pa.int64()})

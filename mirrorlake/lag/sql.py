@@ -9,9 +9,10 @@ The law of time lag is `lag/moment.py`'s. A record that was landed only later is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from mirrorlake.lag.sql_texts import (
     WAITED_SINCE,
     WITHHELD_OF_PILES,
 )
-from mirrorlake.lag.stood import Stood, Stretches, TargetWay, stretches_of
+from mirrorlake.lag.stood import Stood, Ways, stretches_of
 from mirrorlake.lag.waiting import with_waiting
 from mirrorlake.lake import Lake, Question, RelayPart, micros
 
@@ -70,6 +71,9 @@ LATENCY_COLUMNS = {
     "max_ms": ("bigint", "All of them"),
 }
 """The columns of `latency`; each figure is exact, from every record of the bucket."""
+
+KeepWays = Callable[[str, Callable[[], Ways]], Ways]
+"""Gives the records of the ways that a text names, read by a function if they are not known."""
 
 LATER_COLUMNS = ("source", "topic", "generation", "partition", "position")
 NO_LATER = f"(SELECT {', '.join(LATER_COLUMNS)} FROM {{positions}} WHERE false)"  # noqa: S608  names of columns
@@ -185,13 +189,21 @@ def bounds(tables: LagTables) -> Answer:
     return _answer(f"WITH {{hops}} SELECT * FROM {WAITED}", tables)  # noqa: S608  no value enters the text
 
 
-def with_hops_made(tables: LagTables) -> LagTables:
-    """Make out where every position stood at every moment, once for all questions about the same tables and time."""
+def with_hops_made(tables: LagTables, *, keep: KeepWays | None = None) -> LagTables:
+    """Make out where every position stood at every moment, once for all questions about the same tables and time.
 
-    def stretches() -> dict[TargetWay, Stretches]:
-        read = pa.Table.from_pylist(stood.read_targets(), _TARGETS)
-        about = replace(tables, tables={**tables.tables, "read_targets": read})
-        return stretches_of(_answer(STRETCHES_OF_WAYS, about).table())
+    Args:
+        tables: the tables, cut to a time.
+        keep: keeps the records of all ways to partitions of targets for the next time: no time cuts them.
+    """
+
+    def stretches() -> Ways:
+        targets = stood.read_targets()
+        about = replace(
+            tables, tables={**tables.tables, "read_targets": pa.Table.from_pylist(targets, schema=_TARGETS)}
+        )
+        read = partial(_ways, about)
+        return keep(repr(targets), read) if keep else read()
 
     listed, looks, flows = (_answer(text, tables).table() for text in (PLACES_SEEN, LOOKS, "SELECT * FROM {flows}"))
     stood = Stood(listed, looks, flows, since=micros(tables.since) if tables.since else 0, stretches=stretches)
@@ -202,6 +214,10 @@ def with_hops_made(tables: LagTables) -> LagTables:
         "made_reached": stood.reached(),
     }
     return replace(tables, hops=KNOWN_HOPS, tables={**tables.tables, **made})
+
+
+def _ways(tables: LagTables) -> Ways:
+    return stretches_of(_answer(STRETCHES_OF_WAYS, tables).table())
 
 
 def rpo(tables: LagTables) -> Answer:

@@ -73,6 +73,10 @@ class Stretches:
         return np.where(at < len(self.last), unread, _EVER)
 
 
+Ways = dict[TargetWay, Stretches]
+"""The records of all ways to where groups stand."""
+
+
 class _Held(NamedTuple):
     """Where places stood: from a look to a look, of those of one subject; `moments` numbers its looks among all."""
 
@@ -110,7 +114,7 @@ def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
     }
 
 
-def stretches_of(rows: pa.Table) -> dict[TargetWay, Stretches]:
+def stretches_of(rows: pa.Table) -> Ways:
     """Read the answer to `STRETCHES_OF_WAYS`."""
     counts, held = lists(rows["stretches"])
     found, end = {}, 0
@@ -145,7 +149,7 @@ class Stood:
         flows: pa.Table,
         *,
         since: int,
-        stretches: Callable[[], dict[TargetWay, Stretches]],
+        stretches: Callable[[], Ways],
     ) -> None:
         self._looks = looks
         # Who was never looked at stands nowhere.

@@ -68,20 +68,21 @@ def ask_pieces(
     schema = _schema(view)
 
     def rows(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for piece in batch.to_pylist():
-                yield from _answers(root, flows, view, days, piece).cast(schema).to_batches()
+        pieces = [piece for batch in numbers for piece in batch.to_pylist()]
+        # All of one query: what they have in common is read once.
+        asked = LagQuestions(_lake(root), flows, now=lambda: from_micros(pieces[0]["now"]))
+        for piece in pieces:
+            yield from _answers(asked, view, days, piece["id"], piece["now"]).cast(schema).to_batches()
 
     return rows
 
 
-def _answers(root: str, flows: Sequence[FlowConfig], view: TimeView, days: int, piece: Mapping[str, int]) -> pa.Table:
-    now, length = from_micros(piece["now"]), PIECE // timedelta(microseconds=1)
-    begin = (piece["now"] // length - piece["id"]) * length
+def _answers(asked: LagQuestions, view: TimeView, days: int, number: int, now_us: int) -> pa.Table:
+    now, length = from_micros(now_us), PIECE // timedelta(microseconds=1)
+    begin = (now_us // length - number) * length
     # The newest piece is cut short by the present, the oldest by the time that is shown.
     shown = (now - timedelta(days=days)).replace(microsecond=0)
     first, last = max(from_micros(begin), shown), min(from_micros(begin + length - 1), now)
-    asked = LagQuestions(_lake(root), flows, now=lambda: now)
     if last < first:
         return _schema(view).empty_table()
     try:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema import FlowConfig
@@ -14,6 +15,7 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag import cut, sql
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.sql import LagTables
+from mirrorlake.lag.stood import Ways
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -90,9 +92,9 @@ def lags(lag: Lag, begin: int, end: int) -> set[tuple[int, str, str, int | None]
 def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, monkeypatch: pytest.MonkeyPatch) -> None:
     made, make = [], sql.with_hops_made
 
-    def counted(tables: LagTables) -> LagTables:
+    def counted(tables: LagTables, **given: Any) -> LagTables:
         made.append(tables)
-        return make(tables)
+        return make(tables, **given)
 
     monkeypatch.setattr(sql, "with_hops_made", counted)
     assert lags(lag, 1, 1) == {
@@ -164,3 +166,35 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
     assert part is not None
     # And one that holds two topics.
     assert tables.files(relay, part)[1].num_rows == 1 + (6 if is_withheld else 1)
+
+
+def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
+    lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, make = [], sql.stretches_of
+
+    def counted(rows: pa.Table) -> Ways:
+        read.append(rows)
+        return make(rows)
+
+    def send(first: int, last: int) -> None:
+        run = {"flow": FLOW, "source_topic": "t", "generation": 1, "source_partition": 0, "holes": []}
+        run |= {"target_topic": "east.t", "target_partition": 0, "committed_at": NOON}
+        run |= {"first_upstream": first, "last_upstream": last, "first_downstream": first}
+        tables.append(lake.meta_location(OFFSET_MAP), arrow_table(OFFSET_MAP, [run]))
+
+    def consumed(minutes: int) -> set[int]:
+        rows = lag.asked_over(minute(minutes), minute(minutes)).where("hop = 'consumed'").rows()
+        return {row.position for row in rows}
+
+    monkeypatch.setattr(sql, "stretches_of", counted)
+    tables = FolderTables()
+    group = {"source": "central", "topic": "east.t", "generation": 1, "partition": 0, "kind": "group"}
+    positions = [group | {"group_id": "billing", "position": 1, "observed_at": minute(number)} for number in (0, 2)]
+    tables.append(lake.meta_location(POSITIONS), arrow_table(POSITIONS, positions))
+    send(0, 0)
+    assert (consumed(0), consumed(2)) == ({2}, {2}), "all that was sent"
+    assert len(read) == 1, "no time cuts the map, and it grows for as long as the mirror runs"
+    send(1, 1)
+    assert consumed(2) == {1}
+    assert len(read) == 2, "a map with newer runs is read again"
