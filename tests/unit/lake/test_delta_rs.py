@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import HEARTBEATS
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import GAPS, HEARTBEATS, OFFSET_MAP, QUARANTINE
+from mirrorlake.lake.table_schema import TableSchema
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -49,3 +53,17 @@ def test_of_two_that_create_a_table_at_the_same_moment_both_find_it(
         FolderTables().create(place, HEARTBEATS)
     assert met == [place]
     assert FolderTables().version(place) == 0
+
+
+def no_session() -> Any:
+    raise AssertionError("nothing that only Spark could read is written")
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("table", [OFFSET_MAP, QUARANTINE], ids=lambda table: table.name)
+def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, tmp_path: Path) -> None:
+    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path))), FolderTables()
+    for one in (GAPS, table):
+        tables.create(lake.meta_location(one), one)
+    lake.fence(table, app_id="a->b", version=7)
+    assert DeltaTable(lake.meta_location(table)).transaction_version("a->b") == 7
