@@ -13,7 +13,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,10 +79,13 @@ class Broker:
         lines = path.read_text().splitlines() if path.exists() else []
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
 
-    def launch(self, *, tied: bool) -> subprocess.Popen[bytes]:
-        """Write the settings, format the storage at the first start, and start the JVM."""
+    def launch(self, *, tied: bool, besides: Collection[int] = ()) -> subprocess.Popen[bytes]:
+        """Write the settings, format the storage at the first start, and start the JVM.
+
+        Its controller listens on none of the ports `besides`, which others are about to take.
+        """
         properties = self.directory / "server.properties"
-        (controller_port,) = free_ports(1)
+        (controller_port,) = free_ports(1, besides={*besides, *(listener.port for listener in self.listeners)})
         wanted = server_properties(self.data, self.listeners, controller_port=controller_port, config=self.config)
         write_atomically(properties, properties_text(wanted), mode=0o600)
         if not (self.data / "meta.properties").exists():

@@ -212,7 +212,7 @@ class KafkaCluster:
         """Give each listener without a port a free one; what was chosen once is kept unless it was lost in a race."""
         # Only a cluster that never answered may move: afterwards clients know its address.
         listeners = self._wanted if again and not self._answered else self._broker.listeners
-        free = iter(free_ports(len(listeners)))
+        free = iter(free_ports(len(listeners), besides={entry.port for entry in listeners}))
         chosen = tuple(entry if entry.port else replace(entry, port=next(free)) for entry in listeners)
         for entry in chosen:
             if not is_free(entry.port, host=entry.host):

@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -87,7 +87,7 @@ class Sandbox:
             saving = threading.Lock()
 
             def launch(alias: str) -> None:
-                entry = _launch(brokers[alias])
+                entry = _launch(brokers[alias], besides=[listener.port for listener in listeners.values()])
                 # At once: whatever happens to the others or to this command, `down` finds every started broker.
                 with saving:
                     entries[alias] = entry
@@ -218,9 +218,9 @@ def _refuse_shared(listeners: Mapping[str, Listener]) -> None:
             )
 
 
-def _launch(broker: Broker) -> _Entry:
+def _launch(broker: Broker, *, besides: Collection[int]) -> _Entry:
     broker.directory.mkdir(parents=True, exist_ok=True)
-    process = broker.launch(tied=False)
+    process = broker.launch(tied=False, besides=besides)
     # Not ours to wait for; the record below is what counts from here on.
     process.returncode = 0
     started = identity(process.pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Collection
 
 LOOPBACK = "127.0.0.1"
 
@@ -27,14 +28,14 @@ def is_free(port: int, *, host: str = LOOPBACK) -> bool:
         return True
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens now; another process may take one before it is used."""
+def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
+    """Return ports on which nothing listens now, none of those `besides`; another process may take one before it is used."""
     chooser = random.SystemRandom()
     found: dict[int, None] = {}
     for _ in range(_ATTEMPTS):
         if len(found) == count:
             break
         port = chooser.choice(_RANGE)
-        if is_free(port):
+        if port not in besides and is_free(port):
             found[port] = None
     return list(found)

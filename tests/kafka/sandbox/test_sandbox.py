@@ -136,7 +136,7 @@ def test_a_port_lost_between_choice_and_start_is_chosen_again(
     with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:
         taken = stranger.getsockname()[1]
         choices = iter([[taken]])
-        monkeypatch.setattr(cluster_module, "free_ports", lambda count: next(choices, None) or free_ports(count))
+        monkeypatch.setattr(cluster_module, "free_ports", lambda count, **_: next(choices, None) or free_ports(count))
         monkeypatch.setattr(cluster_module, "is_free", lambda *_, **__: True)
         own = make_cluster().start()
         assert own.bootstrap_servers != f"127.0.0.1:{taken}"

@@ -10,8 +10,9 @@ import pytest
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.runtime.trust import jks
+from mirrorlake.sandbox import broker, ports
 from mirrorlake.sandbox.detached import loopback_listener
-from mirrorlake.sandbox.ports import _RANGE
+from mirrorlake.sandbox.ports import _RANGE, free_ports
 from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
 
 
@@ -77,6 +78,21 @@ def test_anything_else_is_refused(alias: str, address: str) -> None:
 def test_ports_lie_below_those_of_outgoing_connections() -> None:
     assert _RANGE.start > 1024
     assert _RANGE.stop <= 32_768
+
+
+def test_a_controller_gets_no_port_of_a_listener_which_nobody_listens_on_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, others, left = free_ports(3)
+    monkeypatch.setattr(ports, "_RANGE", [own, others, left])
+    for name in ("_archived", "_java", "start_process"):
+        monkeypatch.setattr(broker, name, lambda *_, **__: [])
+    made = broker.Broker(alias="east", directory=tmp_path, listeners=(Listener(port=own),))
+    made.data.mkdir()
+    (made.data / "meta.properties").touch()
+    for _ in range(20):
+        made.launch(tied=True, besides=[others])
+        assert f"CONTROLLER://127.0.0.1:{left}" in (tmp_path / "server.properties").read_text().replace("\\:", ":")
 
 
 def test_a_trust_store_is_a_java_key_store_with_a_salted_sum() -> None:
