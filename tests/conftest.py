@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from mirrorlake.sandbox import ports
+
 HERE = Path(__file__).parent
 
 # The suite starts many JVMs for a minute each; the second compiler would cost more than they do. And it asks many questions
@@ -27,6 +29,10 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # A deadline is a timed assert: a busy machine would fail laws that hold.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+# A port of a broker that a test has just killed looks free to the processes that test beside it: each has ports of its own.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    ports._RANGE = ports._RANGE[int(worker.removeprefix("gw")) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]
 
 pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "servers").glob("[a-z]*.py"))]
 
