@@ -45,7 +45,8 @@ def live(spark: Cluster, goes_on: GoesOn, work: list[str], each: Each) -> LiveTa
 def test_a_task_without_a_slot_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spark, goes_on = Busy(slots=2), GoesOn(tmp_path / "live", 1)
     monkeypatch.setattr(live_tasks, "run_tasks", spark.run)
-    monkeypatch.setattr(live_tasks, "SLOT_WITHIN_S", 1.0)
+    # Two threads have begun by then, also on a busy machine.
+    monkeypatch.setattr(live_tasks, "SLOT_WITHIN_S", 5.0)
     monkeypatch.setattr(beats, "EVERY_S", 0.05)
 
     def each(_: str) -> Iterator[TaskAnswer]:
