@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -36,6 +36,8 @@ from mirrorlake.model.plan import Change, TopicSpec, made_by
 
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_WITHIN_S = 10.0
+# Of topics that may have gone: each that has is asked for 10 s.
+_MOST_ASKED = 3
 _BETWEEN_LOOKS_S = 0.05
 # A broker that has just started, or was just elected, is named as the leader before it leads.
 _LEADS_SOON = {
@@ -113,15 +115,23 @@ class ClusterAdmin:
                     return {}
                 raise
 
-    def default_cleanup(self) -> str:
-        """Return the `cleanup.policy` of topics that set none themselves; empty where it may not be read."""
-        try:
-            return self.broker_configs().get("log.cleanup.policy") or ""
-        except ClusterUnreachable:
-            raise
-        except ClusterError:
-            # Some services show no settings of their brokers.
-            return ""
+    def default_cleanup(self, topics: Iterable[str]) -> str:
+        """Return the `cleanup.policy` in force for topics that set none themselves; empty where none of them shows it.
+
+        A broker's own settings would have to be asked of that broker, which may be the one that is away.
+        """
+        for topic in islice(topics, _MOST_ASKED):
+            try:
+                with self._errors.during(f"read the configuration of {topic}"):
+                    entry = self._entries(ConfigResource(ResourceType.TOPIC, topic)).get("cleanup.policy")
+            except ClusterUnreachable:
+                raise
+            except ClusterError:
+                # It is gone, or may not be read.
+                continue
+            if entry is not None and entry.source != SET_BY_TOPIC:
+                return entry.value or ""
+        return ""
 
     def effective_configs(self, topic: str) -> dict[str, str | None]:
         """Return every setting of a topic as it is in force, defaults included."""

@@ -62,6 +62,11 @@ class KnownTopic:
     epochs: Mapping[int, int] = field(default_factory=dict)
     present: bool = True
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it sets no `cleanup.policy` itself: that of the brokers holds."""
+        return "cleanup.policy" not in self.configs
+
     def may_compact(self, default_cleanup: str = "") -> bool:
         """Tell whether the cleaner may take records of it; `default_cleanup` is the policy of topics that set none themselves.
 

@@ -199,7 +199,8 @@ class Lander:
         self._accounts.record_once(ended_lives(landed.reached, recreated))
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
         # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
-        self._topics.default_cleanup = self._admin.default_cleanup()
+        bare = [name for name in states if self._topics.known[name].is_bare]
+        self._topics.default_cleanup = self._admin.default_cleanup(bare)
         for name in recreated:
             generation = self._topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)

@@ -191,9 +191,9 @@ def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
     """List the remote topics that are compacted; none where their settings may not be read."""
     with suppress(ClusterError):
         policies = {name: settings.get("cleanup.policy") for name, settings in admin.configs(topics).items()}
-        if None in policies.values():
+        if bare := [name for name, policy in policies.items() if policy is None]:
             # A topic without a policy of its own has the brokers'.
-            default = admin.default_cleanup()
+            default = admin.default_cleanup(bare)
             policies = {name: policy or default for name, policy in policies.items()}
         return frozenset(name for name, policy in policies.items() if "compact" in (policy or ""))
     return frozenset()

@@ -272,8 +272,12 @@ class Verifier:
     def _default_cleanup(self, alias: str) -> str:
         """Return the policy of topics that set none themselves; empty where nobody can tell."""
         if alias not in self._default_cleanups:
-            has_one = alias not in self._lost and not self._clusters.config.cluster(alias).is_lake
-            self._default_cleanups[alias] = self._clusters.admin(alias).default_cleanup() if has_one else ""
+            found = ""
+            if alias not in self._lost and not self._clusters.config.cluster(alias).is_lake:
+                admin, recorded = self._clusters.admin(alias), self._recorded[alias]
+                there = [name for name in admin.topic_names() if name in recorded and recorded[name].is_bare]
+                found = admin.default_cleanup(there)
+            self._default_cleanups[alias] = found
         return self._default_cleanups[alias]
 
     def _more(self, phase: str, records: int) -> None:

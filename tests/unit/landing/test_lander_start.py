@@ -77,8 +77,8 @@ class Source:
     def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return {tp: (end, self.epoch) for tp, end in self.latest(partitions).items()}
 
-    def default_cleanup(self) -> str:
-        return self.cleanup
+    def default_cleanup(self, topics: Iterable[str]) -> str:
+        return self.cleanup if "orders" in topics else ""
 
 
 def no_session() -> Any:

@@ -19,7 +19,7 @@ class Admin:
     def configs(self, names: Any) -> dict[str, dict[str, str]]:
         return {name: self.topics[name] for name in names}
 
-    def default_cleanup(self) -> str:
+    def default_cleanup(self, _: Any) -> str:
         if not self.brokers:
             raise ClusterUnreachable("it is away", consequence="", remedy="")
         return self.brokers
