@@ -37,18 +37,18 @@ known_lines AS (SELECT l.*, n.newest_landed FROM lines l JOIN newest n ON {same(
 """  # noqa: S608  no value enters the text
 
 
-def _oldest(column: str) -> str:
-    """Write what the oldest record at or past an offset holds."""
-    return f"last_value({column}) IGNORE NULLS OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {PRECEDING})"
+def _past(which: str) -> str:
+    """Write what is told from the records at or past an offset, the newest first."""
+    return f"{which} OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {PRECEDING})"
 
 
-# The oldest record at or past each place of `asked`, and how many there are. Spark analyses a common table again wherever it is
-# named, so that it gets one window.
+# The oldest and the newest record at or past each place of `asked`, and how many there are. Spark analyses a common table again
+# wherever it is named, so that it gets one window.
 _FOUND = f"""
 found AS (
   SELECT * FROM (
-    SELECT *, {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp,
-      sum(is_record) OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {PRECEDING}) AS records_after
+    SELECT *, {_past("last_value(record) IGNORE NULLS")} AS oldest, {_past("last_value(stamp) IGNORE NULLS")} AS oldest_stamp,
+      {_past("first_value(record) IGNORE NULLS")} AS newest, {_past("sum(is_record)")} AS records_after
     FROM (
       SELECT *, 0 AS is_record, CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp FROM asked
       UNION ALL
@@ -71,7 +71,7 @@ waited AS (SELECT *, IF({_SINCE}, oldest_stamp, NULL) AS waiting_since FROM foun
 """  # noqa: S608  no value enters the text
 
 # The same of the hop `republished`, and how many records waited. Every record between a position and the end counts once: the
-# records from the one on, less those from the other on.
+# records from the one on, less those from the other on. `held` is the offset past the newest record of the relay.
 WAITED_COUNTED = f"""
 {_RECORDS},
 asked AS (
@@ -83,7 +83,7 @@ asked AS (
 ),
 {_FOUND},
 waited AS (
-  SELECT line, hop, observed_at, position, end_position, known_end, sum(sign * records_after) AS records,
+  SELECT line, hop, observed_at, position, end_position, known_end, sum(sign * records_after) AS records, max(newest) + 1 AS held,
     max(IF(sign = 1 AND {_SINCE}, oldest_stamp, NULL)) AS waiting_since
   FROM found GROUP BY line, hop, observed_at, position, end_position, known_end
 )
@@ -125,7 +125,7 @@ lost AS (
     {TIME_LAG} AS data_ms, position >= known_end OR landed >= known_end AS is_exact
   FROM (
     SELECT /*+ BROADCAST(l) */ w.observed_at, l.flow, l.source, l.topic, l.generation, l.partition, w.position, w.end_position,
-      w.known_end, w.records, w.waiting_since, l.newest_landed AS landed
+      w.known_end, w.records, w.waiting_since, greatest(l.newest_landed, w.held) AS landed
     FROM waited w JOIN known_lines l ON w.line = l.line WHERE w.hop = 1)
 )
 """  # noqa: S608  no value enters the text

@@ -46,7 +46,8 @@ def with_waiting(
         lines: the source partitions.
         records: the answer to `RECORDS_OF_SPOTS`.
         withheld: the answer to `WITHHELD_OF_PILES`.
-        counted: whether `records` is added, too, how many records wait; for the hop `republished` alone.
+        counted: whether `records` is added, too, how many records wait, and `held`, the offset past the newest record of the
+            relay at or past the position; for the hop `republished` alone.
     """
     if counted:
         hops = hops.filter(pa.compute.equal(hops["hop"], 1))
@@ -63,6 +64,9 @@ def with_waiting(
     if counted:
         _, past = piles.find(pile, known_end)
         found = found.append_column("records", pa.array(np.where(position < known_end, after - past, 0)))
+        held = np.zeros(len(at), np.int64)
+        held[after > 0] = piles.offsets[at[after > 0] + after[after > 0] - 1] + 1
+        found = found.append_column("held", pa.array(held, mask=after == 0))
     return found
 
 

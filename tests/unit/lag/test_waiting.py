@@ -51,6 +51,10 @@ def tables() -> LagTables:
         for partition, log in LOGS.items()
         for offset, stamp in log.items()
     ]
+    return _tables(positions, samples, records)
+
+
+def _tables(positions: list[Any], samples: list[Any], records: list[Any]) -> LagTables:
     rows = [(POSITIONS, positions), (SAMPLES, samples), (RELAY, records), (OFFSET_MAP, []), (WITHHELD, [])]
     return LagTables(
         lake=Lake(_no_spark, LakeConfig(root="/nowhere")),
@@ -100,3 +104,26 @@ def test_law_e_at_a_marker_the_next_record_waits(tables: LagTables, is_made: boo
 def test_no_other_records_are_needed(tables: LagTables) -> None:
     low = {(row.scope, row.partition): (row.lowest, row.highest) for row in bounds(tables).rows()}
     assert low == {(FLOW, partition): (0, LAST_END) for partition in LOGS}
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize("is_made", [False, True], ids=["in one question", "made before"])
+@pytest.mark.parametrize(("held", "is_exact"), [((2, 3, 5, 6, 7), False), ((2, 3, 5, 6, 7, 8, 9), True)])
+def test_law_e_what_was_landed_since_the_last_account_is_lost_once(
+    held: tuple[int, ...], is_exact: bool, is_made: bool
+) -> None:
+    """The relay holds more than `positions` say: those are written every few seconds. 4 is a marker."""
+    place = {"source": "east", "topic": "t", "generation": 1, "partition": 0, "observed_at": NOON}
+    stood = {"last_stable": 10, "reached": 4, "republished": 2}
+    positions = [
+        {**place, "kind": kind, "position": at, "flow": FLOW if kind == "republished" else None}
+        for kind, at in stood.items()
+    ]
+    samples = [{"observed_at": NOON, "subject": s, "name": name, "complete": True} for s, name in SUBJECTS]
+    records = [
+        {"topic": "t", "generation": 1, "partition": 0, "offset": offset, "timestamp": NOON - _s(10 - offset)}
+        for offset in held
+    ]
+    about = _tables(positions, samples, records)
+    [row] = rpo(with_hops_made(about) if is_made else about).rows()
+    assert (row.records, row.data_ms, row.is_exact) == (7, 8000, is_exact), "8 and 9 are on the source, landed or not"
