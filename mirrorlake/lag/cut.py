@@ -17,7 +17,7 @@ from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.kept import Kept
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
 from mirrorlake.lag.stood import Ints, Spot, Ways, numbers
-from mirrorlake.lake import KINDS, OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
+from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
 from mirrorlake.model.flow import SourcePartition
 
 # Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
@@ -87,7 +87,6 @@ class CutTables:
             "near": begin - _SPARE,
             "end": micros(end),
             "end_at": end,
-            "kinds": list(KINDS),
         }
         # A look of a second before has ended when the complete one begins.
         since = "observed_at >= :near"
@@ -97,9 +96,7 @@ class CutTables:
                 f"nothing was sampled up to {end.isoformat(timespec='seconds')}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
-        known = (
-            f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at AND array_contains(:kinds, kind))"  # noqa: S608  likewise
-        )
+        known = f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at)"  # noqa: S608  likewise
         tables = replace(tables, positions=known, samples=samples, since=start, values=values)
         return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
 
