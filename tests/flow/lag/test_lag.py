@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka import admin
 from mirrorlake.lake.samples import remember
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
@@ -121,9 +120,8 @@ def changed(mirror: Any, at: datetime) -> list[Any]:
 
 
 def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
-    central: KafkaCluster, east: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+    central: KafkaCluster, east: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
-    monkeypatch.setattr(admin, "TIMEOUT_S", 1.5)
     topic = new_topic(east, 3, partitions=1)
     away: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
     flows = [{"source": source, "target": "central", "topics": topic} for source in ("east", "west")]
