@@ -17,7 +17,7 @@ def java(main_class: str, *arguments: str, stdin: str = "", check: bool = True) 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=check,
     )
     return result.stdout
