@@ -37,15 +37,17 @@ def member(where: Where, group: str, topic: str) -> Iterator[None]:
 @contextmanager
 def open_transaction(where: Where, topic: str) -> Iterator[None]:
     """Leave a transaction open that has written a record."""
-    producer = Producer({"bootstrap.servers": address_of(where), "transactional.id": topic_name("hung")})
-    producer.init_transactions(30)
+    # Longer than any look at it takes: the broker ends a transaction that is open for more than this.
+    options = {"transactional.id": topic_name("hung"), "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": address_of(where), **options})
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"never committed", b"k", partition=0)
-    producer.flush(30)
+    assert producer.flush(60) == 0
     try:
         yield
     finally:
-        producer.abort_transaction(30)
+        producer.abort_transaction(60)
 
 
 def found(mirror: Mirror, *only: str, later: timedelta | None = None) -> dict[str, str]:

@@ -406,7 +406,9 @@ def test_a_cutover_is_a_checklist_that_is_left_and_resumed(world: World) -> None
 def test_law_e_a_cutover_waits_for_open_transactions_and_for_no_group_that_runs_now_and_then(world: World) -> None:
     mirror, orders = world.mirror(), world.topics[0]
     mirror.run(once=True)
-    producer = Producer({"bootstrap.servers": world.east.bootstrap_servers, "transactional.id": world.tag})
+    # Longer than any look at it takes: the broker ends a transaction that is open for more than this.
+    options = {"transactional.id": world.tag, "transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": world.east.bootstrap_servers, **options})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(orders, b"under way", partition=0)
@@ -421,7 +423,11 @@ def test_law_e_a_cutover_waits_for_open_transactions_and_for_no_group_that_runs_
     assert_equal_topics(consume(world.east, orders), consume(world.central, f"east.{orders}"))
 
 
-def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World, west: KafkaCluster) -> None:
+def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(
+    world: World, west: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Others of this machine may rehearse at the same time.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     world.spare = {"spare": west}
     mirror = world.mirror()
     mirror.run(once=True)
@@ -433,7 +439,7 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World, we
     assert drilled.returncode == 0, drilled.stdout + drilled.stderr
     found = json.loads(drilled.stdout)
     assert found["passed"]
-    assert not list(Path(tempfile.gettempdir()).glob("mirrorlake-drill-*")), "the scratch broker's copy is gone"
+    assert not list(tmp_path.glob("mirrorlake-drill-*")), "the scratch broker's copy is gone"
     assert found["records"] == found["failover"]["proof"]["verified"] == 3 * EACH
     assert found["rto_s"] > 0
     assert {row["group"] for row in found["failover"]["groups"]} == set(world.groups)
