@@ -128,19 +128,22 @@ class SparkCluster:
 
     def executors(self, worker: int) -> list[psutil.Process]:
         """The executors of a worker that run."""
-        return [one for one in self._below(worker) if any(_EXECUTOR in word for word in one.cmdline())]
+        found = []
+        for process in self._below(worker):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(_EXECUTOR in word for word in process.cmdline()):
+                    found.append(process)
+        return found
 
     def senders(self, worker: int, port: int) -> list[psutil.Process]:
         """The Python workers of a worker that are connected to a port: those that send there, or fetch from there."""
         found = []
         for process in self._below(worker):
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 if process.name().startswith("python") and any(
                     one.raddr and one.raddr.port == port for one in process.net_connections("tcp")
                 ):
                     found.append(process)
-            except psutil.NoSuchProcess:
-                continue
         return found
 
     def kill_worker(self, worker: int) -> None:
@@ -174,7 +177,7 @@ def _kill(process: psutil.Process) -> None:
 def _until(condition: Callable[[], T]) -> T:
     """Wait for a condition to come true, and return what it gave."""
     retry = retry_if_result(lambda found: not found)
-    return Retrying(retry=retry, stop=stop_after_delay(60), wait=wait_fixed(0.1))(condition)
+    return Retrying(retry=retry, stop=stop_after_delay(300), wait=wait_fixed(0.1))(condition)
 
 
 def packed(folder: Path) -> Path:

@@ -26,7 +26,7 @@ from tests.flow.kit import (
     wait_until,
 )
 from tests.flow.map_check import assert_map_is_exact
-from tests.servers.spark_cluster import WORKERS, SparkCluster
+from tests.servers.spark_cluster import SLOTS, WORKERS, SparkCluster
 
 PARTITIONS = 4
 RECORDS = 2_000
@@ -51,7 +51,10 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
     conf = write_conf(tmp_path, addresses, [{"name": flow, "source": "east", "target": "central", "topics": topic}])
     port = int(central.bootstrap_servers.rpartition(":")[2])
     log, sent = tmp_path / "driver.log", 1
-    driver = spark_cluster.submit(log, "run", "--conf", str(conf), spark_mirrorlake_liveSlots="3")
+    # Nothing is scheduled before both workers are there: whoever comes second would get no lane.
+    whole = {"spark_cores_max": str(WORKERS * SLOTS), "spark_scheduler_minRegisteredResourcesRatio": "1.0"}
+    whole["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "300s"
+    driver = spark_cluster.submit(log, "run", "--conf", str(conf), spark_mirrorlake_liveSlots="3", **whole)
 
     def more() -> None:
         nonlocal sent
@@ -72,7 +75,8 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
         finders = {"Python worker": partial(spark_cluster.senders, port=port), "executor": spark_cluster.executors}
         for what in rng.sample(sorted(finders), len(finders)):
             more()
-            rng.choice([one for worker in range(WORKERS) for one in finders[what](worker)]).kill()
+            living = partial(lambda find: [one for worker in range(WORKERS) for one in find(worker)], finders[what])
+            rng.choice(wait_until(living, f"some {what} runs")).kill()
             more()
             arrives(f"although one {what} died")
         more()
