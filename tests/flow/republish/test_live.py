@@ -60,7 +60,13 @@ def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(pair: Pair, tmp_pat
     pair.create(1000)
     pair.mirror()
     with running(tmp_path / "run.log", "run", "--conf", pair.conf) as process:
-        wait_until(lambda: pair.remote in topics_of(pair.central) or not process.is_running, "something is mirrored")
+
+        def is_under_way() -> bool:
+            # The remote topic is made beside the records, and perhaps before a stream has begun to read.
+            is_there = pair.remote in topics_of(pair.central) and "  ready: " in process.output
+            return is_there or not process.is_running
+
+        wait_until(is_under_way, "something is mirrored")
         assert process.terminate() == 0, process.output
         # What Spark, its workers and Kafka's clients said is in the log file that one of the first lines names.
         said = [line.partition("  ")[2].partition(":")[0] for line in process.output.splitlines()]
