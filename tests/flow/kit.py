@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -144,13 +144,13 @@ def send_transactions(
     """Write transactions: the records of each, and whether it is committed or aborted."""
     options = {"transactional.id": f"app-{uuid.uuid4()}", "message.max.bytes": 2_000_000, **options}
     producer = Producer({"bootstrap.servers": address_of(where), **options})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for records, is_committed in transactions:
         producer.begin_transaction()
         for record in records:
             _put(producer, topic, record)
-        producer.flush(30)
-        (producer.commit_transaction if is_committed else producer.abort_transaction)(30)
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
 
 
 def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[str, Any]:
@@ -306,9 +306,13 @@ class Process:
 
     def signal_tree(self, number: signal.Signals) -> None:
         """Stop or wake the command with its JVM and its Python workers."""
-        root = psutil.Process(self.popen.pid)
-        for process in [root, *root.children(recursive=True)]:
-            process.send_signal(number)
+        root, reached = psutil.Process(self.popen.pid), set[psutil.Process]()
+        # Whoever is not stopped yet may start others, and some end meanwhile.
+        while new := {root, *root.children(recursive=True)} - reached:
+            reached |= new
+            for process in new:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
 
     def kill(self) -> None:
         self.popen.kill()

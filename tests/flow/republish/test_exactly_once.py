@@ -150,7 +150,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(
                 cluster.start()
             revive()
         writer.stop.set()
-        writer.join(300)
+        writer.join(900)
         assert writer.failure is None, writer.failure
         assert not writer.is_alive()
         # Side by side: each may take a batch to its end.
