@@ -46,7 +46,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
             mirror.land("east", once=True, rebuild_checkpoint=True)
             pair.produce(100, seed=2)
             with pytest.raises(LanderReplaced, match="keep one lander") as refused:
-                idle.result(timeout=120)
+                idle.result(timeout=400)
         finally:
             stop.set()
     assert refused.value.exit_code == 3
