@@ -19,7 +19,9 @@ from tests.flow.kit import environment, wait_until
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     conf = tmp_path / "conf" / "demo.yml"
-    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", conf.read_text()))
+    settings = conf.read_text()
+    ports = iter(free_ports(settings.count("127.0.0.1:")))
+    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", settings))
     with (tmp_path / "demo.log").open("wb") as log:
         demo = subprocess.Popen(
             [sys.executable, str(ROOT / "notebooks" / "demo"), "--conf", "conf/demo.yml", "--records", "2000"],

@@ -38,7 +38,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
     demo = tmp_path / "conf" / "demo.yml"
-    demo.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", demo.read_text()))
+    settings = demo.read_text()
+    ports = iter(free_ports(settings.count("127.0.0.1:")))
+    demo.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{next(ports)}", settings))
     shutil.copy(demo, tmp_path / "conf" / "mirror.yml")
     yield tmp_path
     subprocess.run(
