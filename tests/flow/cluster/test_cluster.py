@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
     finally:
         # The JVM of spark-submit, and its Python process, which would outlive it.
         for process in [*psutil.Process(driver.pid).children(recursive=True), driver]:
-            process.kill()
+            # One may end with the other.
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         driver.wait()
     more()
     drain = spark_cluster.submit(log, "run", "--conf", str(conf), "--once")
