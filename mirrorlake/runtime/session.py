@@ -58,9 +58,6 @@ _LOCAL = {
 }
 
 _ANSWERS_WITHIN_S = 30.0
-# A client of Spark Connect tries a request 15 times, for ten minutes. A server that is away for three quarters of a minute has
-# most likely ended, and the session with it.
-_TRIES_AGAIN, _LONGEST_PAUSE_MS = 8, 10_000
 _OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's launcher appends it to the class path that it builds.
 _LAST_ON_CLASS_PATH = "SPARK_DIST_CLASSPATH"
@@ -157,9 +154,9 @@ def _hosted_session() -> SparkSession:
                 builder = builder.config(key, _LOCAL[key])
     session = builder.getOrCreate()
     if is_connect(session):
-        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from mirrorlake.runtime.patience import Patience
 
-        session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES_AGAIN, max_backoff=_LONGEST_PAUSE_MS)])
+        session.client.set_retry_policies([Patience()])
     return session
 
 

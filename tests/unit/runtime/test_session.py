@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,8 @@ from pyspark import SparkContext
 from pyspark.errors import RetriesExceeded
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
-from mirrorlake.runtime import session
+from mirrorlake.runtime import patience, session
+from mirrorlake.runtime.patience import Patience
 
 
 class Answering:
@@ -77,3 +79,30 @@ def test_a_request_to_a_server_that_was_given_up_is_not_tried_again() -> None:
     with pytest.raises(RetriesExceeded):
         ask()
     assert len(tries) == 3
+
+
+def test_a_server_that_stays_away_is_waited_for_once_and_not_by_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, policy = [100.0], Patience()
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def waited_s(answers_after: int) -> float:
+        """Ask until the server answers, or the client gives up."""
+        began, tries = now[0], 0
+        with suppress(RetriesExceeded):
+            for attempt in Retrying(policy, sleep=sleep):
+                with attempt:
+                    tries += 1
+                    if tries <= answers_after:
+                        raise Away
+        return now[0] - began
+
+    assert 0 < waited_s(3) < 2, "a blink is sat out"
+    assert 10 < waited_s(99) < 20
+    assert waited_s(99) == 0, "what cleans up after it does not wait as long again"
+    now[0] += 9
+    assert waited_s(99) == 0, "it was away a moment ago"
+    now[0] += 60
+    assert 0 < waited_s(3) < 2, "the next time is another"

@@ -1,0 +1,41 @@
+"""How long requests to a server of Spark Connect are tried again; importing this needs the client's packages."""
+
+from __future__ import annotations
+
+import time
+
+from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
+
+# A client of Spark Connect tries a request 15 times, for ten minutes. A server that is away for a quarter of a minute has most
+# likely ended, and the session with it: 0.05, 0.2, 0.8, 3.2, 5 and 5 s, with up to half a second more for each of the last three.
+_TRIES_AGAIN, _LONGEST_PAUSE_MS = 6, 5_000
+# Longer than any pause: as long as requests fail one after another, the server is not there again.
+_AWAY_S = 10.0
+
+
+class Patience(DefaultPolicy):  # type: ignore[misc]  # pyspark is not followed (pyproject)
+    """Wait for a server with the first request that it does not answer, and not again with each that comes after.
+
+    What a stream cleans up after a failure asks the same server, and would double and triple the time until its process ends.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=_TRIES_AGAIN, max_backoff=_LONGEST_PAUSE_MS)
+        self.away_until = 0.0
+
+    def to_state(self) -> RetryPolicyState:
+        """Begin a request."""
+        return _Request(self)
+
+
+class _Request(RetryPolicyState):  # type: ignore[misc]
+    def __init__(self, patience: Patience) -> None:
+        super().__init__(patience)
+        self._patience = patience
+
+    def next_attempt(self) -> int | None:
+        now = time.monotonic()
+        pause_ms = None if now < self._patience.away_until else super().next_attempt()
+        if pause_ms is None:
+            self._patience.away_until = now + _AWAY_S
+        return pause_ms
