@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from mirrorlake.progress import asked_of_log, line_format
 from mirrorlake.runtime.cache import cache_directory
+
+log = logging.getLogger(__name__)
 
 MOST_FILES = 20
 MOST_BYTES = 32 << 20
@@ -91,6 +94,13 @@ class _ToLogFile(logging.FileHandler):
         super().__init__(path, mode="a", encoding="utf-8", delay=True)
         _, is_json = asked_of_log(os.environ.get("MIRRORLAKE_LOG"))
         self.setFormatter(line_format(as_json=is_json, named=True))
+        self._has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  as logging has it
+        """Say once that the file cannot be written, on a full disk for example; by default each line prints a traceback."""
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning("log.not_written file=%s why=%s", self.baseFilename, sys.exc_info()[1])
 
 
 def keep_log_small() -> None:

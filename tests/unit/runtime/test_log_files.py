@@ -71,3 +71,16 @@ def test_what_libraries_log_reaches_the_file_and_not_the_screen(capsys: pytest.C
     assert path.read_text().count("GETPID") == 1
     assert "closed" in path.read_text()
     assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_is_said_once_and_not_with_a_traceback_for_each_line(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = logging.getLogger("py4j")
+    library.addHandler(log_files._ToLogFile(Path("/dev/full")))
+    for number in range(3):
+        library.warning("line %s", number)
+    assert [one.getMessage() for one in caplog.records if one.name == log_files.__name__] == [
+        "log.not_written file=/dev/full why=[Errno 28] No space left on device"
+    ]
+    assert "Traceback" not in capsys.readouterr().err
