@@ -38,28 +38,20 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 
 
 # What takes longest is begun first, so that no process is left with a file of minutes while the others have ended: files of
-# 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders. Among them stand those of `spark`, which compute
-# while the others wait for commits, deaths and time-outs: begun after all of these, they left 30 % of the cores idle for the
-# first seven minutes.
+# 70 seconds and more (five processes on 2 cores, 2026-11-23), then folders.
 _LONGEST = (
     "flow/failover/test_failover.py",
     "flow/mirror/test_connect.py",
-    "spark/lag/test_lag.py",
     "notebooks/test_browser.py",
-    "spark/publish/test_publish.py",
+    "spark/lag/test_lag.py",
     "stores/test_flow.py",
-    "spark/lake/test_engines.py",
+    "spark/publish/test_publish.py",
     "notebooks/test_console.py",
     "flow/republish/test_exactly_once.py",
-    "spark/lake/test_offset_map.py",
     "flow/mirror/test_laws.py",
-    "spark/verify",
     "flow/mirror/test_removals.py",
-    "spark/runtime",
     "flow/landing/test_cuts.py",
-    "spark/records",
     "flow/security/test_canary.py",
-    "spark",
     "flow/topics/test_least_privilege.py",
     "flow/cluster/test_cluster.py",
     "flow/cli/test_readme.py",
@@ -69,6 +61,7 @@ _LONGEST = (
     "flow/replay/test_replay.py",
     "flow/republish/test_remote_cut.py",
     "flow/mm2/test_takeover.py",
+    "spark",
     "flow",
     "kafka",
 )
@@ -91,5 +84,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(HERE)
         # --strict-markers refuses a folder that pyproject.toml does not know.
         item.add_marker(getattr(pytest.mark, path.parts[0]))
-        places[item] = min(rank.get(one.as_posix(), len(rank)) for one in (path, *path.parents))
+        places[item] = min(rank.get(name, len(rank)) for name in (path.as_posix(), path.parts[0]))
     items.sort(key=lambda item: places.get(item, len(rank)))
