@@ -11,8 +11,9 @@ import javaproperties
 from mirrorlake.sandbox.ports import LOOPBACK
 
 # 190 MB resident, ready 1.3 s and 1.6 CPU seconds after its start on an idle machine. With the second compiler those were 1.7
-# and 2.6, and three brokers of a demo took 31 CPU seconds instead of 19; plain produce costs the same either way.
-JAVA_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# and 2.6, and three brokers of a demo took 31 CPU seconds instead of 19; plain produce costs the same either way. The data for
+# `jstat` are written every 50 ms: a twentieth of the CPU of a broker at rest.
+JAVA_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 # The client libraries inside the broker log a hundred kilobytes of settings at each start at a finer level.
 LOGGING_OPTIONS = (
