@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.lake import LakeConfig
@@ -96,15 +96,18 @@ def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str,
     return [dict(zip(table.columns, row, strict=False)) for row in rows]
 
 
-Ask = Callable[[Callable[[LagTables], Answer], LagTables], list[Any]]
+Question = Callable[[LagTables], Answer]
+Ask = Callable[[Question, LagTables], list[Any]]
+
+by_minute = partial(latency, bucket_s=60)
 
 
-def ask_duckdb(question: Callable[[LagTables], Answer], about: LagTables) -> list[Any]:
+def ask_duckdb(question: Question, about: LagTables) -> list[Any]:
     """Ask as lag of a folder does: where positions stood is made first."""
     return question(with_hops_made(about)).rows()
 
 
-def ask_spark(question: Callable[[LagTables], Answer], about: LagTables) -> list[Any]:
+def ask_spark(question: Question, about: LagTables) -> list[Any]:
     return rows_of(question(about).frame().toArrow())
 
 
@@ -167,21 +170,29 @@ def story(spark: SparkSession) -> LagTables:
 
 
 @pytest.fixture(scope="module")
-def lags(story: LagTables, ask: Ask) -> dict[tuple[float, str, str | None], Any]:
-    rows = ask(lag, story)
+def frame_of(story: LagTables) -> Callable[[Question], DataFrame]:
+    """Each question about the story, which Spark analyses once."""
+    return cache(lambda question: question(story).frame())
+
+
+@pytest.fixture(scope="module")
+def told(story: LagTables, ask: Ask, frame_of: Callable[[Question], DataFrame]) -> Callable[[Question], list[Any]]:
+    """What either engine answers about the story."""
+    return lambda question: rows_of(frame_of(question).toArrow()) if ask is ask_spark else ask(question, story)
+
+
+@pytest.fixture(scope="module")
+def lags(told: Callable[[Question], list[Any]]) -> dict[tuple[float, str, str | None], Any]:
+    rows = told(lag)
     assert list(vars(rows[0])) == list(LAG_COLUMNS)
     found = {((row.observed_at - NOON).total_seconds(), row.hop, row.group_id): row for row in rows}
     assert len(found) == len(rows), "each moment, hop and group has one row"
     return found
 
 
-def test_the_columns_of_a_frame_have_the_types_of_the_docs(story: LagTables) -> None:
-    for answer, columns in (
-        (lag(story), LAG_COLUMNS),
-        (rpo(story), RPO_COLUMNS),
-        (latency(story, bucket_s=60), LATENCY_COLUMNS),
-    ):
-        held = [(field.name, field.dataType.simpleString()) for field in answer.frame().schema]
+def test_the_columns_of_a_frame_have_the_types_of_the_docs(frame_of: Callable[[Question], DataFrame]) -> None:
+    for question, columns in ((lag, LAG_COLUMNS), (rpo, RPO_COLUMNS), (by_minute, LATENCY_COLUMNS)):
+        held = [(field.name, field.dataType.simpleString()) for field in frame_of(question).schema]
         assert held == [(name, kind) for name, (kind, _) in columns.items()]
 
 
@@ -246,10 +257,8 @@ def test_a_position_says_which_cluster_holds_it(lags: dict[tuple[float, str, str
     }
 
 
-def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables, ask: Ask) -> None:
-    found = {
-        (row.observed_at - NOON).total_seconds(): (row.records, row.data_ms, row.is_exact) for row in ask(rpo, story)
-    }
+def test_rpo_counts_the_records_that_the_target_lacked(told: Callable[[Question], list[Any]]) -> None:
+    found = {(row.observed_at - NOON).total_seconds(): (row.records, row.data_ms, row.is_exact) for row in told(rpo)}
     assert found == {
         # 2 alone: 3 was filtered, 4 is a marker.
         5: (1, 3000, True),
@@ -260,8 +269,8 @@ def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables, ask: As
     }
 
 
-def test_latency_is_told_from_every_record_once(story: LagTables, ask: Ask) -> None:
-    [row] = ask(partial(latency, bucket_s=60), story)
+def test_latency_is_told_from_every_record_once(told: Callable[[Question], list[Any]]) -> None:
+    [row] = told(by_minute)
     # Records 0, 1, 2, 5 .. 9 arrived at +30 s.
     assert (row.bucket, row.flow, row.topic, row.records) == (NOON, FLOW, "t", 8)
     assert (row.p50_ms, row.max_ms) == (24_500, 30_000)
