@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -73,6 +73,23 @@ class StoreServer:
     def files(self) -> fs.FileSystem:
         return Store("s3a://any", self.values).for_arrow
 
+    def objects(self, place: str) -> dict[str, bytes]:
+        """Return what stands below a place of the store, by name."""
+        files = self.files()
+        found = files.get_file_info(fs.FileSelector(place, recursive=True))
+        return {
+            info.path.removeprefix(f"{place}/"): files.open_input_stream(info.path).read()
+            for info in found
+            if info.type == fs.FileType.File
+        }
+
+    def put(self, place: str, objects: Mapping[str, bytes]) -> None:
+        """Put what stood below another place; a Delta log holds no absolute path, so tables go with their folder."""
+        files = self.files()
+        for name, content in objects.items():
+            with files.open_output_stream(f"{place}/{name}") as file:
+                file.write(content)
+
     def make_bucket(self, name: str) -> str:
         arguments = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
         place = f"127.0.0.1:{self.port}"
@@ -101,8 +118,10 @@ def store_server() -> Iterator[StoreServer]:
         yield server
 
 
-@pytest.fixture
-def store_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def store_keys() -> Iterator[None]:
     """Put the keys of the server where `StoreServer.settings` refers to."""
-    monkeypatch.setenv("STORE_ACCESS_KEY", ACCESS_KEY)
-    monkeypatch.setenv("STORE_SECRET_KEY", SECRET_KEY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORE_ACCESS_KEY", ACCESS_KEY)
+        patch.setenv("STORE_SECRET_KEY", SECRET_KEY)
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -56,9 +56,11 @@ class World:
         writer.look()
         writer.claim("cluster")
         self.path, self._landing = writer.seat().path, LandingLog(writer.seat())
+        self.sent = SentUpTo(flow=FLOW, positions={SOURCE: BATCHES * 10})
+
+    def fill(self) -> None:
         for batch in range(1, BATCHES + 1):
             self.land(batch, [str(n).encode() for n in range(batch * 10 - 10, batch * 10)])
-        self.sent = SentUpTo(flow=FLOW, positions={SOURCE: BATCHES * 10})
 
     def land(self, batch: int, values: list[bytes]) -> None:
         offsets, day = range(batch * 10 - 10, batch * 10 - 10 + len(values)), NOON + batch * DAY
@@ -95,13 +97,26 @@ class World:
         return found
 
 
-@pytest.fixture
-def world(store_server: StoreServer, store_keys: None) -> World:
-    bucket = store_server.make_bucket(f"removal-{uuid4().hex[:8]}")
-    lake = Lake(no_spark, loads(conf(store_server, f"s3a://{bucket}/lake")).lake)
+@pytest.fixture(scope="module")
+def bucket(store_server: StoreServer) -> str:
+    return store_server.make_bucket(f"removal-{uuid4().hex[:8]}")
+
+
+@pytest.fixture(scope="module")
+def filled(store_server: StoreServer, bucket: str, store_keys: None) -> dict[str, bytes]:
+    """Land the batches once."""
+    lake = Lake(no_spark, loads(conf(store_server, f"s3a://{bucket}/filled/lake")).lake)
     FolderTables().create(lake.relay_location("east"), RELAY)
     lake.create_side_table(POSITIONS)
-    return World(lake)
+    World(lake).fill()
+    return store_server.objects(f"{bucket}/filled/lake")
+
+
+@pytest.fixture
+def world(store_server: StoreServer, bucket: str, filled: Mapping[str, bytes]) -> World:
+    place = f"{bucket}/{uuid4().hex[:6]}/lake"
+    store_server.put(place, filled)
+    return World(Lake(no_spark, loads(conf(store_server, f"s3a://{place}")).lake))
 
 
 @pytest.mark.law("E")
