@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import NotAuthorized
+from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import parse_patterns
-from mirrorlake.model.plan import TopicSpec
+from mirrorlake.model.plan import Change, TopicSpec
 from mirrorlake.model.topic_configs import RULES
 from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.runtime.java import find_java
@@ -163,3 +164,30 @@ def test_a_setting_returns_to_the_default(west: KafkaCluster) -> None:
     topic = new_topic(west, retention_ms="5000", segment_ms="7000")
     admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
     assert admin.configs([topic])[topic] == {"segment.ms": "7000", "max.message.bytes": "2000"}
+
+
+def test_acls_that_were_waited_for_are_what_the_next_question_finds(
+    guarded_clusters: Clusters,
+) -> None:
+    admin = admin_as(guarded_clusters["east"], "root")
+
+    def carry_out(action: str, made: Any, **ends: Any) -> None:
+        change = Change(where="east", kind="acl", name=str(made), action=action, **ends)
+        admin.apply(change)
+        admin.wait_for([change])
+
+    for grant in (acl(topic_name("shown")) for _ in range(10)):
+        carry_out("create", grant, after=grant.as_dict())
+        assert grant in (admin.acls.list() or ())
+        carry_out("delete", grant, before=grant.as_dict())
+        assert grant not in (admin.acls.list() or ())
+
+
+def test_an_acl_is_waited_for_until_the_broker_shows_it(
+    guarded_clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, grant = admin_as(guarded_clusters["east"], "root"), acl(topic_name("shown"))
+    answers = [[], [], [grant]]
+    monkeypatch.setattr(ClusterAcls, "list", lambda _: answers.pop(0))
+    admin.wait_for([Change(where="east", kind="acl", name=str(grant), action="create", after=grant.as_dict())])
+    assert not answers
