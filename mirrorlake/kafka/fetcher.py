@@ -45,7 +45,7 @@ _GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_COMES}
 # One call takes at most so many; where there are as many, there may be more.
 _AT_ONCE = 10_000
 # A turn that begins with as many goes on for so long, unless nothing comes for a step.
-_GATHER_S, _STEP_S = 0.5, 0.1
+_MANY, _GATHER_S, _STEP_S = 2_500, 0.5, 0.1
 # Arrow's offsets have four bytes.
 _MOST_BYTES = 2**31 - 1
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -146,7 +146,7 @@ class Fetcher:
             if not brought or held >= most_bytes or count + at_once > most_records or passed_s >= at_most_s:
                 break
             # Where many come, some more may be on their way: each turn has its price.
-            gathers = count >= at_once and passed_s < _GATHER_S
+            gathers = count >= _MANY and passed_s < _GATHER_S
             if brought < at_once and not gathers:
                 break
             timeout = _STEP_S if gathers else 0.0

@@ -100,8 +100,14 @@ class Consumed:
 
 @pytest.mark.parametrize(
     ("brought", "calls", "records"),
-    [((300, 200), 1, 300), ((10_000, 400, 300), 4, 10_700), ((10_000, 10_000, 10_000), 3, 30_000)],
-    ids=["a trickle", "a burst", "a backlog"],
+    [
+        ((300, 200), 1, 300),
+        ((2_499, 200), 1, 2_499),
+        ((2_500, 400, 300), 4, 3_200),
+        ((10_000, 400, 300), 4, 10_700),
+        ((10_000, 10_000, 10_000), 3, 30_000),
+    ],
+    ids=["a trickle", "not yet many", "many", "a burst", "a backlog"],
 )
 def test_a_turn_gathers_while_many_come(
     fetcher: Fetcher, brought: tuple[int, ...], calls: int, records: int, monkeypatch: pytest.MonkeyPatch
