@@ -20,7 +20,7 @@ from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import ledger_record
-from tests.flow.kit import send
+from tests.flow.kit import send, wait_until
 
 # Older records would fall to the brokers' retention at once.
 NOW = int(time.time() * 1000)
@@ -123,7 +123,9 @@ def test_an_open_transaction_on_the_target_is_waited_for(site: Site) -> None:
     producer.flush(30)
     assert "a transaction is open on east.open-0" in str(site.plan(site.flow("open")).refused)
     producer.abort_transaction(30)
-    [row] = site.plan(site.flow("open")).partitions
+    # The coordinator answers before it has written the transaction's end into the log.
+    plan = wait_until(lambda: not (found := site.plan(site.flow("open"))).refused and found, "the transaction is over")
+    [row] = plan.partitions
     assert (row.refused, row.position) == ("", 1), "what was aborted is not there"
 
 
