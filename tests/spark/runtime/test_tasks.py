@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import StoreError
 from mirrorlake.progress import about
 from mirrorlake.runtime import GoesOn, HeldSlots, LiveTasks, TaskAnswer, log_file, run_tasks
+from tests.flow.kit import wait_until
 
 
-def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 30.0) -> LiveTasks:
+def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 120.0) -> LiveTasks:
     def each(item: str) -> Iterator[TaskAnswer]:
         if item == "fails":
             raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
@@ -59,9 +60,14 @@ def test_what_a_task_says_is_in_the_log_from_info_on(spark: SparkSession, monkey
         yield TaskAnswer("done")
 
     run_tasks(spark, [0, 1], each)
-    # A local session's workers write where their JVM does.
-    said = [line for line in log_file().read_text(errors="replace").splitlines() if mark in line]
-    lines = [json.loads(line) for line in said]
+
+    def said() -> list[str]:
+        # Whole lines only: the last one may be under way.
+        return [line for line in log_file().read_text(errors="replace").split("\n")[:-1] if mark in line]
+
+    # A local session's workers write where their JVM does; it passes on what they say by a thread of its own.
+    wait_until(lambda: len(said()) >= 2, "both lines are in the log")
+    lines = [json.loads(line) for line in said()]
     assert sorted((one["flow"], one["lane"], one["event"]) for one in lines) == [
         ("a->b", 0, "lane.restart"),
         ("a->b", 1, "lane.restart"),
