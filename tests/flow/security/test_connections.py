@@ -24,8 +24,7 @@ def cluster_of(address: str, client: dict[str, str]) -> ClusterConfig:
 
 
 def read_by_java(spark: SparkSession, cluster: ClusterConfig, topic: str) -> int:
-    options = {**spark_options(cluster), "kafka.default.api.timeout.ms": "8000", "kafka.request.timeout.ms": "7000"}
-    return spark.read.format("kafka").options(**options, subscribe=topic).load().count()
+    return spark.read.format("kafka").options(**spark_options(cluster), subscribe=topic).load().count()
 
 
 @pytest.fixture(scope="module")
