@@ -162,7 +162,7 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
 
     monkeypatch.setattr(record_reader, "_GROWTH_S", 0.2)
     ends = threading.Event()
-    late = threading.Timer(60, ends.set)
+    late = threading.Timer(400, ends.set)
     late.start()
     grown = mirror.tail("east", topic, stop=ends)
     add_partitions(pair.east, topic, 2)
