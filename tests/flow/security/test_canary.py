@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from nbclient import NotebookClient
 
 from mirrorlake.config.loading import load
+from mirrorlake.runtime import log_file
 from mirrorlake.sandbox import KafkaCluster
 from tests.commands import run_cli
 from tests.flow.kit import Process, count, create_topic, send, topic_name, wait_until
@@ -160,6 +161,8 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
             assert count(central, remote) == 40, "law F"
         finally:
             process.terminate()
+    for log in log_file().parent.glob(f"*-{process.popen.pid}.log"):
+        canaries.look(log.read_bytes(), log)
 
     said("verify", "--full")
     said("doctor", code=None)
@@ -184,13 +187,10 @@ def test_a_rotated_password_needs_no_restart_and_no_secret_is_left_anywhere(
     executed = NotebookClient(notebook, timeout=400, kernel_name="python3", resources=AT_HOME).execute()
     (place / "executed.ipynb").write_text(nbformat.writes(executed))
 
-    canaries = Canaries(secured)
     with pytest.raises(AssertionError, match="a secret stands in"):
         canaries.look_at(tmp_path / "secrets")
     assert canaries.look_at(place) > 20
     assert canaries.look_at(events) > 0
     assert canaries.look_at_tables(place / "lake") > 5
-    cache = Path(os.environ.get("MIRRORLAKE_CACHE", Path.home() / ".cache" / "mirrorlake"))
-    for log in sorted((cache / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)[-4:]:
-        canaries.look(log.read_bytes(), log)
+    canaries.look(log_file().read_bytes(), log_file())
     canaries.look_at_processes(os.getpid())
