@@ -28,6 +28,8 @@ from mirrorlake.sandbox import KafkaCluster
 
 _T = TypeVar("_T")
 ABORTED = b"aborted:"
+# Who commits is answered before the marker is in the log, which takes milliseconds; what is still open then stays open.
+_MARKER_S = 2.0
 # A cluster, or the address of one.
 Where = KafkaCluster | str
 # The arguments of `produce`: value, key, partition; or by name.
@@ -141,9 +143,10 @@ def send(where: Where, topic: str, records: Iterable[Sent], **options: Any) -> N
 def send_transactions(
     where: Where, topic: str, transactions: Iterable[tuple[Iterable[Sent], bool]], **options: Any
 ) -> None:
-    """Write transactions: the records of each, and whether it is committed or aborted."""
+    """Write transactions: the records of each, and whether it is committed or aborted; return when all have ended in the log."""
     options = {"transactional.id": f"app-{uuid.uuid4()}", "message.max.bytes": 2_000_000, **options}
-    producer = Producer({"bootstrap.servers": address_of(where), **options})
+    options["bootstrap.servers"] = address_of(where)
+    producer = Producer(options)
     producer.init_transactions(60)
     for records, is_committed in transactions:
         producer.begin_transaction()
@@ -151,6 +154,8 @@ def send_transactions(
             _put(producer, topic, record)
         assert producer.flush(60) == 0
         (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
+    # The last answer came before the marker of its transaction was written, which the next one with this id waits for.
+    Producer(options).init_transactions(60)
 
 
 def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[str, Any]:
@@ -191,6 +196,7 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     found: dict[int, list[Record]] = {partition: [] for partition in partitions}
     open_partitions = set(partitions)
+    waits: dict[int, float] = {}
     heard = time.monotonic()
     while open_partitions:
         # `consume` waits until it has as many messages as it was asked for, or for the whole of its time-out.
@@ -198,13 +204,20 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
         heard = time.monotonic() if messages else heard
         assert time.monotonic() - heard < 60, f"{topic} did not come to its end"
         for message in messages:
+            partition = message.partition()
+            waits.pop(partition, None)
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                open_partitions.discard(message.partition())
+                _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+                if end > message.offset():
+                    waits[partition] = time.monotonic() + _MARKER_S
+                else:
+                    open_partitions.discard(partition)
                 continue
             headers, (_, stamp) = tuple(message.headers() or ()), message.timestamp()
             record = Record(message.offset(), message.key(), message.value(), headers, stamp)
-            found[message.partition()].append(record)
+            found[partition].append(record)
+        open_partitions -= {partition for partition, until in waits.items() if time.monotonic() > until}
     consumer.close()
     return found
 
