@@ -185,7 +185,7 @@ def test_a_version_is_put_once(lake: Lake, store_server: StoreServer) -> None:
         request = AWSRequest("PUT", url, data=b"{}", headers={"If-None-Match": "*"})
         keys = store_server.values
         SigV4Auth(Credentials(keys["access_key"], keys["secret_key"]), "s3", "us-east-1").add_auth(request)
-        return requests.put(url, data=b"{}", headers=dict(request.headers), timeout=10).status_code
+        return requests.put(url, data=b"{}", headers=dict(request.headers), timeout=60).status_code
 
     assert [put(), put()] == [200, 412]
 
