@@ -113,7 +113,8 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
 @pytest.mark.law("C", "D", "E", "F")
 def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
     pair.create()
-    count_all = 10_000
+    # Forty seconds for all of them, in the midst of which a busy machine finds the time for the erasure.
+    count_all, rate = 6_000, 150
 
     def is_hers(number: int) -> bool:
         return number % 100 < 2
@@ -123,13 +124,13 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
         for number in range(count_all)
     )
     send(pair.east, pair.topic, everybody)
-    mirror = pair.mirror(pair.flow(chunk_records=250, rate={"records_per_second": 500}))
+    mirror = pair.mirror(pair.flow(chunk_records=250, rate={"records_per_second": rate}))
     mirror.apply()
     mirror.land("east", once=True)
     with staying_on(mirror) as failures:
         wait_until(lambda: failures or count(pair.central, pair.remote) > 250, "the flow is in the middle of it")
         done = mirror.erase("east", pair.topic, key="ada", reason="request 4711", apply=True)
-        assert (done.records, done.ok) == (200, True)
+        assert (done.records, done.ok) == (count_all // 50, True)
         source = pair.source()
         last = {[record.value for record in records if record.key != b"ada"][-1] for records in source.values()}
         wait_until(

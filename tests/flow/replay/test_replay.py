@@ -237,7 +237,8 @@ def test_law_f_a_killed_replay_goes_on_with_the_same_command(world: World, tmp_p
     rng = random.Random(SEED)
     total = sum(map(len, world.orders.values()))
     asked = ["replay", "--source", "east", "--topic", "orders", "--into", "central:orders.killed", "--conf", world.conf]
-    slowly = [*asked, "--rate", "150 records/s"]
+    # A minute for all of them: a busy machine sees only seconds later that something was sent.
+    slowly = [*asked, "--rate", "40 records/s"]
     for death in range(2):
         process = Process(tmp_path / f"{death}.log", *slowly)
         try:
