@@ -40,7 +40,7 @@ from tests.servers.lakes import MakeMirror
 def traces(where: Where) -> dict[str, object]:
     """Return all that whoever looks for a trace of the mirror could find on a cluster; to look leaves none."""
     admin = AdminClient({"bootstrap.servers": address_of(where)})
-    metadata = admin.list_topics(timeout=20)
+    metadata = admin.list_topics(timeout=60)
     topics = {
         name: (str(future.result().topic_id), len(future.result().partitions))
         for name, future in admin.describe_topics(TopicCollection(list(metadata.topics))).items()

@@ -179,7 +179,7 @@ def ask(site: Site, folder: Path) -> dict[str, str]:
     (compiler,) = jars("compiler")
     libraries = classpath("mm2")
     compile_it = [java, "-jar", str(compiler), "-17", "-proc:none", "-encoding", "UTF-8", "-cp", libraries]
-    subprocess.run([*compile_it, "-d", str(folder), str(SOURCE_FILE)], check=True, timeout=120)
+    subprocess.run([*compile_it, "-d", str(folder), str(SOURCE_FILE)], check=True, timeout=400)
     asked = "".join("\t".join(words) + "\n" for words in QUESTIONS.values())
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     done = subprocess.run(

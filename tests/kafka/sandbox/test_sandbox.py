@@ -65,7 +65,7 @@ def test_a_restarted_cluster_keeps_port_and_data(
 def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) -> None:
     own = make_cluster().start()
     admin = admin_of(own.bootstrap_servers)
-    admin.list_topics(timeout=10)
+    admin.list_topics(timeout=60)
 
     own.pause()
     with pytest.raises(KafkaException):

@@ -40,12 +40,12 @@ def test_up_outlives_its_command_and_down_keeps_the_data(sandbox: Sandbox, addre
         "import json, sys; from mirrorlake.sandbox import Sandbox; Sandbox(sys.argv[1]).up(json.loads(sys.argv[2]))"
     )
     subprocess.run(
-        [sys.executable, "-c", script, str(sandbox.directory), json.dumps(addresses)], check=True, timeout=180
+        [sys.executable, "-c", script, str(sandbox.directory), json.dumps(addresses)], check=True, timeout=400
     )
 
     assert states(sandbox) == {"east": "running", "west": "running"}
     assert {row.alias: row.address for row in sandbox.status()} == addresses
-    before = admin_of(addresses["east"]).list_topics(timeout=10).cluster_id
+    before = admin_of(addresses["east"]).list_topics(timeout=60).cluster_id
     pids = [row.pid for row in sandbox.status()]
 
     assert [row.pid for row in sandbox.up(addresses)] == pids, "up must leave running brokers as they are"
@@ -55,7 +55,7 @@ def test_up_outlives_its_command_and_down_keeps_the_data(sandbox: Sandbox, addre
 
     sandbox.up({"east": addresses["east"]})
     assert states(sandbox) == {"east": "running", "west": "stopped"}
-    assert admin_of(addresses["east"]).list_topics(timeout=10).cluster_id == before, "the data were not kept"
+    assert admin_of(addresses["east"]).list_topics(timeout=60).cluster_id == before, "the data were not kept"
 
     sandbox.down(purge=True)
     assert sandbox.status() == []

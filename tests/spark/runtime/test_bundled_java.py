@@ -35,7 +35,7 @@ def test_spark_starts_on_the_java_of_the_wheel(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr
