@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -138,7 +139,8 @@ class Lab:
             self._process.wait()
         # Killed by what identifies them: psutil compares the time of birth, so a pid that was given anew is left alone.
         for process in family:
-            if process.is_running():
+            # They are ending just now.
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
 
     def _ask(self, path: str, *, method: str = "GET") -> Any:
