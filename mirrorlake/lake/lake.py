@@ -86,6 +86,7 @@ class Lake(LakeReads):
 
     def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         """Return the tables that `create_all` would create, by location."""
+        self._session_tables.forget()
         wanted = {self.relay_location(alias): RELAY for alias in aliases}
         wanted |= {self.meta_location(table): table for table in SIDE_TABLES}
         with ThreadPoolExecutor(max_workers=4) as pool:

@@ -59,7 +59,6 @@ class LakeReads(LakeAddresses):
         self._tables = FolderTables()
         self._session_tables = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
         self._is_known = False
-        self._present: set[str] = set()
         self._lacked: dict[str, TableSchema] = {}
         self._answers: dict[tuple[str, str], tuple[dict[str, int], pa.Table]] = {}
         self._looking = threading.Lock()
@@ -206,12 +205,11 @@ class LakeReads(LakeAddresses):
         found: dict[str, pa.Table] = {}
         for name, one in question.lake_tables.items():
             place = self._place_of(one)
-            if one.table is not RELAY and place not in self._present and not self._is_seen(place):
-                if self.exists(place):
-                    self._present.add(place)
-                elif self.exists(self.meta_location(GAPS)):
-                    found[name] = arrow_table(one.table, [])
-                    self._lacked[name] = one.table
+            if one.table is RELAY or self._is_seen(place) or self.exists(place):
+                continue
+            if self.exists(self.meta_location(GAPS)):
+                found[name] = arrow_table(one.table, [])
+                self._lacked[name] = one.table
         return found
 
     def removed_tables(self, missing: Iterable[TableSchema] | None = None) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ class SparkTables:
         self._given = spark
         self._is_catalog = is_catalog
         self._store = store
+        self._there: set[str] = set()
 
     @cached_property
     def session(self) -> SparkSession:
@@ -65,7 +66,21 @@ class SparkTables:
         return location if self._is_catalog else f"delta.`{location}`"
 
     def has(self, location: str) -> bool:
-        """Tell whether a table exists."""
+        """Tell whether a table exists; one that did is not asked for again before `forget`.
+
+        Over Spark Connect each question is a request of some 10 ms, and every step of a stream begins with several.
+        """
+        if location in self._there:
+            return True
+        if found := self._is_there(location):
+            self._there.add(location)
+        return found
+
+    def forget(self) -> None:
+        """Ask again for tables that existed: somebody may have removed them since."""
+        self._there.clear()
+
+    def _is_there(self, location: str) -> bool:
         from pyspark.errors import AnalysisException
 
         from mirrorlake.runtime import is_connect
