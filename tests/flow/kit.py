@@ -196,6 +196,8 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     found: dict[int, list[Record]] = {partition: [] for partition in partitions}
     open_partitions = set(partitions)
+    # What had been written by the first end of a partition; a flow that goes on sending is not followed.
+    written: dict[int, int] = {}
     waits: dict[int, float] = {}
     heard = time.monotonic()
     while open_partitions:
@@ -209,7 +211,7 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
-                if end > message.offset():
+                if message.offset() < written.setdefault(partition, end):
                     waits[partition] = time.monotonic() + _MARKER_S
                 else:
                     open_partitions.discard(partition)
