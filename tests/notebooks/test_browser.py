@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, new_topic
-from tests.servers.lab import Lab, RunNotebook, screenshot, write_notebook
+from tests.servers.lab import WAIT_MS, Lab, RunNotebook, screenshot, write_notebook
 from tests.servers.lakes import MakeMirror
 
 # A draft of two clusters that nobody asks.
@@ -99,7 +99,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_rehearses_
     expect(page.locator(".ml-recovery-objectives")).to_contain_text(orders)
     expect(page.locator(".ml-recovery-drills")).to_contain_text("No drill of this flow")
     page.locator(".ml-recovery-drill").click()
-    expect(page.locator(".ml-recovery-drills tr", has_text="RPO:")).to_be_visible(timeout=300_000)
+    expect(page.locator(".ml-recovery-drills tr", has_text="RPO:")).to_be_visible(timeout=WAIT_MS)
     expect(page.locator(".ml-recovery-drilled")).to_contain_text("6 records verified")
     expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
     expect(page.locator(".ml-errors")).to_be_hidden()
@@ -177,7 +177,7 @@ def keep_cluster(page: Page, alias: str, servers: str) -> None:
 
 def topics(cluster: KafkaCluster) -> dict[str, int]:
     """Return the partitions of each topic, as an independent client sees them; a broker makes its own when it is asked."""
-    known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=20).topics
+    known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=60).topics
     return {name: len(topic.partitions) for name, topic in known.items() if not name.startswith("__")}
 
 

@@ -98,7 +98,7 @@ class ConnectServer:
         with self._log.open("ab") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder, env={**os.environ, **own})
         self._process = process
-        wait_until(lambda: self.is_up or process.poll() is not None, "the Connect server listens", timeout=120)
+        wait_until(lambda: self.is_up or process.poll() is not None, "the Connect server listens")
         assert process.poll() is None, self.log[-4000:]
 
     def kill(self) -> None:

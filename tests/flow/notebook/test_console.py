@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,11 +198,18 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def live(made: Console) -> None:
-    """Let the feed hear one answer while the loop stays free."""
+    """Let the feed hear one answer, which does not come before the loop has gone on while it is asked for."""
+    feed, goes_on = made.status.feed, threading.Event()
+    ask = feed._ask
+
+    def ask_beside() -> Any:
+        assert goes_on.wait(60), "the kernel's thread was blocked"
+        return ask()
+
+    feed._ask = ask_beside
     made.start()
-    ticks = 0
-    while made.status.feed.reading.value is None:
-        ticks += 1
-        await asyncio.sleep(0.01)
+    await until(lambda: feed.reading.asking_since)
+    goes_on.set()
+    await until(lambda: feed.reading.value or feed.reading.problem)
     made.stop()
-    assert ticks > 5, "the kernel's thread was blocked"
+    assert feed.reading.problem is None, feed.reading.problem
