@@ -79,7 +79,6 @@ from mirrorlake.lake.rows import Row as Row
 from mirrorlake.lake.rows import each_offset as each_offset
 from mirrorlake.lake.rows import gap_row as gap_row
 from mirrorlake.lake.rows import position_row as position_row
-from mirrorlake.lake.samples import KINDS as KINDS
 from mirrorlake.lake.samples import Key as Key
 from mirrorlake.lake.samples import Look as Look
 from mirrorlake.lake.samples import Remembered as Remembered

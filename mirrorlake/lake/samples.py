@@ -23,7 +23,7 @@ from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
 
-KINDS = ("earliest", "last_stable", "reached", "republished", "group")
+_KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
 
 Subject = tuple[str, str]
@@ -109,7 +109,7 @@ def remember(lake: Lake) -> Remembered:
     if not completed:
         return Remembered()
     # A second more, since file statistics cut times: which rows count is decided by the looks.
-    rows = lake.ask(_REMEMBERED, kinds=list(KINDS), since=min(completed.values()) - timedelta(seconds=1))
+    rows = lake.ask(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
     found = Remembered(positions={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = Key(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
