@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.errors import ClusterUnreachable, LaneFenced
 from mirrorlake.kafka.lane import sender, tail
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
@@ -84,3 +84,19 @@ def test_law_f_no_lane_goes_on_before_it_has_read_the_ledger_again(monkeypatch: 
     committed = list(one.send([batch], Nothing()))
     assert [record.seq for record in target.ledger] == [0], "law F: a chunk that was committed is sent once more"
     assert committed == target.ledger
+
+
+@pytest.mark.law("F")
+def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_holds_the_lane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = Claim(flow="east->central", lanes=1, checkpoint_location=1, epoch=1, owner="sleeper")
+    heir = LedgerRecord(claim=replace(claim, epoch=2, owner="heir"), seq=5)
+    # What was under way when it fell asleep fails when it wakes.
+    target: Any = Target(ledger=[heir], silent=1)
+    monkeypatch.setattr(sender, "Producer", target.producer)
+    monkeypatch.setattr(tail, "LedgerReader", target.reader)
+    task = LaneTask(claim=claim, target="central", options={}, reader_options={}, patience_s=0.0)
+    # By any other error its stream would be tried again, and take the flow from the heir.
+    with pytest.raises(LaneFenced, match="owner heir took over"):
+        LaneSender(task).open()
