@@ -1,6 +1,6 @@
-"""The SQL views `lag`, `latency` and `rpo`: in a catalog the text of `lag/sql.py`, of a folder what is asked with it.
+"""The SQL views `lag`, `latency` and `rpo`: in a catalog the text of `lag/sql.py`, of a folder or store what is asked with it.
 
-Spark's tasks ask a folder as a person does, a piece of the time each. As one query of 30 days Spark sorted all positions several
+Spark's tasks ask those as a person does, a piece of the time each. As one query of 30 days Spark sorted all positions several
 times, and took minutes.
 """
 
@@ -28,7 +28,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
         days: how far back they reach; each query reads so much of the tables, whatever it asks for.
     """
     created = []
-    if not lake.is_catalog and lake.store is None and all(lake.relay_log(flow.source) for flow in flows):
+    if not lake.is_catalog and all(lake.relay_log(flow.source) for flow in flows):
         for name, view in VIEWS.items():
             frame = pieces_frame(lake, flows, name, days=days)
             frame.where(_shown(view.column, days)).createOrReplaceTempView(name)

@@ -1,4 +1,4 @@
-"""Answers about a long time as a frame: each task of Spark asks a folder about a piece of it, as a person would, without the JVM."""
+"""Answers about a long time as a frame: each of Spark's tasks asks a folder or a store as a person would, without the JVM."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
 from mirrorlake.lake import Lake, arrow_type, from_micros
+from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,10 +42,10 @@ VIEWS = {
 
 
 def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
-    """Return a view of a folder's lake as a frame that asks again whenever it is asked.
+    """Return a view of a lake as a frame that asks again whenever it is asked.
 
     Args:
-        lake: the lake; Spark's workers see its folder.
+        lake: the lake; Spark's workers see its folder, or it is on a store with settings.
         flows: the flows that it covers.
         name: the view.
         days: how far back it reaches.
@@ -53,7 +54,7 @@ def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: in
     numbered = lake.spark.range(count_pieces(days)).selectExpr("id", "unix_micros(current_timestamp()) AS now")
     columns = VIEWS[name].columns
     schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
-    return numbered.mapInArrow(ask_pieces(lake.place, tuple(flows), VIEWS[name], days), schema)
+    return numbered.mapInArrow(ask_pieces(lake.place, lake.store, tuple(flows), VIEWS[name], days), schema)
 
 
 def count_pieces(days: int) -> int:
@@ -62,7 +63,7 @@ def count_pieces(days: int) -> int:
 
 
 def ask_pieces(
-    root: str, flows: Sequence[FlowConfig], view: TimeView, days: int
+    root: str, store: Store | None, flows: Sequence[FlowConfig], view: TimeView, days: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
     schema = _schema(view)
@@ -70,7 +71,8 @@ def ask_pieces(
     def rows(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = [piece for batch in numbers for piece in batch.to_pylist()]
         # All of one query: what they have in common is read once.
-        asked = LagQuestions(_lake(root), flows, now=lambda: from_micros(pieces[0]["now"]))
+        settings = None if store is None else tuple(sorted(store.values.items()))
+        asked = LagQuestions(_lake(root, settings), flows, now=lambda: from_micros(pieces[0]["now"]))
         for piece in pieces:
             yield from _answers(asked, view, days, piece["id"], piece["now"]).cast(schema).to_batches()
 
@@ -97,10 +99,11 @@ def _schema(view: TimeView) -> pa.Schema:
 
 
 @lru_cache(maxsize=4)
-def _lake(root: str) -> Lake:
-    """Keep the tables of a folder open from piece to piece."""
-    return Lake(_no_session, LakeConfig(root=root), sees_all=lambda: True)
+def _lake(root: str, settings: tuple[tuple[str, str], ...] | None) -> Lake:
+    """Keep the tables of a folder, or of a store with settings, open from query to query."""
+    store = None if settings is None else Store(root, dict(settings))
+    return Lake(_no_session, LakeConfig(root=root), sees_all=lambda: True, store=store)
 
 
 def _no_session() -> Any:
-    raise AssertionError("a folder is asked without Spark")
+    raise AssertionError("a view's tables are asked without Spark")

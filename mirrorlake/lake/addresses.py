@@ -14,8 +14,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 class LakeAddresses:
     """Address the tables of one lake."""
 
-    def __init__(self, config: LakeConfig) -> None:
-        self._store = _attached(config)
+    def __init__(self, config: LakeConfig, store: Store | None = None) -> None:
+        self._store = _attached(config, store)
         self._root = config.location() if self._store is None else self._store.root
         self._namespace = config.namespace()
         self._checkpoints = config.checkpoint_location() if self._store is None else f"{self._root}/checkpoints"
@@ -58,14 +58,15 @@ class LakeAddresses:
         return f"`{catalog}`.`{schema}`.`{table}`"
 
 
-def _attached(config: LakeConfig) -> Store | None:
-    """Attach the object store that the settings tell how to reach."""
-    told = config.store()
-    if told is None:
-        return None
-    root, values = told
-    # Hadoop's spelling, which delta-rs and Arrow take as well.
-    store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
+def _attached(config: LakeConfig, store: Store | None) -> Store | None:
+    """Attach the object store that is given, or that the settings tell how to reach."""
+    if store is None:
+        told = config.store()
+        if told is None:
+            return None
+        root, values = told
+        # Hadoop's spelling, which delta-rs and Arrow take as well.
+        store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
     attach_stores(store)
     return store
 

@@ -19,6 +19,7 @@ from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
+from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ class Lake(LakeReads):
         config: `root`, or `catalog` and `schema` on Unity Catalog.
         sees_all: whether the session sees what this process sees, or would where it does not stand yet: then what is not in
             the folder is not there, and tables are created without it.
+        store: the object store with the tables, for a process that was given it in place of the settings.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class Lake(LakeReads):
         config: LakeConfig,
         *,
         sees_all: Callable[[], bool] = lambda: False,
+        store: Store | None = None,
     ) -> None:
-        super().__init__(spark, config, sees_all=sees_all)
+        super().__init__(spark, config, sees_all=sees_all, store=store)
         self._writer = RelayWriter()
 
     def create_all(self, aliases: Iterable[str], *, is_shown: bool = False) -> list[str]:

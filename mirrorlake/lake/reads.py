@@ -27,7 +27,7 @@ from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.version import refuse_newer
-from mirrorlake.runtime import folder_of, require_fit_workers
+from mirrorlake.runtime import Store, folder_of, require_fit_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,9 +51,14 @@ class LakeReads(LakeAddresses):
     """Read the tables of one lake; the arguments are those of `Lake`."""
 
     def __init__(
-        self, spark: SparkSession | Callable[[], SparkSession], config: LakeConfig, *, sees_all: Callable[[], bool]
+        self,
+        spark: SparkSession | Callable[[], SparkSession],
+        config: LakeConfig,
+        *,
+        sees_all: Callable[[], bool],
+        store: Store | None = None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, store)
         self._sees_all = sees_all
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._tables = FolderTables()

@@ -34,7 +34,7 @@ def test_pieces_say_what_one_question_says(tmp_path: Path, name: str, hours: flo
     now, view = MIDNIGHT + timedelta(hours=hours), VIEWS[name]
     fill(lake, now - timedelta(hours=HOURS - 1))
     numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS))]
-    answer = ask_pieces(lake.place, [FLOW], view, DAYS)
+    answer = ask_pieces(lake.place, None, [FLOW], view, DAYS)
     shown = rows_of(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
     asked = LagQuestions(lake, [FLOW], now=lambda: now)
     plain = view.ask(asked, now - timedelta(days=DAYS), now).rows()

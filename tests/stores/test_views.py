@@ -1,0 +1,50 @@
+"""Pieces of a view's time, asked of a store by a process that holds nothing but what a task of Spark's is given; no JVM."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from mirrorlake.config.loading import loads
+from mirrorlake.lag.asked import LagQuestions
+from mirrorlake.lag.view_pieces import VIEWS, ask_pieces, count_pieces
+from mirrorlake.lake import Lake, micros
+from mirrorlake.lake.ask import rows_of
+from mirrorlake.runtime import stores
+from tests.hourly_looks import FLOW, HOURS, create, fill
+from tests.servers.store import StoreServer
+from tests.stores.test_tables import conf, no_spark
+
+NOW = datetime(2026, 1, 3, 17, tzinfo=timezone.utc)
+DAYS = 2
+
+
+def test_pieces_of_a_view_are_asked_of_a_store(
+    store_server: StoreServer, store_keys: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = store_server.make_bucket(f"views-{uuid4().hex[:8]}")
+    lake = Lake(no_spark, loads(conf(store_server, f"s3://{bucket}/lake")).lake)
+    create(lake)
+    fill(lake, NOW - timedelta(hours=HOURS - 1))
+    asked = LagQuestions(lake, [FLOW], now=lambda: NOW)
+    plain = {name: view.ask(asked, NOW - timedelta(days=DAYS), NOW).rows() for name, view in VIEWS.items()}
+    sent = {
+        name: cloudpickle.dumps(ask_pieces(lake.place, lake.store, [FLOW], view, DAYS)) for name, view in VIEWS.items()
+    }
+
+    # A worker has neither the driver's stores nor what the settings refer to.
+    monkeypatch.setattr(stores, "_ATTACHED", {})
+    monkeypatch.delenv("STORE_ACCESS_KEY")
+    monkeypatch.delenv("STORE_SECRET_KEY")
+    numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_pieces(DAYS))])
+    for name, function in sent.items():
+        ask: Any = pickle.loads(function)  # noqa: S301  our own
+        shown = rows_of(pa.Table.from_batches(ask(iter([numbers]))))
+        assert sorted(map(repr, shown)) == sorted(map(repr, plain[name])), name
+        assert shown
