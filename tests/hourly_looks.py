@@ -52,7 +52,7 @@ def fill(lake: Lake, first: datetime) -> None:
         lake.meta_location(SAMPLES),
         SAMPLES,
         [
-            {"observed_at": at, "subject": subject, "name": name, "complete": n % 6 == 0}
+            {"observed_at": at, "subject": subject, "name": name, "complete": n % 6 == 0, "positions": 1}
             for n, at in enumerate(looks)
             for subject, name in SUBJECTS
         ],

@@ -13,31 +13,47 @@ from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
-from mirrorlake.lake import Lake, arrow_type, from_micros
+from mirrorlake.lake import Lake, arrow_type, from_micros, micros
 from mirrorlake.runtime import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Of 80 positions that all move between two looks of 30 s: 0.1 GB; a piece costs 0.2 CPU-s whatever it holds.
-PIECE = timedelta(days=2)
+# A piece costs 0.2 CPU-s whatever it holds.
+LONGEST, _SHORTEST = timedelta(days=2), timedelta(minutes=10)
 LATENCY_BUCKET_S = 60
+# What a piece may hold, positions times looks or records, at 0.3 KB each: two days of 80 positions that are looked at every 30 s.
+_MOST_HELD = 500_000
+_DAY_OF_LOOKS = """
+    SELECT max(held) AS held FROM (
+      SELECT sum(held) AS held FROM (
+        SELECT date_trunc('day', observed_at) AS day, max(positions) * count(*) AS held FROM {samples}
+        WHERE error IS NULL GROUP BY date_trunc('day', observed_at), subject, name)
+      GROUP BY day)
+"""
+_DAY_OF_RECORDS = """
+    SELECT max(held) AS held FROM (
+      SELECT sum(record_count) AS held FROM {offset_map} GROUP BY date_trunc('day', committed_at))
+"""
 
 AskPiece = Callable[[LagQuestions, datetime, datetime], Answer]
 
 
 class TimeView(NamedTuple):
-    """What a view shows: its columns, the one that tells the time, and how a piece of it is asked for."""
+    """What a view shows: its columns, the one that tells the time, how a piece of it is asked for, and what its busiest day holds."""
 
     columns: Mapping[str, tuple[str, str]]
     column: str
     ask: AskPiece
+    held: str
 
 
 VIEWS = {
-    "lag": TimeView(LAG_COLUMNS, "observed_at", LagQuestions.over),
-    "latency": TimeView(LATENCY_COLUMNS, "bucket", partial(LagQuestions.latency, bucket_s=LATENCY_BUCKET_S)),
-    "rpo": TimeView(RPO_COLUMNS, "observed_at", LagQuestions.rpo),
+    "lag": TimeView(LAG_COLUMNS, "observed_at", LagQuestions.over, _DAY_OF_LOOKS),
+    "latency": TimeView(
+        LATENCY_COLUMNS, "bucket", partial(LagQuestions.latency, bucket_s=LATENCY_BUCKET_S), _DAY_OF_RECORDS
+    ),
+    "rpo": TimeView(RPO_COLUMNS, "observed_at", LagQuestions.rpo, _DAY_OF_LOOKS),
 }
 
 
@@ -51,19 +67,27 @@ def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: in
         days: how far back it reaches.
     """
     # A task for each core, not for each piece: a local session has 24 slots more, and a worker that asks takes 0.3 GB.
-    numbered = lake.spark.range(count_pieces(days)).selectExpr("id", "unix_micros(current_timestamp()) AS now")
+    piece = piece_of(lake, name)
+    numbered = lake.spark.range(count_pieces(days, piece)).selectExpr("id", "unix_micros(current_timestamp()) AS now")
     columns = VIEWS[name].columns
     schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
-    return numbered.mapInArrow(ask_pieces(lake.place, lake.store, tuple(flows), VIEWS[name], days), schema)
+    return numbered.mapInArrow(ask_pieces(lake.place, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
 
 
-def count_pieces(days: int) -> int:
-    """Count the pieces: they begin at whole days, as buckets of latency do, and so the time that is shown begins within one."""
-    return -(-timedelta(days=days) // PIECE) + 1
+def piece_of(lake: Lake, name: str) -> timedelta:
+    """Choose how long a piece of a view is, by its busiest day until now: two days of little, ten minutes or more of much."""
+    [row] = lake.ask(VIEWS[name].held)
+    fitting = int(timedelta(days=1) // _SHORTEST * _MOST_HELD // max(1, row.held or 0))
+    return min(LONGEST, max(1, fitting) * _SHORTEST)
+
+
+def count_pieces(days: int, piece: timedelta) -> int:
+    """Count the pieces: they begin at whole minutes, as buckets of latency do, and so the time that is shown begins within one."""
+    return -(-timedelta(days=days) // piece) + 1
 
 
 def ask_pieces(
-    root: str, store: Store | None, flows: Sequence[FlowConfig], view: TimeView, days: int
+    root: str, store: Store | None, flows: Sequence[FlowConfig], view: TimeView, days: int, length: timedelta
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
     schema = _schema(view)
@@ -74,17 +98,18 @@ def ask_pieces(
         settings = None if store is None else tuple(sorted(store.values.items()))
         asked = LagQuestions(_lake(root, settings), flows, now=lambda: from_micros(pieces[0]["now"]))
         for piece in pieces:
-            yield from _answers(asked, view, days, piece["id"], piece["now"]).cast(schema).to_batches()
+            now, number = from_micros(piece["now"]), piece["id"]
+            yield from _answers(asked, view, days, length, number, now).cast(schema).to_batches()
 
     return rows
 
 
-def _answers(asked: LagQuestions, view: TimeView, days: int, number: int, now_us: int) -> pa.Table:
-    now, length = from_micros(now_us), PIECE // timedelta(microseconds=1)
-    begin = (now_us // length - number) * length
+def _answers(asked: LagQuestions, view: TimeView, days: int, length: timedelta, number: int, now: datetime) -> pa.Table:
+    length_us = length // timedelta(microseconds=1)
+    begin = (micros(now) // length_us - number) * length_us
     # The newest piece is cut short by the present, the oldest by the time that is shown.
     shown = (now - timedelta(days=days)).replace(microsecond=0)
-    first, last = max(from_micros(begin), shown), min(from_micros(begin + length - 1), now)
+    first, last = max(from_micros(begin), shown), min(from_micros(begin + length_us - 1), now)
     if last < first:
         return _schema(view).empty_table()
     try:

@@ -247,7 +247,12 @@ def fill(lake: Lake, begin_s: int, looks: int, partitions: int) -> None:
             SAMPLES,
             f"{subjects} AS s(subject, name)",
             {"observed_at": "moment", "subject": "subject", "name": "name"}
-            | {"complete": f"n % {6 * 3600 // EVERY_S} = 0", "positions": "0", "changed": "0", "took_ms": "0"},
+            | {
+                "complete": f"n % {6 * 3600 // EVERY_S} = 0",
+                "positions": str(partitions),
+                "changed": "0",
+                "took_ms": "0",
+            },
         ),
         (
             POSITIONS,

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from mirrorlake.config.loading import loads
 from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.view_pieces import VIEWS, ask_pieces, count_pieces
+from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
 from mirrorlake.lake import Lake, micros
 from mirrorlake.lake.ask import rows_of
 from mirrorlake.runtime import stores
@@ -32,17 +32,19 @@ def test_pieces_of_a_view_are_asked_of_a_store(
     lake = Lake(no_spark, loads(conf(store_server, f"s3://{bucket}/lake")).lake)
     create(lake)
     fill(lake, NOW - timedelta(hours=HOURS - 1))
+    assert {piece_of(lake, name) for name in VIEWS} == {LONGEST}
     asked = LagQuestions(lake, [FLOW], now=lambda: NOW)
     plain = {name: view.ask(asked, NOW - timedelta(days=DAYS), NOW).rows() for name, view in VIEWS.items()}
     sent = {
-        name: cloudpickle.dumps(ask_pieces(lake.place, lake.store, [FLOW], view, DAYS)) for name, view in VIEWS.items()
+        name: cloudpickle.dumps(ask_pieces(lake.place, lake.store, [FLOW], view, DAYS, LONGEST))
+        for name, view in VIEWS.items()
     }
 
     # A worker has neither the driver's stores nor what the settings refer to.
     monkeypatch.setattr(stores, "_ATTACHED", {})
     monkeypatch.delenv("STORE_ACCESS_KEY")
     monkeypatch.delenv("STORE_SECRET_KEY")
-    numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_pieces(DAYS))])
+    numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_pieces(DAYS, LONGEST))])
     for name, function in sent.items():
         ask: Any = pickle.loads(function)  # noqa: S301  our own
         shown = rows_of(pa.Table.from_batches(ask(iter([numbers]))))

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.lag import view_pieces
 from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.view_pieces import VIEWS, ask_pieces, count_pieces
+from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
 from mirrorlake.lake.ask import rows_of
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.times import micros
@@ -26,15 +27,23 @@ def _no_session() -> Any:
     raise AssertionError("a folder is asked without Spark")
 
 
-@pytest.mark.parametrize("hours", [-1, 0, 17, 24, 47.5])
+@pytest.mark.parametrize(("hours", "held"), [(-1, None), (0, None), (17, None), (24, None), (47.5, None), (17, 40)])
 @pytest.mark.parametrize("name", VIEWS)
-def test_pieces_say_what_one_question_says(tmp_path: Path, name: str, hours: float) -> None:
+def test_pieces_say_what_one_question_says(
+    tmp_path: Path, name: str, hours: float, held: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if held is not None:
+        monkeypatch.setattr(view_pieces, "_MOST_HELD", held)
     lake = Lake(_no_session, LakeConfig(root=str(tmp_path)), sees_all=lambda: True)
     create(lake)
     now, view = MIDNIGHT + timedelta(hours=hours), VIEWS[name]
     fill(lake, now - timedelta(hours=HOURS - 1))
-    numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS))]
-    answer = ask_pieces(lake.place, None, [FLOW], view, DAYS)
+    length = piece_of(lake, name)
+    assert (length == LONGEST) == (held is None), (
+        "a worker holds no more than its memory does, however busy a mirror is"
+    )
+    numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS, length))]
+    answer = ask_pieces(lake.place, None, [FLOW], view, DAYS, length)
     shown = rows_of(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
     asked = LagQuestions(lake, [FLOW], now=lambda: now)
     plain = view.ask(asked, now - timedelta(days=DAYS), now).rows()
