@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log, patiently
 from mirrorlake.kafka.topic_looks import SET_BY_TOPIC, TIMEOUT_S, TopicLooks, TopicState
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
@@ -374,7 +374,7 @@ class ClusterAdmin:
         with self._errors.during(f"describe group {group}", need), warnings.catch_warnings():
             # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
-            found = self._client.list_groups(group, timeout=TIMEOUT_S)
+            found = patiently(COORDINATOR_COMES)(self._client.list_groups, group, timeout=TIMEOUT_S)
         return sum(len(one.members) for one in found)
 
     def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
