@@ -27,7 +27,16 @@ from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send, send_transactions, topic_name
+from tests.flow.kit import (
+    consume,
+    create_topic,
+    delete_topic,
+    new_topic,
+    send,
+    send_transactions,
+    topic_name,
+    wait_until,
+)
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.
@@ -57,6 +66,14 @@ def batch(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NO
     stamps = [stamp + row if stamp else 0 for row in rows]
     keys, values = [str(row).encode() for row in rows], [f"v{row}".encode() for row in rows]
     return Batch(SOURCE, remote, batch_of(rows, stamps=stamps, keys=keys, values=values))
+
+
+def ledger(task: LaneTask) -> LedgerReader:
+    """Read the ledger once its transactions have ended in the log: who commits is answered before."""
+    topic, admin = ledger_topic(task.claim.flow), ClusterAdmin("central", task.reader_options)
+    lane = [TopicPartition(topic, 0)]
+    wait_until(lambda: admin.latest(lane) == admin.ends(lane), "the last transaction has ended")
+    return LedgerReader("central", topic, task.reader_options)
 
 
 def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, bytes | None]]:
@@ -186,7 +203,7 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
     assert waited == pytest.approx([1.0] * 5)
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(100)]
     # The scope travels with the checkpoint location's number, in the same transaction.
-    with LedgerReader("central", ledger_topic(task.claim.flow), task.reader_options) as reader:
+    with ledger(task) as reader:
         last = reader.last(0)
     assert last is not None
     assert last.claim == claim
@@ -250,7 +267,7 @@ def test_law_e_the_ledger_tells_what_the_view_withheld(
     sender = LaneSender(replace(task, chunk_records=40))
     sent = list(sender.send([batch(remote, range(100)), batch(remote, [102, 105])], EveryThird()))
     sender.close()
-    with LedgerReader("central", ledger_topic(task.claim.flow), task.reader_options) as reader:
+    with ledger(task) as reader:
         records = [record for _, record in reader.since(0, 0)]
     assert records == sent
     assert {record.view for record in records} == {"abcd1234"}

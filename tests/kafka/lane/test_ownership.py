@@ -27,6 +27,7 @@ from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
 from tests.flow.kit import consume, new_topic, send, topic_name
+from tests.kafka.lane.test_lane import ledger
 
 PARTITIONS = 8
 SOURCES = [SourcePartition("orders", 1, partition) for partition in range(PARTITIONS)]
@@ -225,7 +226,7 @@ def test_law_f_epochs_grow_whatever_the_clocks_say(flow: Flow, monkeypatch: pyte
     list(flow.sender(owned).send([flow.batch(SOURCES[0], 10)]))
 
     # Nobody can have come so far: it is told from all others, and a person lets the flow go on over it.
-    with LedgerReader("central", flow.ledger, flow.options) as reader:
+    with ledger(flow.task(1)) as reader:
         last = reader.last(0)
     assert last is not None
     mad = replace(last, claim=replace(last.claim, epoch=2**40), seq=last.seq + 1, runs=())
@@ -234,5 +235,5 @@ def test_law_f_epochs_grow_whatever_the_clocks_say(flow: Flow, monkeypatch: pyte
     assert restored.claim.epoch < 2**33
     assert restored.positions == {SOURCES[0]: 10}
     assert runs(flow.sender(restored).send([flow.batch(SOURCES[0], 20)])) == [(10, 10)]
-    with LedgerReader("central", flow.ledger, flow.options) as reader:
+    with ledger(flow.task(1)) as reader:
         assert runs(record for _, record in reader.since(0, 0)) == [(0, 10), (10, 10)]
