@@ -163,7 +163,8 @@ def test_a_setting_returns_to_the_default(west: KafkaCluster) -> None:
     admin = ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers})
     topic = new_topic(west, retention_ms="5000", segment_ms="7000")
     admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
-    assert admin.configs([topic])[topic] == {"segment.ms": "7000", "max.message.bytes": "2000"}
+    wanted = {"segment.ms": "7000", "max.message.bytes": "2000"}
+    wait_until(lambda: admin.configs([topic])[topic] == wanted, "the broker shows what the controller has set")
 
 
 def test_acls_that_were_waited_for_are_what_the_next_question_finds(
