@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
+from mirrorlake.render import plural
 from tests.bench.results import Say
 
 # How many records of a size are the whole workload: about as many bytes of the largest as of all others.
@@ -87,7 +88,7 @@ def described(topics: Sequence[Topic]) -> str:
     """
     parts = [f"{topic.records:,} of {topic.value_bytes:,} B" for topic in topics]
     parts[0] = parts[0].replace(" of ", " records of ")
-    return f"{' and '.join(parts)}, {topics[0].partitions} partitions, {topics[0].codec}"
+    return f"{' and '.join(parts)}, {plural(topics[0].partitions, 'partition')}, {topics[0].codec}"
 
 
 def key_of(number: int) -> bytes:
