@@ -74,7 +74,7 @@ class StoreServer:
         return Store("s3a://any", self.values).for_arrow
 
     def objects(self, place: str) -> dict[str, bytes]:
-        """Return what stands below a place of the store, by name."""
+        """Read the objects below a place of the store, by name."""
         files = self.files()
         found = files.get_file_info(fs.FileSelector(place, recursive=True))
         return {
