@@ -14,7 +14,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.kept import Kept
+from mirrorlake.lag.last_read import LastRead
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
 from mirrorlake.lag.stood import Ints, Spot, Ways, numbers
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
@@ -47,7 +47,7 @@ class CutTables:
         self._flows = flows
         self._now = now
         # A month is asked about in pieces: what these have in common is read once.
-        self._complete, self._reached, self._ways = Kept[list[Any]](), Kept[list[Any]](), Kept[Ways]()
+        self._complete, self._reached, self._ways = LastRead[list[Any]](), LastRead[list[Any]](), LastRead[Ways]()
 
     def uncut(self) -> LagTables:
         """Take all of the tables.

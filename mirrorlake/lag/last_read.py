@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class LastRead(Generic[Value]):
     """The newest value that was read, and what it was read of; several threads that want it at once read it once."""
 
     def __init__(self) -> None:
