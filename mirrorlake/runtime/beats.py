@@ -29,10 +29,7 @@ class Beats:
 
     def begin(self) -> None:
         """Remove those of owners before, and leave what shows a task that it sees this folder."""
-        for other in self._folder.names():
-            if not other.startswith(".") and other[:20] <= self._name[:20]:
-                self._folder.remove(other)
-        self._folder.write(self._name, "")
+        self._folder.take_over(self._name)
 
     def are_seen(self) -> bool:
         """Tell whether this process sees what the owner wrote."""

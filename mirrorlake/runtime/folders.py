@@ -45,6 +45,14 @@ class Folder(ABC):
     def remove_folder(self, name: str) -> None:
         """Delete a folder with what it holds; what cannot be deleted stays."""
 
+    def take_over(self, name: str) -> None:
+        """Write an empty file for an owner, and remove those of owners before; a name begins with the number in twenty digits."""
+        for other in self.names():
+            # A name with a dot is a file that another owner is writing.
+            if not other.startswith(".") and other[:20] <= name[:20]:
+                self.remove(other)
+        self.write(name, "")
+
 
 class LocalFolder(Folder):
     """A folder of this machine."""

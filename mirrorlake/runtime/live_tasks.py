@@ -63,11 +63,7 @@ class GoesOn:
 
     def begin(self) -> None:
         """Let these tasks go on, and none of an owner before."""
-        for other in self._folder.names():
-            # A name with a dot is a file that another owner is writing.
-            if not other.startswith(".") and other[:20] <= self._name[:20]:
-                self._folder.remove(other)
-        self._folder.write(self._name, "")
+        self._folder.take_over(self._name)
 
     def end(self) -> None:
         """Ask the tasks to end."""
