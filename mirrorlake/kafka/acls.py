@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
 )
 
 from mirrorlake.kafka.errors import ClientErrors, Need
+from mirrorlake.kafka.topic_looks import TIMEOUT_S
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change
 
-TIMEOUT_S = 15.0
 _CHUNK = 500  # ACLs a request
 _LOOK = Need("DESCRIBE", "CLUSTER", "kafka-cluster")
 _CHANGE = Need("ALTER", "CLUSTER", "kafka-cluster")
