@@ -25,14 +25,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    stop_all,
-    wait_random_exponential,
-)
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -166,7 +159,7 @@ class LaneSender:
         return Retrying(
             retry=retry_if_exception_type(Restart),
             # A process that slept has used its patience up at once: whether somebody took over, only the ledger tells it.
-            stop=stop_all(stop_after_attempt(2), stop_after_delay(self.task.patience_s)),
+            stop=stop_after_attempt(2) & stop_after_delay(self.task.patience_s),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             retry_error_callback=self._give_up,
         )
