@@ -21,4 +21,5 @@ from mirrorlake.failover.journal import DONE as DONE
 from mirrorlake.failover.journal import DRILL as DRILL
 from mirrorlake.failover.journal import Journal as Journal
 from mirrorlake.failover.report import FailoverReport as FailoverReport
+from mirrorlake.failover.way_home import local_topics as local_topics
 from mirrorlake.failover.way_home import made_way_home as made_way_home

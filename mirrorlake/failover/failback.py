@@ -248,6 +248,7 @@ class Failback:
             records=records,
             choice=self._choice,
             made=self._home.made.name if self._home.made is not None else "",
+            to_send=self._home.to_send,
             groups=tuple(_home(GroupPlaced.of(one), flow) for one in plan),
             steps=_steps_of(operation),
         )

@@ -29,7 +29,7 @@ class FailbackReport(JsonShown):
 
     `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them. `back` is
     how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings have none that
-    takes home what applications wrote on the target.
+    takes home what applications wrote on the target; `to_send` counts, by topic, the offsets that it would send.
     """
 
     flow: str
@@ -48,6 +48,7 @@ class FailbackReport(JsonShown):
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
     made: str = ""
+    to_send: Mapping[str, int] = field(default_factory=dict)
     proof: ProofTaken | None = None
     groups: tuple[GroupPlaced, ...] = ()
     unfenced: tuple[str, ...] = ()
@@ -80,6 +81,7 @@ class FailbackReport(JsonShown):
             parts.append(
                 f"what was written on {self.target} since {would} by {self.made}, a flow made for this failback alone"
             )
+        parts += [f"{topic}: {plural(count, 'record')} to send home" for topic, count in self.to_send.items()]
         parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [groups_table(self.groups)] if self.groups else []

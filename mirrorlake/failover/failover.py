@@ -23,10 +23,11 @@ import msgspec
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
 from mirrorlake.failover.fence import Fence, fence_plan
-from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Operation, failed_over
+from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, FREEZE, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
+from mirrorlake.failover.way_home import local_topics, target_ends
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
@@ -35,7 +36,7 @@ from mirrorlake.model.plan import Change
 from mirrorlake.render import document, plural
 from mirrorlake.topics import settings_in_force
 
-FREEZE, DRAIN, PROVE, GROUPS = "freeze", "drain", "prove", "groups"
+DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
 FENCE_PLAN, FENCE = "fence_plan", "fence"
 
 
@@ -187,7 +188,14 @@ class Failover:
         ends = {} if self._silent else desk.ends(flow)
         if was is None:
             desk.wait_until_heard(flow)
-        after = {"since": pause.since.isoformat(), "ends": as_rows(ends), "at": desk.now().isoformat()}
+        # Read last: what an application writes on the target from now on is newer than the failover.
+        local = local_topics(desk.lake, flow, desk.clusters.config.flows) if flow.policy.kind == "default" else []
+        after = {
+            "since": pause.since.isoformat(),
+            "ends": as_rows(ends),
+            "at": desk.now().isoformat(),
+            "target_ends": target_ends(desk.clusters.admin(flow.target), local),
+        }
         return desk.write(operation, FREEZE, before={"paused": was is not None}, after=after)
 
     def _drain(self, operation: Operation) -> Operation:

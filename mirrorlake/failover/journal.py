@@ -17,7 +17,7 @@ from mirrorlake.lake import TICK, Audit, Lake
 from mirrorlake.model.plan import Change
 
 FAILOVER, FAILBACK, CUTOVER, DRILL = "failover", "failback", "cutover", "drill"
-BEGIN, DONE = "begin", "done"
+BEGIN, FREEZE, DONE = "begin", "freeze", "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,42 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 from operator import gt, itemgetter
+from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.failover.desk import Desk
+from mirrorlake.failover.desk import Desk, carried
 from mirrorlake.failover.failback_report import not_failed_back
-from mirrorlake.failover.journal import Operation
-from mirrorlake.kafka import TopicState
-from mirrorlake.lake import landed_positions, micros, tombstones_on
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.failover.journal import FREEZE, Operation, failed_over
+from mirrorlake.failover.tail import WithoutTail
+from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, tombstones_on
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.offsets import known_maps
 
+_UNBOUNDED = 2**63 - 1
 
-def made_way_home(flow: FlowConfig) -> FlowConfig | None:
-    """Make the flow that takes home what applications write on a flow's target; None where only a person can say how.
 
-    It has the name that it would have in the settings: whoever writes it there later goes on where it stands. Under the default
-    policy names tell what came from where; under others a topic on the target holds both.
+def made_way_home(flow: FlowConfig, topics: Collection[str] | None = None) -> FlowConfig | None:
+    """Derive the flow that takes home what applications write on a flow's target, or None if only a person can.
+
+    The flow has the name that it would have in the settings: a flow of that name that is added later goes on where it ends.
+    The rules of `flow` apply to it. Under the default policy names tell what came from where; under others a topic on the
+    target holds both.
+
+    Args:
+        flow: the flow that was failed over.
+        topics: the only topics to carry, by name; None takes the patterns of `flow`.
     """
     if flow.policy.kind != "default":
         return None
+    expressions = list(flow.topics.expressions) if topics is None else sorted(map(re.escape, topics))
     return FlowConfig.model_validate(
         {
             "source": flow.target,
             "target": flow.source,
-            "topics": list(flow.topics.expressions),
+            "topics": expressions,
             "exclude_topics": list(flow.exclude_topics.expressions),
             "groups": list(flow.groups.expressions),
             "exclude_groups": list(flow.exclude_groups.expressions),
             "policy": flow.policy.plain(),
+            "rules": flow.rules,
         }
     )
+
+
+def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[str]:
+    """List the topics that applications of a failed-over flow use on its target: those it carried, under their own names.
+
+    A name that one of `flows` fills on the target is left out: its records came from another cluster.
+    """
+    filled = {each.remote_topic(topic) for each in flows if each.target == flow.target for topic in carried(lake, each)}
+    return [topic for topic in carried(lake, flow) if topic not in filled]
+
+
+def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str, Any]]:
+    """Read the end offsets of topics on the target of a failover, with their topic ids, as a step of the journal holds them.
+
+    A topic that does not exist is left out.
+    """
+    states = target.describe(topics)
+    ends = target.latest(TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions))
+    return [
+        {"topic": tp.topic, "topic_id": known_id(states[tp.topic].topic_id), "partition": tp.partition, "position": end}
+        for tp, end in sorted(ends.items())
+    ]
 
 
 class WayHome:
@@ -63,6 +98,40 @@ class WayHome:
     def made(self) -> FlowConfig | None:
         """The flow that was made for this, where it has something to bring."""
         return next((each for each in self.flows if each.name == self._desk.made), None)
+
+    @property
+    def to_send(self) -> dict[str, int]:
+        """Count the offsets by topic that the derived flow would send, or {} without one; markers of transactions count."""
+        if (made := self.made) is None:
+            return {}
+        target = self._desk.clusters.admin(self._flow.target)
+        states = target.describe(name for name in self._names if made.carries(name))
+        counts: Counter[str] = Counter()
+        for tp, end in target.latest(_partitions(states)).items():
+            counts[tp.topic] += max(0, end - self._frozen_ends.get(tp, 0))
+        return {topic: count for topic, count in sorted(counts.items()) if count}
+
+    @cached_property
+    def _frozen_ends(self) -> dict[TopicPartition, int]:
+        """The ends of local topics on the target when the flow was frozen; what is before them stays there.
+
+        A topic that was deleted and created since has none.
+        """
+        over = failed_over(self._desk.journal.operations())
+        step = None if over is None else over.step(FREEZE)
+        if over is None or step is None:
+            return {}
+        target, rows = self._desk.clusters.admin(self._flow.target), step.after.get("target_ends")
+        if rows is None:
+            # A failover of release 0.2.0 or earlier recorded none: records are judged by their timestamps.
+            states = target.describe(local_topics(self._desk.lake, self._flow, self._desk.clusters.config.flows))
+            return target.at_time(_partitions(states), micros(over.began_at) // 1000)
+        states = target.describe({row["topic"] for row in rows})
+        return {
+            TopicPartition(row["topic"], row["partition"]): int(row["position"])
+            for row in rows
+            if row["topic"] in states and not is_other(row["topic_id"], known_id(states[row["topic"]].topic_id))
+        }
 
     @cached_property
     def _names(self) -> list[str]:
@@ -109,7 +178,7 @@ class WayHome:
         for each in self.flows:
             desk.land_to(each, desk.ends(each))
             held = landed_positions(desk.lake, each.source).reached
-            desk.send_to_end(each)
+            self._send(each, over)
             if unsent := desk.unsent(each, desk.sent(each), held):
                 raise not_failed_back(
                     self._flow, [f"{each.name} could not send all of {source}" for source, _ in unsent[:5]]
@@ -119,14 +188,29 @@ class WayHome:
             came[each.name] = int(row.records or 0)
         return came
 
+    def _send(self, flow: FlowConfig, over: Operation) -> None:
+        """Send all that is landed of a flow home; the derived flow withholds what is older than the failover."""
+        if flow.name != self._desk.made:
+            self._desk.send_to_end(flow)
+            return
+        bounds: dict[SourcePartition, tuple[int, int]] = {}
+        for name, topic in newest_topics(self._desk.lake, flow.source, "source", missing_ok=True).items():
+            for partition in range(topic.partitions):
+                generation = topic.generation_of(partition)
+                bounds |= {SourcePartition(name, old, partition): (0, _UNBOUNDED) for old in range(1, generation)}
+                first = self._frozen_ends.get(TopicPartition(name, partition), 0)
+                bounds[SourcePartition(name, generation, partition)] = (0, first)
+        reason = f"failover {over.id}: written before it"
+        self._desk.hands.drain(flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
+
     def _written_since(self, names: Iterable[str]) -> list[str]:
         """List the topics on the target that hold a record past the flow's own that no flow sent there, nor an erasure."""
         flow, target = self._flow, self._desk.clusters.admin(self._flow.target)
         states = target.describe(names)
         if not states:
             return []
-        places = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
-        starts, ends = self._mapped_ends(), target.latest(places)
+        places = _partitions(states)
+        starts, ends = self._frozen_ends | self._mapped_ends(), target.latest(places)
         # Read after the ends: whatever a flow sent before them is in it.
         sent = self._sent_by_flows(states)
         found = set()
@@ -183,6 +267,10 @@ _MAPPED = """
     SELECT target_topic AS topic, target_partition AS partition, max(first_downstream + record_count) AS `end`
     FROM {runs} WHERE flow = :flow GROUP BY target_topic, target_partition
 """
+
+
+def _partitions(states: Mapping[str, TopicState]) -> list[TopicPartition]:
+    return [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
 
 
 def _holds(spans: Sequence[tuple[int, int]], offset: int) -> bool:

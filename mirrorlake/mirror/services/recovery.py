@@ -90,7 +90,8 @@ class Recovery:
         """Work with settings in which a flow leads home; these themselves where they have one, or where none can be made."""
         connections = self._connections
         config, settings = connections.config, connections.config.flow(flow)
-        made = failover.made_way_home(settings)
+        topics = failover.local_topics(connections.lake, settings, config.flows)
+        made = failover.made_way_home(settings, topics) if topics else None
         has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
         if made is None or has_one or config.cluster(settings.source).is_lake:
             return self, ""

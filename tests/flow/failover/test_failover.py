@@ -230,24 +230,29 @@ def writes_as_nobody(where: KafkaCluster, topic: str) -> str:
 
 @pytest.mark.law("F")
 def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
-    # No flow of the settings leads home: the failback makes one.
+    # No flow of the settings leads home: the failback makes one. Other topics of central, older records too, are not its concern.
     mirror = world.mirror()
+    unrelated, of_west = f"unrelated-{world.tag}", f"west.hr-{world.tag}"
+    for topic, count in ((unrelated, 30), (of_west, 20), (world.topics[1], 8)):
+        create_topic(world.central, topic, PARTITIONS)
+        produce(world.central, topic, count, prefix="older")
     mirror.run(once=True)
     assert mirror[FLOW].failover().missing == 0
     # Producers that know of nothing go on on east: the divergent tail.
     produce(world.east, world.topics[0], 10, prefix="tail")
     # Producers that moved write to central's own topic, and consumers go on there.
-    create_topic(world.central, world.topics[1], PARTITIONS)
     produce(world.central, world.topics[1], 12, prefix="since")
+    produce(world.central, unrelated, 4, prefix="since")
     reader, local = f"none-{world.tag}", f"all-{world.tag}"
     for topic in world.topics:
         commit(world.central, reader, f"east.{topic}", dict.fromkeys(range(PARTITIONS), 20))
-    commit(world.central, local, world.topics[1], dict.fromkeys(range(PARTITIONS), 4))
+    commit(world.central, local, world.topics[1], dict.fromkeys(range(PARTITIONS), 8))
 
     told = mirror[FLOW].failover(report=True)
     assert sorted(record.value or b"" for record in told.lost) == values_of(world.east, world.topics[0])[-10:]
     planned = mirror[FLOW].failback(dry_run=True)
     assert (planned.refusals, planned.tail_records, planned.made) == ((), 10, "central->east")
+    assert planned.to_send == {world.topics[1]: 12}
     unsettled = run_cli("failback", "--flow", FLOW, "--conf", world.conf, "--json")
     assert unsettled.returncode == 3, unsettled.stderr
     assert "10 records of orders" in json.loads(unsettled.stdout)["cause"]
@@ -265,7 +270,9 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     assert mirror.lake.ask("SELECT count(*) AS number FROM {divergent}")[0].number == 10
     for topic in world.topics:
         assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
-    assert_equal_topics(consume(world.central, world.topics[1]), consume(world.east, f"central.{world.topics[1]}"))
+    since = {partition: records[4:] for partition, records in consume(world.central, world.topics[1]).items()}
+    assert_equal_topics(since, consume(world.east, f"central.{world.topics[1]}"))
+    assert not {f"central.{topic}" for topic in (unrelated, of_west)} & topics_of(world.east), "nobody asked for them"
     # Exactly what was read on central: 20 of the first group, and of the others what they had read before.
     world.groups[reader] = 20
     world.assert_groups_stand(world.east, prefix="")
