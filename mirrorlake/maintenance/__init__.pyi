@@ -10,7 +10,9 @@ from mirrorlake.maintenance.erasure_results import TOMBSTONE as TOMBSTONE
 from mirrorlake.maintenance.erasure_results import Erasure as Erasure
 from mirrorlake.maintenance.erasure_results import sending_again as sending_again
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
+from mirrorlake.maintenance.removal import quarantined_by as quarantined_by
 from mirrorlake.maintenance.results import Maintained as Maintained
+from mirrorlake.maintenance.results import Retirement as Retirement
 from mirrorlake.maintenance.results import TrimmedLedger as TrimmedLedger
 from mirrorlake.maintenance.retention import Guard as Guard
 from mirrorlake.maintenance.retention import replaying as replaying

@@ -20,7 +20,7 @@ from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, er
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
-from mirrorlake.maintenance.removal import Removals, quarantined_by
+from mirrorlake.maintenance.removal import Removals
 from mirrorlake.maintenance.selector import Selector
 from mirrorlake.maintenance.side_tables import read_side_files
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
@@ -68,6 +68,7 @@ class Eraser:
         *,
         on_target: Callable[[SentUpTo, str], str],
         now: Callable[[], datetime],
+        foreign_flows: Sequence[str] = (),
     ) -> None:
         table = lake.upkeep(lake.relay_location(alias))
         if table is None:
@@ -82,8 +83,8 @@ class Eraser:
         self._on_target = on_target
         self._now = now
         self._table = table
-        self._names = quarantined_by(standing.flow for standing in flows)
-        self._removals = Removals(lake, alias, table, self._names)
+        self._foreign_flows = foreign_flows
+        self._removals = Removals(lake, alias, table, foreign_flows)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
         """Find the records, and say where they are; changes nothing.
@@ -206,13 +207,17 @@ class Eraser:
 
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
         """Find the records in side tables, too: the relay's copy may have left by its retention."""
-        for schema, column, names in ((QUARANTINE, "flow", self._names), (DIVERGENT, "source", [self._alias])):
+        for schema in (QUARANTINE, DIVERGENT):
             table = self._lake.upkeep(self._lake.meta_location(schema))
             files = [] if table is None else table.live().column("path").to_pylist()
             for path in files:
                 assert table is not None  # noqa: S101  there were files
                 rows = read_side_files(table, [path])
-                mine = pc.is_in(rows.column(column), pa.array(names, pa.string()))
+                if schema is QUARANTINE:
+                    foreign = pa.array(self._foreign_flows, pa.string())
+                    mine = pc.invert(pc.is_in(rows.column("flow"), foreign))
+                else:
+                    mine = pc.equal(rows.column("source"), self._alias)
                 for batch in rows.filter(mine).combine_chunks().to_batches():
                     for source, offsets in _matches(batch, topic, selector, found):
                         found.quarantined += len(offsets) if schema is QUARANTINE else 0

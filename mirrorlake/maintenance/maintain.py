@@ -19,7 +19,7 @@ from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig, Retention
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep, accounted_positions, proven_until
 from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
-from mirrorlake.maintenance.removal import Removals, quarantined_by
+from mirrorlake.maintenance.removal import Removals
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
 from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
@@ -44,6 +44,7 @@ class LakeUpkeep:
         settings: how long what is kept.
         clusters: what may leave the relay of each source.
         needed: who else needs records of a source's relay, beside its flows.
+        foreign_flows: the names, by source, under which records of other sources are quarantined.
         now: the clock.
         is_stopped: asked between two steps; a pass that is stopped leaves the rest to the next one.
     """
@@ -56,12 +57,14 @@ class LakeUpkeep:
         now: Callable[[], datetime],
         clusters: Mapping[str, ClusterConfig] = MappingProxyType({}),
         needed: Mapping[str, Sequence[Guard]] = MappingProxyType({}),
+        foreign_flows: Mapping[str, Sequence[str]] = MappingProxyType({}),
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lake = lake
         self._settings = settings
         self._clusters = clusters
         self._needed = needed
+        self._foreign_flows = foreign_flows
         self._now = now
         self._is_stopped = is_stopped
 
@@ -95,7 +98,7 @@ class LakeUpkeep:
 
     def _expired(self, table: TableUpkeep, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Take out what is past the retention of a relay; first what was announced before."""
-        removals = Removals(self._lake, alias, table, quarantined_by(standing.flow for standing in flows))
+        removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()))
         if not plan:
             removals.finish()
         cluster, now = self._clusters.get(alias), self._now()

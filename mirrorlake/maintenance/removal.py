@@ -57,14 +57,15 @@ _PLACE = (*SOURCE_KEY, "offset")
 class Removals:
     """Take records out of the relay of one source; several of these, here or elsewhere, do no harm.
 
-    `flows` are the names under which records of the source may be quarantined.
+    `foreign_flows` are the names under which records of other sources are quarantined. Rows of every other flow count as copies
+    of this source's records, also where that flow was renamed or removed since.
     """
 
-    def __init__(self, lake: Lake, alias: str, table: TableUpkeep, flows: Collection[str] = ()) -> None:
+    def __init__(self, lake: Lake, alias: str, table: TableUpkeep, foreign_flows: Collection[str] = ()) -> None:
         self._lake = lake
         self._alias = alias
         self._table = table
-        self._flows = flows
+        self._foreign_flows = foreign_flows
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
         """Take out whole files that are past their retention."""
@@ -104,9 +105,9 @@ class Removals:
     def _out_of_quarantine(self, gone: _Gone) -> int:
         """Take copies of erased records out of `quarantine`; count them."""
         table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
-        return (
-            0 if table is None else out_of_side_table(table, QUARANTINE, partial(gone.quarantined, flows=self._flows))
-        )
+        if table is None:
+            return 0
+        return out_of_side_table(table, QUARANTINE, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
     def _out_of_divergent(self, gone: _Gone) -> int:
         """Take copies of erased records out of `divergent`, which failbacks keep; count them."""
@@ -197,9 +198,9 @@ class _Gone:
     def __bool__(self) -> bool:
         return bool(self._until or self._firsts)
 
-    def quarantined(self, rows: pa.Table, *, flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def quarantined(self, rows: pa.Table, *, foreign_flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Tell which rows of `quarantine` are copies of these records."""
-        mine = pc.is_in(rows.column("flow"), pa.array(sorted(flows), pa.string())).to_numpy()
+        mine = pc.invert(pc.is_in(rows.column("flow"), pa.array(sorted(foreign_flows), pa.string()))).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
@@ -277,9 +278,9 @@ class _Gone:
         return bool(np.any((self._firsts[source] <= last) & (self._ends[source] > first)))
 
 
-def quarantined_by(flows: Iterable[FlowConfig]) -> list[str]:
-    """Name the flows, re-drives among them, that may have quarantined a record of their source."""
-    return [name for flow in flows for name in (flow.name, flow.redrive_name)]
+def quarantined_by(flow: FlowConfig) -> tuple[str, str]:
+    """Return the names under which a flow quarantines records: its own, and that of its re-drive."""
+    return flow.name, flow.redrive_name
 
 
 def _ends(statistics: Any) -> tuple[Any, Any] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
@@ -156,4 +157,32 @@ class Maintained(JsonShown):
             badge=badge("ok") if self.ok else badge("not all", "warn"),
             facts=tuple(facts),
             parts=(*parts, *self.why_not),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Retirement(JsonShown):
+    """What it means to retire a flow, or that it was done.
+
+    Attributes:
+        flow: the flow.
+        state: `planned` or `retired`.
+        is_repeat: the flow was retired before; nothing was done again.
+        waiting: how many landed offsets of each source partition the flow has not sent; retention may remove them from now on.
+    """
+
+    flow: str
+    state: Literal["planned", "retired"]
+    is_repeat: bool = False
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+    def sheet(self) -> Sheet:
+        """Show which records the flow no longer holds back."""
+        would = "would release" if self.state == "planned" else "releases"
+        rows = [(source, offsets) for source, offsets in self.waiting.items()]
+        return Sheet(
+            title=f"retire {self.flow}",
+            badge=badge("nothing was changed", "note") if self.state == "planned" else badge("retired"),
+            facts=(f"{would} {plural(sum(self.waiting.values()), 'offset')} to retention",),
+            parts=(table("not sent by it", ["source partition", "offsets"], rows),) if rows else (),
         )

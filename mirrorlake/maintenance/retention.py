@@ -145,7 +145,7 @@ def not_sent(standing: SentUpTo) -> Guard:
             return None
         why = f"{flow.name} has sent {file.source} up to {position or 0}"
         return KeepReason(
-            flow.name, why, f"let the flow go on (mirrorlake status --flow '{flow.name}'), or take it out"
+            flow.name, why, f"let the flow go on, or, if it is gone for good: mirrorlake retire --flow '{flow.name}'"
         )
 
     return needs

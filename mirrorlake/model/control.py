@@ -7,6 +7,8 @@ Intentions are rows of the table `control`, never changed once written; the newe
     remote                          send_again, accept_empty: what becomes of a remote topic that was lost
     stream                          park, clear     what a running mirror says of a stream of its own that failed
                                     resume          a person wants a parked stream to start again
+    known_flow                      begin           the settings of a flow whose republishing began, from any settings file
+                                    retire          a person says that the flow is gone for good
 
 """
 
@@ -22,7 +24,8 @@ from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
 from mirrorlake.render import Sheet, Shown, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
-STREAM = "stream"
+BEGIN, RETIRE = "begin", "retire"
+STREAM, KNOWN_FLOW = "stream", "known_flow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,8 @@ class Pause(Shown):
 class ControlState:
     """What holds now: the newest `apply`, what is paused, what was chosen for lost remote topics, and the parked streams.
 
-    `resumed` says when a person last asked for a parked stream, of those that did not fail again after that.
+    `resumed` says when a person last asked for a parked stream, of those that did not fail again after that. `known_flows` holds
+    the plain settings, by name, of every flow that any settings file applied or ran on this lake and that nobody has retired.
     """
 
     applied: Intention | None = None
@@ -97,6 +101,8 @@ class ControlState:
     choices: tuple[Choice, ...] = ()
     parked: Mapping[str, Parked] = field(default_factory=dict)
     resumed: Mapping[str, datetime] = field(default_factory=dict)
+    known_flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    retired_flows: frozenset[str] = frozenset()
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster."""
@@ -127,8 +133,15 @@ NOTHING_ASKED = ControlState()
 def state_of(intentions: Iterable[Intention]) -> ControlState:
     """Fold intentions, given in any order, into the state that they leave in force."""
     newest: dict[Subject, Intention] = {}
+    known_flows: dict[str, Mapping[str, Any]] = {}
     for intention in sorted(intentions, key=lambda one: one.at):
         newest[intention.subject] = intention
+        if intention.action == APPLY:
+            known_flows |= (intention.value or {}).get("flows", {})
+        elif intention.action == BEGIN:
+            known_flows[intention.subject.name] = intention.value
+        elif intention.action == RETIRE:
+            known_flows.pop(intention.subject.name, None)
     return ControlState(
         applied=newest.get(Subject(kind="settings")),
         pauses={
@@ -149,4 +162,8 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
         resumed={
             subject.name: one.at for subject, one in newest.items() if (subject.kind, one.action) == (STREAM, RESUME)
         },
+        known_flows=known_flows,
+        retired_flows=frozenset(
+            subject.name for subject, one in newest.items() if one.action == RETIRE and subject.name not in known_flows
+        ),
     )

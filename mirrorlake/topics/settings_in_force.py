@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from mirrorlake.config import identity, plain
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Control
-from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
+from mirrorlake.model.control import APPLY, BEGIN, KNOWN_FLOW, PAUSE, RESUME, STREAM, ControlState, Pause, Subject
 from mirrorlake.model.parked import Parked, landing
+from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Plan
 from mirrorlake.topics.edits import SETTINGS, edits
 
 _IN_FORCE = Subject(kind=SETTINGS)
+# What decides which records a flow reads.
+_READS = ("source", "target", "topics", "exclude_topics", "policy", "start", "feeder")
 
 
 def subject_of(
@@ -93,6 +96,35 @@ def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = N
         return False
     control.append(APPLY, _IN_FORCE, value=content)
     return True
+
+
+def record_flow(config: MirrorConfig, control: Control, flow: str) -> None:
+    """Record a flow of this settings file in the lake, where maintenance with another file finds it; once for each change."""
+    content = plain(config)["flows"][flow]
+    if control.state().known_flows.get(flow) != content:
+        control.append(BEGIN, Subject(kind=KNOWN_FLOW, name=flow), value=content)
+
+
+def flows_of_other_files(config: MirrorConfig, state: ControlState) -> list[FlowConfig]:
+    """Return the flows that the lake knows and this settings file does not have, except retired ones.
+
+    Law E: what they have not sent stays in the relay. Which topics their own file denies is not known here, so a flow counts
+    as carrying all that it selects.
+    """
+    names = {flow.name for flow in config.flows}
+    return [_restored(name, content) for name, content in sorted(state.known_flows.items()) if name not in names]
+
+
+def _restored(name: str, content: Mapping[str, Any]) -> FlowConfig:
+    """Return a recorded flow as far as it decides what the flow reads; unreadable content counts as carrying every topic."""
+    known = {key: content[key] for key in _READS if key in content}
+    try:
+        flow = FlowConfig.model_validate({**known, "name": name})
+    except ValueError:
+        # Another release may have written what this one refuses.
+        ends = {key: str(content.get(key, "")) for key in ("source", "target")}
+        flow = FlowConfig.model_validate({**ends, "name": name, "topics": [".*"], "exclude_topics": []})
+    return flow.bound_to(TopicPattern(()), adds_hops=False)
 
 
 def _merged(in_force: Mapping[str, Any], config: MirrorConfig, flow: str | None) -> dict[str, Any]:

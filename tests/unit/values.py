@@ -24,7 +24,7 @@ from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import RangeProof
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
-from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, TrimmedLedger
+from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, Retirement, TrimmedLedger
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
@@ -355,6 +355,7 @@ def every(text: str) -> list[Shown]:
             tables=(KeptTable(table=text, files=3, compacted=Compacted(files=64, bytes=81_920, into=2), deleted=5),),
             ledgers=(TrimmedLedger(flow=text, why_not=text),),
         ),
+        Retirement(flow=text, state="planned", waiting={text: 300}),
         ProofReport(verification=text, at=NOON, proofs=(proof(text),), reports=(report(text),)),
         Repair(source=text, doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),), removed=2),
         RuleTrial(

@@ -21,6 +21,18 @@ def maintain(
 
 
 @command()
+def retire(
+    cli: Invocation,
+    flow: Annotated[str, typer.Option("--flow", help="A flow that is in no settings file any more.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the lake.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it only look.")] = False,
+) -> int:
+    """Let go of what a flow that is gone for good has not sent: retention may then remove it from the relay."""
+    cli.answer(cli.mirror.retire(flow, reason=reason, apply=apply))
+    return 0
+
+
+@command()
 def erase(
     cli: Invocation,
     source: Source,

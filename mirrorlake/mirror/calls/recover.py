@@ -14,7 +14,7 @@ from mirrorlake.mirror.calls.core import CoreCalls
 
 if TYPE_CHECKING:
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
-    from mirrorlake.maintenance import Erasure, Maintained
+    from mirrorlake.maintenance import Erasure, Maintained, Retirement
     from mirrorlake.replay import Replay, Restore
     from mirrorlake.verify import Repair
 
@@ -224,6 +224,22 @@ class RecoverCalls(CoreCalls):
             Upkeep: ✓ ok · 9 600 files would become 8 · 0 files deleted · 0 ledger records deleted
         """
         return self._services.upkeep.once(plan=plan)
+
+    def retire(self, flow: str, *, reason: str, apply: bool = False) -> Retirement:
+        """Retire a flow that is gone for good: what it has not sent no longer stays in the relay for it.
+
+        Law E: until then retention keeps what any flow that the lake knows has not sent, also one of another settings file or
+        one that was taken out of this one. Without `apply` it only shows what would be released.
+
+        Raises:
+            UsageError: the flow is in this settings file, or the lake does not know it.
+            SafetyError: the flow runs.
+
+        Example:
+            >>> mirror.retire("east->old", reason="the cluster is gone", apply=True)  # doctest: +SKIP
+            retire east->old: ✓ retired · releases 300 offsets to retention
+        """
+        return self._services.upkeep.retire(flow, reason=reason, apply=apply)
 
     def erase(
         self,

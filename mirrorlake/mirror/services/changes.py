@@ -83,8 +83,11 @@ class Changes:
 
     def pause(self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str) -> Pause:
         """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""
-        subject = settings_in_force.subject_of(self._connections.config, cluster=cluster, flow=flow, topic=topic)
-        return settings_in_force.pause(self._connections.control(), subject, reason=reason)
+        config, control = self._connections.config, self._connections.control()
+        subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+        if flow is not None:
+            settings_in_force.record_flow(config, control, flow)
+        return settings_in_force.pause(control, subject, reason=reason)
 
     def resume(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str

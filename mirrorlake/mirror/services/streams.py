@@ -20,7 +20,7 @@ from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, about
 from mirrorlake.runtime import Duty
-from mirrorlake.topics import ContinuousSync, require_source, rule_changes
+from mirrorlake.topics import ContinuousSync, require_source, rule_changes, settings_in_force
 
 if TYPE_CHECKING:
     from mirrorlake.groups import GroupSync
@@ -119,6 +119,7 @@ class Streams:
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
         republisher = self._republisher(flow, state, tell)
+        settings_in_force.record_flow(self._connections.config, self._connections.control(), flow.name)
         with about(flow=flow.name):
             republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)

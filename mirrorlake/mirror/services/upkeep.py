@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +10,7 @@ from datetime import timedelta
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError, UsageError
 from mirrorlake.kafka import TombstoneWriter
-from mirrorlake.lake import AUDIT
+from mirrorlake.lake import AUDIT, SIGN_EVERY_S, StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance import (
     CHOICES,
     REWRITE,
@@ -21,21 +21,27 @@ from mirrorlake.maintenance import (
     Guard,
     LakeUpkeep,
     Maintained,
+    Retirement,
     Selector,
     SentUpTo,
     TrimmedLedger,
+    quarantined_by,
     replaying,
     sending_again,
     transactional_id_of,
 )
 from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.replay import Register
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.runtime import Duty
+from mirrorlake.topics import settings_in_force
 
 _FIRST_S = 60.0
+# A stream that works signs each 20 s, and may miss one on a busy machine.
+_SIGNED_WITHIN_S = 3 * SIGN_EVERY_S
 # A replay that nobody goes on with holds nothing back for ever.
 _REPLAYS_FOR = timedelta(days=7)
 # What says how long a topic keeps a record.
@@ -58,16 +64,70 @@ class Upkeep:
             found, trimmed = self._ledger(flow, plan=plan)
             standing[flow.source].append(found)
             ledgers.append(trimmed)
+        for known in self._of_other_files():
+            if known.flow.source in standing:
+                standing[known.flow.source].append(known)
         upkeep = LakeUpkeep(
             lake,
             config.maintenance,
             now=connections.now,
             clusters=config.clusters,
             needed=self._replays(),
+            foreign_flows=self._foreign_flows(config.sources),
             is_stopped=is_stopped,
         )
         tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
         return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
+
+    def retire(self, flow: str, *, reason: str, apply: bool) -> Retirement:
+        """Release the records that a flow holds back (see `Mirror.retire`)."""
+        connections = self._connections
+        config, control = connections.config, connections.control()
+        state = control.state()
+        if any(each.name == flow for each in config.flows):
+            raise UsageError(
+                f"{flow} is a flow of this settings file",
+                consequence="nothing was retired",
+                remedy="take it out of `flows` first; what it has not sent stays in the relay until then",
+                flow=flow,
+            )
+        others = {each.name: each for each in settings_in_force.flows_of_other_files(config, state)}
+        if flow in state.retired_flows:
+            return Retirement(flow=flow, state="retired", is_repeat=True)
+        if flow not in others:
+            raise UsageError(
+                f"the lake knows no flow {flow}",
+                consequence="nothing was retired",
+                remedy=f"name one of: {', '.join(others)}"
+                if others
+                else "every flow that it knows is in this settings file",
+                flow=flow,
+            )
+        signed_ms = StreamSign(connections.lake, flow_sign(flow)).read() or 0
+        age_s = connections.now().timestamp() - signed_ms / 1000
+        if age_s < _SIGNED_WITHIN_S:
+            raise SafetyError(
+                f"{flow} was republished {age_s:.0f} s ago",
+                consequence="it runs, so it was not retired",
+                remedy="stop it, and run this again a minute later",
+                flow=flow,
+            )
+        source = others[flow].source
+        sent = LedgerCopy(connections.lake, flow, source).positions()
+        landed = landed_positions(connections.lake, source).reached
+        waiting = {
+            str(partition): end - sent.get(partition, 0)
+            for partition, end in sorted(landed.items())
+            if others[flow].carries(partition.topic) and sent.get(partition, 0) < end
+        }
+        if apply:
+            change = Change(
+                where="lake", kind="flow", name=flow, action="retire", after=waiting, reason=reason, flow=flow
+            )
+            # First: a flow that is retired without a row in `audit` could not be explained later.
+            connections.audit().record([change], command="retire")
+            control.append(RETIRE, Subject(kind=KNOWN_FLOW, name=flow), reason=reason)
+        return Retirement(flow=flow, state="retired" if apply else "planned", waiting=waiting)
 
     def erase(self, source: str, topic: str, selector: Selector, *, reason: str, targets: str, apply: bool) -> Erasure:
         """Erase records, or say what would be (see `Mirror.erase`)."""
@@ -87,7 +147,15 @@ class Upkeep:
                 alias=source,
             )
         standing = [self._ledger(flow, plan=True)[0] for flow in config.flows if flow.source == source]
-        eraser = Eraser(connections.lake, source, standing, on_target=self._kept_there, now=connections.now)
+        standing += [known for known in self._of_other_files() if known.flow.source == source]
+        eraser = Eraser(
+            connections.lake,
+            source,
+            standing,
+            on_target=self._kept_there,
+            now=connections.now,
+            foreign_flows=self._foreign_flows([source])[source],
+        )
         if not apply:
             return self._on_targets(eraser.plan(topic, selector, reason), eraser, selector, targets)
         connections.lake.create_side_table(AUDIT)
@@ -125,8 +193,12 @@ class Upkeep:
             now=connections.now,
         )
         flow_of = connections.config.flow
+        own = {flow.name for flow in connections.config.flows}
         targets = tuple(
-            found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned) for one in told.targets
+            found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned)
+            if one.flow in own
+            else replace(one, stays=f"{one.flow} belongs to another settings file: erase with that one, too")
+            for one in told.targets
         )
         return replace(told, choice=choice, targets=targets)
 
@@ -137,6 +209,8 @@ class Upkeep:
             state = self._connections.admin(flow.target).describe([remote]).get(remote)
         except ClusterError:
             return f"not known: {flow.target} does not answer"
+        except UsageError:
+            return f"not known: this settings file has no cluster {flow.target}"
         if state is None:
             return f"not at all: {flow.target} has no {remote}"
         found = [f"{name}={state.configs[name]}" for name in _KEEPING if name in state.configs]
@@ -170,6 +244,22 @@ class Upkeep:
                 }
                 found.setdefault(one.definition.source, []).append(replaying(name, spans))
         return found
+
+    def _foreign_flows(self, aliases: Iterable[str]) -> dict[str, list[str]]:
+        """List, by source, the names under which records of the other sources are quarantined."""
+        connections = self._connections
+        others = settings_in_force.flows_of_other_files(connections.config, connections.control().state())
+        names = [(flow.source, name) for flow in (*connections.config.flows, *others) for name in quarantined_by(flow)]
+        replays = Register(connections.lake, connections.audit()).all().values()
+        names += [(one.definition.source, one.definition.name) for one in replays]
+        return {alias: sorted({name for source, name in names if source != alias}) for alias in aliases}
+
+    def _of_other_files(self) -> list[SentUpTo]:
+        """Read how far flows of other settings files have sent, by the lake's copy of their ledgers, which is never ahead."""
+        connections = self._connections
+        flows = settings_in_force.flows_of_other_files(connections.config, connections.control().state())
+        copies = [(flow, LedgerCopy(connections.lake, flow.name, flow.source)) for flow in flows]
+        return [SentUpTo(flow=flow, positions=copy.positions()) for flow, copy in copies]
 
     def _ledger(self, flow: FlowConfig, *, plan: bool) -> tuple[SentUpTo, TrimmedLedger]:
         connections = self._connections

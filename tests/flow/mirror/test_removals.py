@@ -35,6 +35,9 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
     mirror = pair.mirror(first, east=keeps)
     mirror.apply()
     mirror.land("east", once=True)
+    # Somebody else's settings file on the same lake has a flow that is paused before it ever sent a record.
+    other = pair.mirror(pair.flow(name="other", policy={"template": "other.{topic}"}))
+    other.pause(flow="other", reason="its target is being moved")
     held = mirror.maintain(plan=True).tables[0]
     assert {one.held_by for one in held.held} == {"east->central"}, "the flow was never started, and counts"
     assert mirror.maintain().tables[0].expired.records == 0
@@ -49,6 +52,14 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
 
     with staying_on(mirror) as failures:
         wait_until(lambda: failures or count(pair.central, pair.remote) >= 400, "what is old has arrived")
+        kept = mirror.maintain().tables[0]
+        assert (kept.expired.records, {one.held_by for one in kept.held}) == (0, {"other"}), "law E: not in this file"
+        assert mirror.retire("other", reason="gone").state == "planned"
+        assert mirror.maintain().tables[0].expired.records == 0, "law G: only shown"
+        assert mirror.retire("other", reason="gone", apply=True).waiting.keys() == {
+            str(SourcePartition(pair.topic, 1, partition)) for partition in range(2)
+        }
+        assert mirror.retire("other", reason="gone", apply=True).is_repeat
         producing = threading.Thread(target=live)
         producing.start()
         try:

@@ -63,7 +63,14 @@ class World:
 
     def eraser(self, position: int = 60, **flow: Any) -> Eraser:
         standing = SentUpTo(flow=FLOW.model_copy(update=flow), positions={ORDERS: position})
-        return Eraser(self.lake, "east", [standing], on_target=lambda *_: "for ever", now=lambda: LATER)
+        return Eraser(
+            self.lake,
+            "east",
+            [standing],
+            on_target=lambda *_: "for ever",
+            now=lambda: LATER,
+            foreign_flows=["west->central"],
+        )
 
     def offsets(self) -> list[int]:
         return sorted(DeltaTable(self.relay).to_pyarrow_table()["offset"].to_pylist())
@@ -103,6 +110,9 @@ GONE = range(5, 60, 10)
 @pytest.mark.law("C", "E")
 def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world: World) -> None:
     world.quarantine(15, 16)
+    # The flow had another name then; and a flow of another source has a topic of this name.
+    world.quarantine(25, flow="renamed->since")
+    world.quarantine(15, 25, flow="west->central")
     before = {
         row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
     }
@@ -110,7 +120,7 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     held = [file for file in log.files({}) if file.source == ORDERS]
     version = world.tables.version(world.relay)
     planned = world.eraser(position=40).plan("orders", ADA, "request 4711")
-    assert (planned.planned, planned.records, planned.files, planned.quarantined) == (True, 6, 6, 1)
+    assert (planned.planned, planned.records, planned.files, planned.quarantined) == (True, 6, 6, 2)
     assert [(one.flow, one.topic, one.passed, one.unsent) for one in planned.targets] == [
         (FLOW.name, "east.orders", 4, 2)
     ]
@@ -122,8 +132,8 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
         row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
     }
     assert after == {offset: before[offset] for offset in LEFT}, "all others are as they were"
-    assert sum(one == b"ada" for one in world.keys_on_disk()) == 6, (
-        "another topic's; nothing of this one, in any version"
+    assert sum(one == b"ada" for one in world.keys_on_disk()) == 8, (
+        "another topic's, another source's; nothing of this one, in any version"
     )
     [left] = removed_from(world.lake, "east")
     assert (left.kind, left.source, left.records, left.reason) == ("erased", ORDERS, 6, "request 4711")
@@ -132,8 +142,10 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
     # Between quotes: salts and hashes are of hexadecimal digits, and "ada" comes by chance.
     assert '"ada"' not in json.dumps(left.evidence)
     assert left_before(world.lake, "east") == {}
-    quarantined = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table()["offset"].to_pylist()
-    assert quarantined == [16]
+    quarantined = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table().to_pylist()
+    assert sorted((row["flow"], row["offset"]) for row in quarantined) == [
+        (FLOW.name, 16), ("west->central", 15), ("west->central", 25),
+    ]  # fmt: skip
 
     assert log.new_files({ORDERS: 60}) == [], "a rewritten file is nothing new"
     read = [offset for part in read_in_order(held) for offset in part.column("offset").to_pylist()]
@@ -246,7 +258,7 @@ def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World
     if by == "upkeep" and step != "before anything":
         table = world.lake.upkeep(world.relay)
         assert table is not None
-        removal.Removals(world.lake, "east", table, [FLOW.name]).finish()
+        removal.Removals(world.lake, "east", table).finish()
     else:
         done: Erasure = world.eraser().erase("orders", ADA, "why")
         assert (done.records + done.finished, done.ok) == (6, True)

@@ -62,6 +62,31 @@ def test_a_pause_says_by_whom_since_when_why_and_how_it_ends() -> None:
     assert control_step.resume(table, subject) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.law("E")
+def test_law_e_a_flow_of_another_settings_file_is_known_until_it_is_retired() -> None:
+    table, mine = Table(), loads(SETTINGS)
+    other = {"source": "east", "target": "west", "topics": ["orders"], "start": "latest"}
+    later = {"source": "east", "target": "west", "topics": ["("], "of_a_later_release": True}
+
+    def known() -> list[tuple[str, bool, bool]]:
+        flows = control_step.flows_of_other_files(mine, table.state())
+        return [(flow.name, flow.carries("orders"), flow.carries("clicks")) for flow in flows]
+
+    control_step.record_flow(mine, table, mine.flows[0].name)  # type: ignore[arg-type]
+    control_step.record_flow(mine, table, mine.flows[0].name)  # type: ignore[arg-type]
+    assert (len(table.rows), known()) == (1, [])
+    table.append("apply", Subject(kind="settings"), value={"flows": {"applied": other}})
+    table.append("begin", Subject(kind="known_flow", name="begun"), value=later)
+    # The file of the first one is applied again, without the other flow.
+    table.append("apply", Subject(kind="settings"), value={"flows": {}})
+    assert known() == [("applied", True, False), ("begun", True, True)]
+    table.append("retire", Subject(kind="known_flow", name="applied"))
+    assert known() == [("begun", True, True)]
+    assert table.state().retired_flows == {"applied"}
+    table.append("begin", Subject(kind="known_flow", name="applied"), value=other)
+    assert (len(known()), table.state().retired_flows) == (2, frozenset()), "it runs again"
+
+
 def test_what_a_pause_of_each_kind_covers() -> None:
     def covered(subject: Subject) -> tuple[bool, bool, bool]:
         state = ControlState(pauses={subject: Pause(subject=subject, who="me", since=NOON)})
