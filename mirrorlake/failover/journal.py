@@ -84,13 +84,22 @@ class Journal:
         return next((one for one in reversed(self.operations()) if one.command in commands), None)
 
     def begin(self, command: str, *, before: Any = None, after: Any = None) -> Operation:
-        """Begin an operation, under an id of its own."""
+        """Begin an operation under an id of its own, later than every operation of the flow before it.
+
+        Rows are ordered by their times, so a host whose clock is ahead of another's would otherwise keep its failover in force.
+        """
         operation = Operation(id=uuid.uuid4().hex[:12], command=command, flow=self._flow)
-        return self.write(operation, BEGIN, before=before, after=after)
+        earlier = [step.at for one in self.operations() for step in one.steps]
+        return self._write(operation, BEGIN, before=before, after=after, earlier=earlier)
 
     def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
         """Write that a step is done, later than every step before it, also where clocks disagree."""
-        at = max([self._now(), *(one.at + TICK for one in operation.steps)])
+        return self._write(operation, step, before=before, after=after, earlier=[one.at for one in operation.steps])
+
+    def _write(
+        self, operation: Operation, step: str, *, before: Any, after: Any, earlier: Iterable[datetime]
+    ) -> Operation:
+        at = max([self._now(), *(one + TICK for one in earlier)])
         change = Change(
             where=self._where,
             kind=operation.command,

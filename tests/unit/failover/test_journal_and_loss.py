@@ -74,6 +74,20 @@ def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
     assert other.operations() == []
 
 
+@pytest.mark.law("F")
+def test_law_f_operations_of_hosts_whose_clocks_disagree_keep_their_order(lake: Lake) -> None:
+    minute = timedelta(minutes=1)
+    ahead = journal_of(lake, *(NOON + (30 + number) * minute for number in range(4)))
+    right = journal_of(lake, *(NOON + number * minute for number in range(8)))
+    ahead.write(ahead.begin(FAILOVER), DONE)
+    right.write(right.begin(FAILBACK), DONE)
+    assert failed_over(right.operations()) is None, "failed over for ever by a clock that is half an hour ahead"
+    over = right.write(right.begin(FAILOVER), DONE)
+    assert failed_over(ahead.operations()) == failed_over(right.operations())
+    assert [one.command for one in right.operations()] == [FAILOVER, FAILBACK, FAILOVER]
+    assert right.operations()[-1].id == over.id
+
+
 def test_a_fence_stands_until_the_flow_is_failed_back(lake: Lake) -> None:
     journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(20)))
     change = Change(
