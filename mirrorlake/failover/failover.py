@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -33,7 +33,7 @@ from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Change
-from mirrorlake.render import document, plural
+from mirrorlake.render import document, duration, plural
 from mirrorlake.topics import settings_in_force
 
 DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
@@ -124,7 +124,35 @@ class Failover:
             report = replace(report, fence=tuple(fenced.after if fenced is not None else ()))
         if self._options.reports and not self._desk.why_silent(self._flow.source):
             report = replace(report, lost=self._lost(held))
+        begun = held.step(BEGIN)
+        named = begun is not None and (begun.before or {}).get("groups") is not None
+        placed = self._place_others(held, report, dry_run=dry_run) if named else ()
+        if placed:
+            report = replace(report, groups=(*report.groups, *placed), added_groups=tuple({p.group: p for p in placed}))
+            if not dry_run:
+                self._desk.write(held, DONE, after=document(replace(report, added_groups=())))
         return replace(report, is_repeat=True)
+
+    def _place_others(self, held: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[GroupPlaced, ...]:
+        """Place the groups that this call asks for and that no earlier call of this failover placed.
+
+        Raises:
+            FailoverRefused: one of them has members on the target.
+        """
+        self._silent = self._desk.why_silent(self._flow.source)
+        done = {one.group for one in report.groups}
+        others = sorted({one.group for one in self._groups_of().plan()} - done)
+        if not others:
+            return ()
+        self._options = replace(self._options, groups=tuple(others))
+        refusals, plan = self._refusals(None)
+        if dry_run:
+            return tuple(GroupPlaced.of(position) for position in plan)
+        if refusals:
+            raise self._refused(refusals)
+        placed = tuple(GroupPlaced.of(position) for position in self._groups_of().apply())
+        self._desk.write(held, GROUPS, after=document((*report.groups, *placed)))
+        return placed
 
     def _lost(self, held: Operation) -> tuple[TailRecord, ...]:
         """Read the records that the source holds past where the flow stopped; the first ones of very many."""
@@ -286,8 +314,11 @@ class Failover:
             if placed is not None
             else tuple(GroupPlaced.of(position) for position in plan or ())
         )
+        looked = "" if seen.answered_at is None else f"; its ends were read {_ago(began - seen.answered_at)} before"
         note = (
-            f"{flow.source}: {silent}" if silent else f"{flow.source} answers: it was landed up to its end at that time"
+            f"{flow.source}: {silent}{looked}"
+            if silent
+            else f"{flow.source} answers: it was landed up to its end at that time"
         )
         if not silent and state == "planned":
             note = f"{flow.source} answers: what it holds is landed and sent first"
@@ -331,6 +362,10 @@ class Failover:
         return SourceSeen(
             ends=ends, answered_at=at, silent_at=recorded.silent_at if silent else None, in_step_at=in_step_at
         )
+
+
+def _ago(age: timedelta) -> str:
+    return duration(max(age, timedelta(0)))
 
 
 def _said(step: str, after: Any) -> str:

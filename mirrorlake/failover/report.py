@@ -143,7 +143,8 @@ class FailoverReport(JsonShown):
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `rto_s` are the seconds from the command's
     first call to its last step, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
     a planned failover would be refused. `lost` are the records of the source that never arrived, where
-    it answers again and they were asked for: at most a thousand, with coordinates and content.
+    it answers again and they were asked for: at most a thousand, with coordinates and content. `added_groups` names the groups
+    that a repeated call placed, or would place: earlier calls had not asked for them.
     """
 
     flow: str
@@ -164,6 +165,7 @@ class FailoverReport(JsonShown):
     topics: tuple[OpenTopic, ...] = ()
     fence: tuple[str, ...] = ()
     lost: tuple[TailRecord, ...] = ()
+    added_groups: tuple[str, ...] = ()
     rpo_s: float | None = None
     rto_s: float | None = None
     objective_rpo_s: float | None = None
@@ -197,7 +199,8 @@ class FailoverReport(JsonShown):
         )
         parts: list[str | Table] = [f"refused: {reason}" for reason in self.refusals]
         if self.is_repeat:
-            parts.append(f"{self.flow} was failed over before; nothing was done again")
+            added = f"placed since: {', '.join(self.added_groups)}" if self.added_groups else "nothing was done again"
+            parts.append(f"{self.flow} was failed over before; {added}")
         parts += [self.source_note] if self.source_note else []
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [_losses(self.partitions)] if self.partitions else []
