@@ -12,6 +12,8 @@ from mirrorlake.lag.series import LatencyPoint, latency_points
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema, proven_until
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.model.withheld import FILTERED, QUARANTINED
 
 _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
@@ -21,8 +23,8 @@ class Figures:
     """What one look at the tables found: verdicts and lags of every hop, and the newest latency by flow and topic.
 
     `gaps` are offsets that were never landed, by source and kind (law E); `withheld` records that were kept from the target,
-    by flow and kind (`filtered`, `quarantined`); `proven` the position up to which the newest life of a source partition is
-    proven, by flow and partition.
+    by flow and kind (`filtered`, `quarantined`); both are 0 before their first event. `proven` is the position up to which the
+    newest life of a source partition is proven, by flow and partition.
     """
 
     at: datetime
@@ -57,8 +59,11 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         at=now(),
         lag=verdict,
         latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
-        gaps=_sums(lake, GAPS, "source", "missing"),
-        withheld=_sums(lake, WITHHELD, "flow", "record_count"),
+        # From 0 on: an alert compares with an earlier sample, and misses the first event of a series that begins with it.
+        gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS}
+        | _sums(lake, GAPS, "source", "missing"),
+        withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)}
+        | _sums(lake, WITHHELD, "flow", "record_count"),
         proven={
             (flow.name, TopicPartition(source.topic, source.partition)): position
             for flow in lag.flows

@@ -20,13 +20,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
-from mirrorlake.errors import ConfigError
-from mirrorlake.lag.figures import Figures
+from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.verdict import HopPlace, Verdict
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import gap_row
+from mirrorlake.lake.schema import GAPS, WITHHELD
 from mirrorlake.metrics.feed import BatchListener, FlowFeed, MetricsFeed
 from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.registry import Metrics
@@ -35,6 +40,7 @@ from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Gap
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
@@ -434,3 +440,29 @@ def test_a_probe_hears_whether_the_streams_that_run_make_turns() -> None:
         assert scrape(f"http://127.0.0.1:{server.port}/metrics")
     finally:
         server.stop()
+
+
+@pytest.mark.law("E")
+def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is_an_increase(tmp_path: Path) -> None:
+    lake = Lake(_no_spark, LakeConfig(root=str(tmp_path / "lake")))
+    for table in (GAPS, WITHHELD):
+        FolderTables().create(lake.meta_location(table), table)
+
+    def nothing_yet(*_: Any, **__: Any) -> Any:
+        raise UsageError("nothing was sampled")
+
+    flows = [SimpleNamespace(name=FLOW, source="east")]
+    lag: Any = SimpleNamespace(flows=flows, verdict=nothing_yet, asked_latency=nothing_yet)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mirrorlake.lag.figures.proven_until", lambda *_: {})
+        found = measure(lake, lag, now=lambda: NOON)
+        assert set(found.gaps.values()) == {0}
+        assert {"expired", "truncated", "recreated"} <= {kind for _, kind in found.gaps}
+        assert found.withheld == {(FLOW, "filtered"): 0, (FLOW, "quarantined"): 0}
+        gap = Gap(source=SourcePartition("orders", 1, 0), first_offset=0, last_offset=4, missing=5, kind="expired")
+        lake.append_rows(GAPS, [gap_row("east", gap, NOON)])
+        assert measure(lake, lag, now=lambda: NOON).gaps["east", "expired"] == 5
+
+
+def _no_spark() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
