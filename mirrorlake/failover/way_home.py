@@ -12,6 +12,7 @@ from operator import gt, itemgetter
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.desk import Desk, carried
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import FREEZE, Operation, failed_over
@@ -65,14 +66,17 @@ def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> l
 def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str, Any]]:
     """Read the end offsets of topics on the target of a failover, with their topic ids, as a step of the journal holds them.
 
-    A topic that does not exist is left out.
+    A topic that does not exist is left out. One that the principal may not describe has no position: a failover goes on
+    without it, and failback then judges its records by their timestamps.
     """
-    states = target.describe(topics)
-    ends = target.latest(TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions))
-    return [
+    refused: dict[str, MirrorlakeError] = {}
+    states = target.describe(topics, refused=refused)
+    ends = target.latest(_partitions(states))
+    known = [
         {"topic": tp.topic, "topic_id": known_id(states[tp.topic].topic_id), "partition": tp.partition, "position": end}
         for tp, end in sorted(ends.items())
     ]
+    return known + [{"topic": name, "position": None} for name in sorted(refused)]
 
 
 class WayHome:
@@ -115,7 +119,7 @@ class WayHome:
     def _frozen_ends(self) -> dict[TopicPartition, int]:
         """The ends of local topics on the target when the flow was frozen; what is before them stays there.
 
-        A topic that was deleted and created since has none.
+        A topic that was deleted and created since has none. Where no end was read, timestamps tell what is older.
         """
         over = failed_over(self._desk.journal.operations())
         step = None if over is None else over.step(FREEZE)
@@ -123,15 +127,21 @@ class WayHome:
             return {}
         target, rows = self._desk.clusters.admin(self._flow.target), step.after.get("target_ends")
         if rows is None:
-            # A failover of release 0.2.0 or earlier recorded none: records are judged by their timestamps.
-            states = target.describe(local_topics(self._desk.lake, self._flow, self._desk.clusters.config.flows))
-            return target.at_time(_partitions(states), micros(over.began_at) // 1000)
+            # A failover of release 0.2.0 or earlier recorded none.
+            local = local_topics(self._desk.lake, self._flow, self._desk.clusters.config.flows)
+            rows = [{"topic": topic, "position": None} for topic in local]
         states = target.describe({row["topic"] for row in rows})
-        return {
+        ends = {
             TopicPartition(row["topic"], row["partition"]): int(row["position"])
             for row in rows
-            if row["topic"] in states and not is_other(row["topic_id"], known_id(states[row["topic"]].topic_id))
+            if row["position"] is not None
+            and row["topic"] in states
+            and not is_other(row["topic_id"], known_id(states[row["topic"]].topic_id))
         }
+        unread = {
+            row["topic"]: states[row["topic"]] for row in rows if row["position"] is None and row["topic"] in states
+        }
+        return ends | target.at_time(_partitions(unread), micros(over.began_at) // 1000)
 
     @cached_property
     def _names(self) -> list[str]:
