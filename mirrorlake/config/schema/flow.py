@@ -109,8 +109,10 @@ class FlowConfig(Settings):
     lanes: Annotated[Count, Field(le=64)] = Field(default=2, description="parallel producers on the target")
     feeder: Literal["files", "spark"] = Field(default="files", description="who reads the relay's files")
     rate: RateConfig = Field(default_factory=RateConfig, description="the most that is sent in a second")
-    chunk_records: Count = Field(default=100_000, description="records in one transaction")
-    chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
+    chunk_records: Count = Field(default=100_000, description="records in one transaction at the most")
+    chunk_bytes: Size = Field(
+        default=64 * 2**20, description="bytes in one transaction at the most; a slow target gets fewer"
+    )
     replication_factor: Count | None = Field(
         default=None, description="of the topics made on the target; default: the target's own"
     )

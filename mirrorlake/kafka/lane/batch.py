@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,17 +46,20 @@ class Batch:
 
 
 class Chunks:
-    """Cut what lies at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead."""
+    """Cut what lies at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead.
+
+    `max_bytes` is asked for each chunk anew.
+    """
 
     def __init__(
         self,
         batches: Iterable[Batch],
         positions: Mapping[SourcePartition, int],
         *,
-        most_records: int,
-        most_bytes: int,
+        max_records: int,
+        max_bytes: Callable[[], int],
     ) -> None:
-        self._chunks = _cut(batches, positions, most_records=most_records, most_bytes=most_bytes)
+        self._chunks = _cut(batches, positions, max_records=max_records, max_bytes=max_bytes)
         self._ahead: list[Batch] | None = None
 
     def read_ahead(self) -> None:
@@ -71,8 +74,17 @@ class Chunks:
         return chunk
 
 
+def first_part(batches: Iterable[Batch], *, max_records: int, max_bytes: int) -> list[Batch]:
+    """Return the first records of batches, as many as a transaction may hold, and at least one."""
+    return next(_cut(batches, {}, max_records=max_records, max_bytes=lambda: max_bytes), [])
+
+
 def _cut(
-    batches: Iterable[Batch], positions: Mapping[SourcePartition, int], *, most_records: int, most_bytes: int
+    batches: Iterable[Batch],
+    positions: Mapping[SourcePartition, int],
+    *,
+    max_records: int,
+    max_bytes: Callable[[], int],
 ) -> Iterator[list[Batch]]:
     chunk: list[Batch] = []
     records = size = 0
@@ -84,13 +96,23 @@ def _cut(
         if len(rest.records):
             reached[batch.source] = int(rest.offsets()[-1]) + 1
         while len(rest.records):
-            taken = rest.records.slice(0, max(1, most_records - records))
-            chunk.append(replace(rest, records=taken))
+            limit = max_bytes()
+            taken = _taken(rest.records, max_records - records, limit - size, is_first=not chunk)
+            if len(taken):
+                chunk.append(replace(rest, records=taken))
             records += len(taken)
-            size += taken.get_total_buffer_size() if len(taken) == len(rest.records) else taken.nbytes
+            size += taken.nbytes
             rest = replace(rest, records=rest.records.slice(len(taken)))
-            if records >= most_records or size >= most_bytes:
+            if records >= max_records or size >= limit or len(rest.records):
                 yield chunk
                 chunk, records, size = [], 0, 0
     if chunk:
         yield chunk
+
+
+def _taken(records: pa.RecordBatch, max_records: int, max_bytes: int, *, is_first: bool) -> pa.RecordBatch:
+    """Return the first records that fit, by their mean size; the first of a chunk fits always."""
+    rows = min(len(records), max_records)
+    if (size := records.nbytes) * rows > max_bytes * len(records):
+        rows = max(0, max_bytes) * len(records) // size
+    return records.slice(0, max(rows, int(is_first)))

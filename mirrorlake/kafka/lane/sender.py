@@ -30,7 +30,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
-from mirrorlake.kafka.lane.batch import Batch, Chunks
+from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
+from mirrorlake.kafka.lane.chunk_size import ChunkSize
 from mirrorlake.kafka.lane.faults import (
     AskEach,
     Faults,
@@ -83,6 +84,7 @@ class LaneSender:
         self._last: LedgerRecord | None = None
         self._producer: Producer | None = None
         self._throttle = Throttle()
+        self._chunk_size = ChunkSize(task.chunk_bytes)
         self._faults = Faults(task)
         self._ends = SentEnds(task)
         self._view: View | None = None
@@ -140,12 +142,19 @@ class LaneSender:
         if self._producer is None:
             self.open()
         task = self.task
+        size = self._chunk_size
         chunks = Chunks(
-            slices(batches, task.rate), self.positions, most_records=task.chunk_records, most_bytes=task.chunk_bytes
+            slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.bytes
         )
         while chunk := chunks.take():
             self._throttle.wait(task.rate, chunk)
-            yield from self._send_chunk(chunk, chunks)
+            # A chunk that fails comes to its end in smaller ones.
+            while rest := self._unsent(chunk):
+                yield from self._send_chunk(rest, chunks)
+
+    def _unsent(self, chunk: Iterable[Batch]) -> list[Batch]:
+        rest = (batch.after(self.positions.get(batch.source)) for batch in chunk)
+        return [batch for batch in rest if len(batch.records)]
 
     def close(self) -> None:
         """Drop the producer; an open transaction is aborted by the next holder, or by its time-out."""
@@ -238,8 +247,18 @@ class LaneSender:
                     self._require_remotes(chunk)
                 # Where something has failed, each record is asked for its own answer.
                 self._is_named = self._is_alone or attempt.retry_state.attempt_number > 1 or bool(self._refused)
-                record = self._try([batch.after(self.positions.get(batch.source)) for batch in chunk], chunks)
+                size = self._chunk_size
+                part = first_part(self._unsent(chunk), max_records=self.task.chunk_records, max_bytes=size.bytes)
+                began = time.monotonic()
+                try:
+                    record = self._try(part, chunks)
+                except Restart as error:
+                    if not isinstance(error, AskEach):
+                        size.record_failure()
+                        log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.bytes)
+                    raise
                 if record is not None:
+                    size.record_commit(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
                     self.seq, self._last = record.seq, record
                     self._ends.learn(record)
                     self.positions.update(record.positions)

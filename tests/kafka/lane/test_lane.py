@@ -27,6 +27,7 @@ from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
+from tests.flow.java import java
 from tests.flow.kit import (
     consume,
     create_topic,
@@ -207,6 +208,31 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
         last = reader.last(0)
     assert last is not None
     assert last.claim == claim
+
+
+@pytest.mark.law("F")
+def test_law_f_a_target_that_is_held_to_a_quota_gets_a_backlog_that_no_transaction_could_hold(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    client, rate, count, size = topic_name("slow"), 200_000, 300, 10_000
+    quota = [
+        "--alter",
+        "--add-config",
+        f"producer_byte_rate={rate}",
+        "--entity-type",
+        "clients",
+        "--entity-name",
+        client,
+    ]
+    java("kafka.admin.ConfigCommand", "--bootstrap-server", central.bootstrap_servers, *quota)
+    # A transaction of 8 s holds half of it.
+    options = {**task.options, "client.id": client, "transaction.timeout.ms": "8000"}
+    noise = np.random.default_rng(2611)
+    rows = [noise.bytes(size) for _ in range(count)]
+    batch = Batch(SOURCE, remote, batch_of(range(count), stamps=[NOW] * count, keys=[b"k"] * count, values=rows))
+    sent = list(LaneSender(replace(task, options=options, patience_s=30.0)).send([batch]))
+    assert len(sent) > 2
+    assert [value for _, value in values(central, remote)] == rows, "law F: once, in order, and all of it"
 
 
 @pytest.mark.law("E")
