@@ -13,10 +13,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from mirrorlake.runtime import host_is_gone, spark_is_gone
+
 log = logging.getLogger(__name__)
 
 # Schedulers kill after thirty.
 ENDS_WITHIN_S = 19.0
+# A driver whose JVM has ended can end nothing that is under way; another one may be running by now.
+_HOST_LOOK_S, _WITHOUT_HOST_S = 2.0, 10.0
 
 
 @contextmanager
@@ -66,9 +70,13 @@ def in_background(
 
         thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
         thread.start()
-        deadline = None
+        deadline, next_look = None, 0.0
         while thread.is_alive():
             thread.join(0.2)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + _HOST_LOOK_S
+                if host_is_gone():
+                    _end_without_host(thread, stop)
             if note is None or not stop.is_set():
                 continue
             if deadline is None:
@@ -85,6 +93,18 @@ def in_background(
     if failure:
         raise failure[0]
     return result[0]
+
+
+def _end_without_host(thread: threading.Thread, stop: threading.Event) -> None:
+    """Let the stream end by itself, else end the process: its threads may wait for an answer for ever."""
+    stop.set()
+    thread.join(_WITHOUT_HOST_S)
+    if thread.is_alive():
+        error = spark_is_gone()
+        sys.stderr.write(f"error: {error}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code)
 
 
 def _to_log(failed: threading.ExceptHookArgs) -> None:

@@ -10,6 +10,7 @@ from mirrorlake.doctor.ground import FlowGround, Ground, value
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import NotAuthorized
 from mirrorlake.kafka.lane import ledger_spec
+from mirrorlake.model.owner import said_owner
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.render import duration, plural
 from mirrorlake.topics import refused
@@ -61,8 +62,8 @@ def _ledger_state(at: FlowGround) -> Iterator[Seen]:
         yield fine(at.flow.name, "the ledger is empty")
     elif not short:
         age = duration(max(0.0, at.ground.now_ms - newest.committed_at_ms))
-        owner = newest.claim.owner[:8] or "nobody"
-        yield fine(at.flow.name, f"{plural(newest.claim.lanes, 'lane')} of owner {owner}, newest record {age} ago")
+        owner = said_owner(newest.claim.owner)
+        yield fine(at.flow.name, f"{plural(newest.claim.lanes, 'lane')} of {owner}, newest record {age} ago")
 
 
 @check(

@@ -9,7 +9,16 @@ from pathlib import Path
 from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
 from mirrorlake.doctor.ground import Ground
 from mirrorlake.doctor.registry import check
-from mirrorlake.lake import RELAY, SIDE_TABLES, OneWriter, land_checkpoint_path, look_at_store, read_checkpoint_location
+from mirrorlake.lake import (
+    RELAY,
+    SIDE_TABLES,
+    OneWriter,
+    broken_files,
+    broken_log_files,
+    land_checkpoint_path,
+    look_at_store,
+    read_checkpoint_location,
+)
 from mirrorlake.render import count, duration, plural, size
 
 _MANY_FILES, _SMALL = 5_000, 10**6
@@ -87,6 +96,42 @@ def _relay_files(ground: Ground, alias: str) -> Iterator[Seen]:
         )
     else:
         yield fine(alias, said)
+
+
+@check("lake.whole", layer="lake", fix="mirrorlake repair --source A; mirrorlake land --source A --once")
+def _whole(ground: Ground) -> Iterator[Seen]:
+    """What a power cut may leave half on the disk is whole: the tables' logs, and the record files of the relays (law C)."""
+    root = ground.config.lake.folder()
+    if root is None:
+        yield fine("tables", "not looked at: the lake is not a folder of this machine")
+        return
+    relays = {alias: ground.lake.relay_location(alias) for alias in ground.config.sources}
+    others = {table.name: ground.lake.meta_location(table) for table in SIDE_TABLES}
+    broken = False
+    for name, location in {**{f"relay of {alias}": place for alias, place in relays.items()}, **others}.items():
+        log = Path(location, "_delta_log")
+        newest = max(log.glob("*.json"), default=None)
+        for file, why in broken_log_files(log):
+            # What an earlier commit lost was landed again before there was a later one.
+            if file.suffix == ".json" and file != newest:
+                continue
+            broken = True
+            is_commit = file.suffix == ".json"
+            then = (
+                "the next start of landing lands again what it held"
+                if is_commit
+                else "it is passed over and made again"
+            )
+            yield warning(name, f"its log has {why}: {file.name}; {then}", "mirrorlake run, then mirrorlake verify")
+    for alias, location in relays.items():
+        held = ground.lake.upkeep(location)
+        if held is not None and (files := list(broken_files(held))):
+            broken = True
+            lost = sum(one.records for one in files)
+            said = f"{plural(len(files), 'record file')} of its relay with {plural(lost, 'record')} cannot be read"
+            yield failure(alias, said, f"mirrorlake repair --source {alias}")
+    if not broken:
+        yield fine("tables", "logs and record files are whole")
 
 
 @check("lake.log-files", layer="lake", finds="warning", fix="mirrorlake maintain, which writes log checkpoints")

@@ -6,6 +6,8 @@ from mirrorlake.lake.arrow_types import arrow_table as arrow_table
 from mirrorlake.lake.arrow_types import arrow_type as arrow_type
 from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.audit import who as who
+from mirrorlake.lake.broken import BrokenFile as BrokenFile
+from mirrorlake.lake.broken import broken_files as broken_files
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
 from mirrorlake.lake.fresh_files import FreshRoom as FreshRoom
@@ -16,11 +18,13 @@ from mirrorlake.lake.landed import LandedPositions as LandedPositions
 from mirrorlake.lake.landed import accounted_positions as accounted_positions
 from mirrorlake.lake.landed import committed_before as committed_before
 from mirrorlake.lake.landed import drop_old_locations as drop_old_locations
+from mirrorlake.lake.landed import forget_past as forget_past
 from mirrorlake.lake.landed import kafka_positions as kafka_positions
 from mirrorlake.lake.landed import land_checkpoint_path as land_checkpoint_path
 from mirrorlake.lake.landed import landed_positions as landed_positions
 from mirrorlake.lake.landed import landed_since as landed_since
 from mirrorlake.lake.landed import last_kafka_offsets as last_kafka_offsets
+from mirrorlake.lake.landed import newest_location as newest_location
 from mirrorlake.lake.landed import read_checkpoint_location as read_checkpoint_location
 from mirrorlake.lake.landed import read_to as read_to
 from mirrorlake.lake.landed import spans_after as spans_after
@@ -46,6 +50,7 @@ from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream
 from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
+from mirrorlake.lake.opening import broken_log_files as broken_log_files
 from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
 from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
 from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET
@@ -66,6 +71,7 @@ from mirrorlake.lake.relay_files import read_offsets as read_offsets
 from mirrorlake.lake.relay_log import RelayLog as RelayLog
 from mirrorlake.lake.relay_part import RelayPart as RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile
+from mirrorlake.lake.relay_writer import land_rows as land_rows
 from mirrorlake.lake.relay_writer import relay_schema as relay_schema
 from mirrorlake.lake.relay_writer import stats_value as stats_value
 from mirrorlake.lake.relay_writer import write_files as write_files

@@ -6,10 +6,11 @@ Spark reads these appends at once, and each engine sees the application transact
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,10 +24,11 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.opening import open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.runtime import naming_faults, open_place, store_of
+from mirrorlake.runtime import flush_files, naming_faults, open_place
 
 _ZSTD = WriterProperties(compression="ZSTD")
 # Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
@@ -138,10 +140,12 @@ class FolderTables:
         properties = CommitProperties(
             custom_metadata={"userMetadata": signature}, app_transactions=[Transaction(app_id, version)]
         )
+        flush_files(path, [file.path for file in files])
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
                 if not _is_done(table, app_id, version):
                     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+                    _flush_commit(path, table)
 
     def standing(self, path: str, app_id: str) -> tuple[int, dict[str, str], int | None]:
         """Read the newest version's number, its properties, and the last transaction version of an application id."""
@@ -159,6 +163,7 @@ class FolderTables:
             with attempt, self._newest(path) as table:
                 if app_id and _is_done(table, app_id, version):
                     return
+                before = table.version()
                 if rows.num_rows:
                     write_deltalake(
                         table,
@@ -170,6 +175,15 @@ class FolderTables:
                     )
                 else:
                     table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+                if before < table.version():
+                    _flush_commit(path, table)
+
+    def delete(self, path: str, where: str) -> None:
+        """Delete the rows that a condition of SQL holds for."""
+        for attempt in _attempts():
+            with attempt, self._newest(path) as table:
+                table.delete(where)
+                _flush_commit(path, table)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
@@ -181,7 +195,7 @@ class FolderTables:
             table = self._open.get(path)
             try:
                 if table is None:
-                    table = self._open[path] = DeltaTable(path, storage_options=options_of(path))
+                    table = self._open[path] = open_table(path)
                 else:
                     table.update_incremental()
                 yield table
@@ -191,10 +205,17 @@ class FolderTables:
                 raise
 
 
-def options_of(path: str) -> dict[str, str] | None:
-    """Return the storage options with which delta-rs reaches a table; None for a folder."""
-    store = store_of(path)
-    return None if store is None else dict(store.for_delta)
+def _flush_commit(path: str, table: DeltaTable) -> None:
+    """Flush the newest commit of a table in a folder, and the files that it adds; delta-rs flushes neither."""
+    if ":/" in path:
+        return
+    name = f"{table.version():020}.json"
+    with suppress(FileNotFoundError):
+        # Upkeep may have taken any of them away by now.
+        text = Path(path, "_delta_log", name).read_text(encoding="utf-8")
+        actions = map(json.loads, text.splitlines())
+        flush_files(path, [unquote(action["add"]["path"]) for action in actions if "add" in action])
+        flush_files(f"{path}/_delta_log", [name])
 
 
 def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:

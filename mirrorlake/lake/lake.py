@@ -164,7 +164,8 @@ class Lake(LakeReads):
         else:
             self._folder.append(location, frame.toArrow(), app_id=app_id, version=version)
 
-    def _refuse_spark(self, what: str) -> None:
+    def refuse_spark(self, what: str) -> None:
+        """Raise `UsageError` for what only Spark can do, where the tables are on an object store."""
         if self._store is not None:
             raise UsageError(
                 f"{what} is Spark's work, and tables on an object store are written by delta-rs alone",
@@ -174,7 +175,7 @@ class Lake(LakeReads):
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
         """Put rows in the place of those that a condition holds for, in one commit."""
-        self._refuse_spark(f"replacing records of {location}")
+        self.refuse_spark(f"replacing records of {location}")
         self._through_spark.save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
     def append_rows(
@@ -190,6 +191,14 @@ class Lake(LakeReads):
             raise ValueError(f"{table.name} has no column {', '.join(sorted(unknown))}")
         if rows:
             self._append_rows(table, rows, app_id, version)
+
+    def delete_rows(self, table: TableSchema, where: str) -> None:
+        """Delete the rows of a side table that a condition of SQL holds for."""
+        location = self.meta_location(table)
+        if self._is_seen(location):
+            self._folder.delete(location, where)
+        else:
+            self.spark.sql(f"DELETE FROM {self._through_spark.sql_name(location)} WHERE {where}")  # noqa: S608
 
     def fence(self, table: TableSchema, *, app_id: str, version: int) -> None:
         """Append nothing under an application id: what comes with an older version from now on is dropped."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
-from mirrorlake.lake.live_progress import LIVE
+from mirrorlake.lake.live_progress import LANDED, LIVE
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.removed import left_before
+from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import folder_of
 
@@ -21,7 +25,8 @@ from mirrorlake.runtime import folder_of
 class CheckpointLocation:
     """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them.
 
-    `is_live` where a long-lived lander wrote them, and no query of Spark's.
+    `is_live` where a long-lived lander wrote them, and no query of Spark's. `landed` is the newest batch that the relay held
+    when the newest was finished, with its number; None where nothing tells it.
     """
 
     path: str
@@ -30,6 +35,7 @@ class CheckpointLocation:
     planned_by_source: tuple[Any, ...] = ()
     committed_by_source: tuple[Any, ...] = ()
     is_live: bool = False
+    landed: tuple[int, int] | None = None
 
     @property
     def planned(self) -> Any:
@@ -67,14 +73,28 @@ def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
     )
     planned = max(offsets, default=-1)
     committed = max((batch for batch in commits if batch in offsets), default=-1)
+    is_live = f'"{LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2])
     return CheckpointLocation(
         path=path,
         last_planned=planned,
         last_committed=committed,
         planned_by_source=_source_offsets(offsets.get(planned)),
         committed_by_source=_source_offsets(offsets.get(committed)),
-        is_live=f'"{LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2]),
+        is_live=is_live,
+        landed=_landed(path, commits[committed], committed, is_live=is_live) if committed >= 0 else None,
     )
+
+
+def _landed(path: str, text: str, batch: int, *, is_live: bool) -> tuple[int, int] | None:
+    number = path.rpartition("/")[2]
+    if not is_live:
+        # Every batch of a query is a commit.
+        return (int(number), batch) if number.isdigit() else None
+    with suppress(ValueError, TypeError, KeyError):
+        # A commit that a power cut has emptied tells nothing; that of the relay came before it.
+        of, newest = json.loads(text.partition("\n")[2])[LANDED]
+        return int(of), int(newest)
+    return None
 
 
 def _source_offsets(text: str | None) -> tuple[Any, ...]:
@@ -112,15 +132,60 @@ def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
 
 
 def drop_old_locations(lake: Lake, alias: str, number: int) -> None:
-    """Delete the checkpoint locations of landers long before the one with this number; of a lake that is reached without Spark.
+    """Delete the checkpoint locations of landers long before the one that begins with this number, and what is in its place.
 
     Each start of a long-lived task, and each drain by one, takes a number. The newest ones stay: a lander that slept meanwhile
     meets the newer number in the table, and says so, instead of a folder that is gone.
     """
     folder = folder_of(land_checkpoint_path(lake, alias, number).rpartition("/")[0])
     for old in folder.names():
-        if old.isdigit() and int(old) <= number - _KEPT_LOCATIONS:
+        # Later ones are those of a relay that was put back from a backup.
+        if old.isdigit() and not number - _KEPT_LOCATIONS < int(old) < number:
             folder.remove_folder(old)
+
+
+def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
+    """Read the newest checkpoint location of a source in which a batch was finished; that of `number` where there is none.
+
+    Where the relay comes from a backup, there are later ones than its number.
+    """
+    root = land_checkpoint_path(lake, alias, number).rpartition("/")[0]
+    numbers = {number, *(int(name) for name in folder_of(root).names() if name.isdigit())}
+    for one in sorted(numbers, reverse=True):
+        known = read_checkpoint_location(lake, f"{root}/{one}")
+        if known.last_committed >= 0:
+            return known
+    return read_checkpoint_location(lake, f"{root}/{number}")
+
+
+def forget_past(lake: Lake, alias: str) -> dict[SourcePartition, int]:
+    """Take back the positions of a source that are past what its relay holds, or has held and lost on purpose.
+
+    Returns:
+        How many offsets of each partition are to be landed again.
+    """
+    held = dict(left_before(lake, alias))
+    for source, at in landed_since(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
+        held[source] = max(at, held.get(source, 0))
+    again = {}
+    for row in lake.ask(_ACCOUNTS, source=alias):
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        # Where the account was opened, nothing was landed yet.
+        last = max(held.get(source, 0), int(row.opened))
+        if last < int(row.position):
+            lake.delete_rows(
+                POSITIONS,
+                f"source = {quote(alias)} AND kind = 'landed' AND topic = {quote(source.topic)} "
+                f"AND generation = {source.generation} AND partition = {source.partition} AND position > {last}",
+            )
+            again[source] = int(row.position) - last
+    return again
+
+
+_ACCOUNTS = """
+    SELECT topic, generation, partition, min(position) AS opened, max(position) AS position FROM {positions}
+    WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition
+"""
 
 
 def committed_before(lake: Lake, alias: str, number: int) -> Any:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import LanderReplaced
+from mirrorlake.model.owner import said_owner
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
@@ -73,10 +74,11 @@ def app_id(alias: str) -> str:
     return f"{APP}.{alias}"
 
 
-def replaced(alias: str) -> LanderReplaced:
-    """Return the error of a lander whose relay another one has taken over."""
+def replaced(alias: str, newest: Signed | None = None) -> LanderReplaced:
+    """Return the error of a lander whose relay another one has taken over; `newest` is that one's commit, where it is known."""
+    who = "" if newest is None else f": {said_owner(newest.owner)}"
     return LanderReplaced(
-        f"another lander of {alias} has taken its relay over",
+        f"another lander of {alias} has taken its relay over{who}",
         consequence="this one wrote nothing more and stopped",
         remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
         alias=alias,

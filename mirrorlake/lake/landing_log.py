@@ -23,13 +23,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, replaced, txn_version
+from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
+from mirrorlake.runtime import flush, flush_files, flush_folder
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class LandingLog:
     _done: int
     _is_plain: bool
     _landed_at: datetime | None
+    _newest: Signed | None = None
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -90,6 +92,7 @@ class LandingLog:
         """
         seat = self._seat
         version, signed = txn_version(seat.number, batch), Signed(seat.number, batch, seat.owner, landed_at)
+        flush_files(seat.path, [file.path for file in files])
         text = "".join(f"{json.dumps(action)}\n" for action in _actions(files, self._app, version, signed))
         for _ in range(_ATTEMPTS):
             self._follow()
@@ -120,7 +123,7 @@ class LandingLog:
     def _require(self, version: int) -> None:
         """Check that this seat's number is the newest, and that what it writes next is new."""
         if self._number != self._seat.number or self._done >= version:
-            raise replaced(self._seat.alias)
+            raise replaced(self._seat.alias, self._newest)
 
     def _load(self) -> None:
         """Read all of the newest version."""
@@ -128,7 +131,7 @@ class LandingLog:
             self._version, configuration, done = self._tables.standing(self._seat.path, self._app)
             self._number, self._done, self._is_plain = _number(configuration), done or -1, False
             return
-        table = DeltaTable(self._seat.path)
+        table = open_table(self._seat.path)
         self._version = table.version()
         self._number = _number(table.metadata().configuration)
         self._done = table.transaction_version(self._app) or -1
@@ -151,8 +154,8 @@ class LandingLog:
             for action in map(json.loads, text.splitlines()):
                 if "txn" in action and action["txn"]["appId"] == self._app:
                     self._done = max(self._done, int(action["txn"]["version"]))
-                elif "commitInfo" in action and (signed := _signed(action["commitInfo"])) and signed.landed_at:
-                    self._landed_at = signed.landed_at
+                elif "commitInfo" in action and (signed := _signed(action["commitInfo"])):
+                    self._newest, self._landed_at = signed, signed.landed_at or self._landed_at
                 elif "metaData" in action:
                     self._number = _number(action["metaData"].get("configuration", {}))
                 elif "protocol" in action:
@@ -180,7 +183,9 @@ class LandingLog:
         waiting = self._folder / f".{uuid.uuid4()}.json.tmp"
         try:
             waiting.write_text(text, encoding="utf-8")
+            flush(str(waiting))
             os.link(waiting, self._file(self._version + 1))
+            flush_folder(str(self._folder))
         except FileExistsError:
             return False
         finally:
@@ -241,7 +246,7 @@ def _is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
 
 def _checkpoint(path: str) -> None:
     try:
-        table = DeltaTable(path)
+        table = open_table(path)
         table.create_checkpoint()
         table.cleanup_metadata()
     except (DeltaError, OSError) as error:

@@ -12,15 +12,21 @@ from collections.abc import Mapping
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime import folder_of
 
-LIVE = "live"
+LIVE, LANDED = "live", "landed"
 _METADATA = json.dumps({LIVE: True})
-_DONE = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 class LiveProgress:
-    """Write the progress of one live lander into its checkpoint location; the newest two batches are kept."""
+    """Write the progress of one live lander into its checkpoint location; the newest two batches are kept.
 
-    def __init__(self, path: str, positions: Mapping[TopicPartition, int]) -> None:
+    `landed` is the newest batch that the relay holds, with the number that it was landed under: a relay that is older, after a
+    power cut or from a backup, shows that these positions are ahead of it.
+    """
+
+    def __init__(
+        self, path: str, positions: Mapping[TopicPartition, int], landed: tuple[int, int] | None = None
+    ) -> None:
+        self._landed = landed
         self._folders = {name: folder_of(f"{path}/{name}") for name in ("offsets", "commits")}
         self._positions = dict(positions)
 
@@ -31,10 +37,12 @@ class LiveProgress:
         for tp, offset in sorted(self._positions.items()):
             document.setdefault(tp.topic, {})[str(tp.partition)] = offset
         self._put("offsets", batch, f"v1\n{_METADATA}\n{json.dumps(document)}")
+        self._folders["offsets"].flush(str(batch))
 
-    def done(self, batch: int) -> None:
-        """Note that the relay holds a batch."""
-        self._put("commits", batch, _DONE)
+    def done(self, batch: int, *, landed: tuple[int, int] | None = None) -> None:
+        """Note that a batch was read, and under which number the relay holds its records, where it had any."""
+        self._landed = landed or self._landed
+        self._put("commits", batch, f"v1\n{json.dumps({'nextBatchWatermarkMs': 0, LANDED: self._landed})}")
         for folder in self._folders.values():
             folder.remove(str(batch - 2))
 

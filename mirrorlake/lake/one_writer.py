@@ -10,10 +10,10 @@ Law F (repeatable): a woken lander writes nothing twice, whatever it was in the 
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
@@ -26,6 +26,7 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
+from mirrorlake.model.owner import new_owner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,22 +39,25 @@ class OneWriter:
 
     Attributes:
         number: the newest checkpoint number.
+        is_held: whether this writer lands under it, or has, before another one took the relay over.
         cluster_id: the id of the cluster whose records the relay holds; None where nobody has recorded it.
         last: the newest landing commit by the last look, claims included.
         last_batch: the newest commit that held a batch.
+        was_restored: whether somebody has put an older version back since (Delta RESTORE).
     """
 
     def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake
         self._alias = alias
         self._location = lake.relay_location(alias)
-        self._owner = uuid.uuid4().hex
-        self._is_held = False
+        self._owner = new_owner()
+        self.is_held = False
         self.number = 0
         self.is_claimed = False
         self.cluster_id: str | None = None
         self.last: Signed | None = None
         self.last_batch: Signed | None = None
+        self.was_restored = False
 
     def look(self) -> None:
         """Read the newest number and the newest landing commit of the relay.
@@ -61,7 +65,7 @@ class OneWriter:
         Raises:
             LanderReplaced: this writer held a number, and it is not the newest any more.
         """
-        if self._is_held:
+        if self.is_held:
             self.require()
         properties = self._lake.properties(self._location)
         if CHECKPOINT_PROPERTY in properties:
@@ -74,7 +78,7 @@ class OneWriter:
 
     def hold(self) -> None:
         """Go on with the newest number; from now on another one is somebody else's."""
-        self._is_held = True
+        self.is_held = True
 
     def belong_to(self, cluster_id: str) -> None:
         """Record the cluster that the relay's records come from."""
@@ -95,7 +99,7 @@ class OneWriter:
             self._lake.set_properties(self._location, numbered | identity)
         except Exception as error:
             if self._recorded() >= number:
-                raise replaced(self._alias) from error
+                raise self._replaced() from error
             raise
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
@@ -107,11 +111,11 @@ class OneWriter:
             if self.last is not None and (self.last.checkpoint, self.last.owner) == (number, self._owner):
                 break
             if failure is None or (self.last is not None and self.last.checkpoint >= number):
-                raise replaced(self._alias) from failure
+                raise replaced(self._alias, self.last) from failure
             # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
-        self.number, self._is_held, self.is_claimed = number, True, True
+        self.number, self.is_held, self.is_claimed = number, True, True
         return self.last_batch != before
 
     def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
@@ -134,7 +138,13 @@ class OneWriter:
             LanderReplaced: it is not.
         """
         if self._recorded() != self.number:
-            raise replaced(self._alias)
+            raise self._replaced()
+
+    def _replaced(self) -> LanderReplaced:
+        self._read_history()
+        # It sets its number before it commits under it.
+        is_known = self.last is not None and self.last.owner != self._owner
+        return replaced(self._alias, self.last if is_known else None)
 
     def seat(self) -> Seat:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
@@ -167,8 +177,10 @@ class OneWriter:
         # Nearly always the newest commits tell; reading a long history costs.
         for limit in (10, 1000):
             newest = self._lake.commits(self._location, limit=limit)
-            found = [one for one in (Signed.from_document(commit.signature) for commit in newest) if one]
-            self.last = next(iter(found), None)
-            self.last_batch = next((one for one in found if one.batch != CLAIM), None)
+            signed = [(commit.version, Signed.from_document(commit.signature)) for commit in newest]
+            found = [(version, one) for version, one in signed if one]
+            self.last = next((one for _, one in found), None)
+            at, self.last_batch = next(((v, one) for v, one in found if one.batch != CLAIM), (-1, None))
+            self.was_restored = any(one.operation == "RESTORE" and one.version > at for one in newest)
             if self.last_batch is not None or len(newest) < limit:
                 return

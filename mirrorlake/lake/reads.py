@@ -45,6 +45,7 @@ class Commit:
 
     version: int
     signature: Mapping[str, Any]
+    operation: str = ""
 
 
 class LakeReads(LakeAddresses):
@@ -267,7 +268,10 @@ class LakeReads(LakeAddresses):
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""
         newest = self._engine(location).history(location, limit)
-        return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
+        return [
+            Commit(commit["version"], _signature(commit.get("userMetadata")), str(commit.get("operation", "")))
+            for commit in newest
+        ]
 
     def version(self, location: str) -> int:
         """Read the number of a table's newest version."""

@@ -6,6 +6,7 @@ Runs where Spark's Python workers run; needs pyarrow, no Spark session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import reduce
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from mirrorlake.errors import StoreError
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import open_place, store_of
 
@@ -79,6 +81,19 @@ def read_in_order(
             heappush(waiting, (_first(following), number, following, rest))
 
 
+@contextmanager
+def _naming_broken(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        *_, kind, alias, name = uri.split("/")
+        raise StoreError(
+            f"{name} in the relay of {alias} is broken: {' '.join(str(error).split())[:200]}",
+            consequence="the records of it and those after it wait; nothing was skipped",
+            remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
+        ) from error
+
+
 def _first(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[0].as_py())
 
@@ -102,7 +117,7 @@ def read_records(
             raise
         yield from _read_in_its_place(file, local, position, columns)
         return
-    with opened:
+    with opened, _naming_broken(file.uri):
         for rows in _read_open(opened, file, position, columns, is_far=local is None):
             last = int(rows.column("offset")[-1].as_py())
             yield rows

@@ -24,7 +24,7 @@ from pyarrow import fs
 
 from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.fresh_files import ENDING as FRESH
-from mirrorlake.model.flow import SOURCE_KEY
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.late_times import LATEST_MS, too_late
 from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_place
 
@@ -144,6 +144,18 @@ def write_files(folder: str, schema: pa.Schema, batches: Batches, *, fresh: bool
         file.add(rows.cast(schema))
     if file is not None:
         yield file.close()
+
+
+def land_rows(
+    schema: pa.Schema, source: SourcePartition, records: pa.Table, landed_at: datetime
+) -> Iterator[pa.RecordBatch]:
+    """Yield fetched records of a source partition as rows of the relay, whose schema is given."""
+    for rows in records.to_batches():
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for name in SOURCE_KEY:
+            columns[name] = pa.repeat(pa.scalar(getattr(source, name), schema.field(name).type), len(rows))
+        columns["landed_at"] = pa.repeat(pa.scalar(landed_at, schema.field("landed_at").type), len(rows))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], names=schema.names)
 
 
 def _by_place(batches: Batches) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:

@@ -18,17 +18,17 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.delta_rs import options_of
+from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.runtime import folder_of, open_place
+from mirrorlake.runtime import flush_files, folder_of, open_place
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
 # Always on, a commit comes every 250 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
@@ -55,7 +55,7 @@ class TableUpkeep:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._table = DeltaTable(path, storage_options=options_of(path))
+        self._table = open_table(path)
 
     def place(self, name: str) -> tuple[fs.FileSystem, str]:
         """Say where a file is by its name in the log."""
@@ -109,6 +109,8 @@ class TableUpkeep:
             max_commit_retries=_NO_REBASE,
         )
         gone = {file.path for file in removed}
+        # Before the commit: the files that they replace are deleted soon.
+        flush_files(self.path, [unquote(file.path) for file in added])
         for attempt in _attempts():
             with attempt:
                 self._table.update_incremental()

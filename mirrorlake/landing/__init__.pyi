@@ -1,6 +1,8 @@
 """The face of `mirrorlake.landing`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.landing.lander import Lander as Lander
+from mirrorlake.landing.mending import Mended as Mended
+from mirrorlake.landing.mending import Mending as Mending
 from mirrorlake.landing.query import GRACE_S as GRACE_S
 from mirrorlake.landing.query import await_query as await_query
 from mirrorlake.landing.query import met_another as met_another

@@ -93,6 +93,7 @@ def land_planned(
     *,
     options: Mapping[str, str],
     progress: LiveProgress,
+    number: int,
     start: Mapping[TopicPartition, int],
     ends: Callable[[], Mapping[TopicPartition, int]],
     each_batch: Callable[[DataFrame, int], None],
@@ -111,6 +112,7 @@ def land_planned(
         spark: the session.
         options: those of Spark's Kafka source that say how to reach it.
         progress: the checkpoint location.
+        number: the number of its lander.
         start: the first offset of each partition.
         ends: looks where the source's partitions end, committed; raises where it has other topics.
         each_batch: appends a batch.
@@ -132,7 +134,7 @@ def land_planned(
             progress.plan(batch, planned)
             first = {tp: positions[tp] for tp in planned}
             each_batch(_between(spark, options, first, planned), batch)
-            progress.done(batch)
+            progress.done(batch, landed=(number, batch))
             positions |= planned
         elif goal is not None:
             return

@@ -51,7 +51,7 @@ from mirrorlake.landing.source_look import (
     look_at_source,
     no_leader,
 )
-from mirrorlake.landing.start import landed_and_known, refuse_other_cluster, resumed_offsets
+from mirrorlake.landing.start import landed_and_known, refuse_other_cluster, resumed_offsets, went_back
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
@@ -64,7 +64,10 @@ _MOST_BY_TASK, _FEW_CORES = 10_000_000, 4
 
 
 class Lander:
-    """Land one source cluster; of the source it only reads (law H)."""
+    """Land one source cluster; of the source it only reads (law H).
+
+    Several starts of one stream share a `writer`: it knows whether another one took the relay over between them.
+    """
 
     def __init__(
         self,
@@ -74,13 +77,14 @@ class Lander:
         *,
         now: Callable[[], datetime],
         tell: Tell = silent,
+        writer: OneWriter | None = None,
     ) -> None:
         self._lake = lake
         self._admin = admin
         self._settings = settings
         self._now = now
         self._topics = SourceTopics(lake, settings.alias)
-        self._writer = OneWriter(lake, settings.alias)
+        self._writer = writer or OneWriter(lake, settings.alias)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
@@ -187,6 +191,7 @@ class Lander:
         cluster_id = self._admin.cluster_id()
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
+        rebuild = rebuild or went_back(self._lake, alias, writer)
         landed, known = landed_and_known(self._lake, alias, writer, self._topics, rebuild=rebuild)
         names = self._settings.names(self._admin)
         # A query of Spark's asks for all partitions.
@@ -285,6 +290,7 @@ class Lander:
             progress=self._checkpoint_path(),
             options=self._settings.reader_options,
             start={self._current[tp]: offset for tp, offset in start.items()},
+            landed=self._newest_batch,
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *self._unled}},
             epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
             ends=self._admin.latest(start) if once else None,
@@ -340,7 +346,8 @@ class Lander:
             land_planned(
                 spark,
                 options=settings.kafka_options,
-                progress=LiveProgress(self._checkpoint_path(), start),
+                progress=LiveProgress(self._checkpoint_path(), start, self._newest_batch),
+                number=self._writer.number,
                 start=start,
                 ends=ends,
                 each_batch=self._land_batch,
@@ -350,6 +357,11 @@ class Lander:
                 pace_s=settings.trigger.total_seconds(),
                 most_records=settings.max_records_per_batch,
             )
+
+    @property
+    def _newest_batch(self) -> tuple[int, int] | None:
+        newest = self._writer.last_batch
+        return None if newest is None else (newest.checkpoint, newest.batch)
 
     def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
         settings = self._settings

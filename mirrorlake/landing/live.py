@@ -23,9 +23,10 @@ import pyarrow as pa
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
-from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, write_files
+from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, land_rows, write_files
 from mirrorlake.landing.query import GRACE_S
-from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.owner import short_owner
 from mirrorlake.progress import about
 from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
 
@@ -54,7 +55,8 @@ class LandTask:
     """What a task needs to land one source.
 
     `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
-    source said of its topics and leaders when those were looked up. No time of a batch is before `landed_until`. A task with
+    source said of its topics and leaders when those were looked up. `landed` is the newest batch of
+    the relay with its number, and no time of a batch is before `landed_until`. A task with
     `ends` is done where it has come to all of them.
     """
 
@@ -66,6 +68,7 @@ class LandTask:
     topic_ids: Mapping[str, str]
     epochs: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int] | None = None
+    landed: tuple[int, int] | None = None
     landed_until: datetime | None = None
     pace_s: float = PACE_S
     most_records: int = 2_000_000
@@ -105,7 +108,7 @@ def run_task(
     session the task runs in this process.
     """
     next_look = time.monotonic() + LOOK_EVERY_S
-    name = f"land {task.seat.alias}@{task.seat.owner[:8]}"
+    name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
     with LiveTasks(spark, [task], land_live, goes_on=task.goes_on, name=name, grace_s=GRACE_S) as tasks:
         led_at = time.monotonic()
         while not tasks.wait(_TICK_S) and not stop.is_set():
@@ -137,7 +140,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
         # Spark has started a task again that died: what it landed is past where this one would begin.
         yield TaskAnswer(CHANGED, b"the task died")
         return
-    progress, batch, landed_until = LiveProgress(task.progress, start), 0, task.landed_until
+    progress, batch, landed_until = LiveProgress(task.progress, start, task.landed), 0, task.landed_until
     room = FreshRoom(task.seat.path)
     progress.plan(batch, {})
     progress.done(batch)
@@ -178,7 +181,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                         yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
                         return
                     landed_until = landed_at
-                progress.done(batch)
+                progress.done(batch, landed=(task.seat.number, batch) if fetched.rows else None)
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             memory.worked(records)
@@ -222,9 +225,4 @@ def _relay_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the relay, those of one source partition one after another."""
     for tp, table in sorted(fetched.rows.items(), key=lambda item: item[0]):
-        for rows in table.to_batches():
-            columns = {name: rows.column(name) for name in rows.schema.names}
-            for name in SOURCE_KEY:
-                columns[name] = pa.repeat(pa.scalar(getattr(lives[tp], name), task.schema.field(name).type), len(rows))
-            columns["landed_at"] = pa.repeat(pa.scalar(landed_at, task.schema.field("landed_at").type), len(rows))
-            yield pa.RecordBatch.from_arrays([columns[name] for name in task.schema.names], names=task.schema.names)
+        yield from land_rows(task.schema, lives[tp], table, landed_at)

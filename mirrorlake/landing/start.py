@@ -6,6 +6,7 @@ changes none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
@@ -18,13 +19,17 @@ from mirrorlake.lake import (
     Signed,
     SourceTopics,
     committed_before,
+    forget_past,
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
+    newest_location,
     read_checkpoint_location,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
+
+log = logging.getLogger(__name__)
 
 
 def next_offsets(
@@ -78,6 +83,28 @@ def resumed_offsets(
         for tp, at in kafka_positions(committed_before(lake, alias, number)).items()
         if tp.topic in topics.known and topics.known[tp.topic].generation_of(tp.partition) == 1
     }
+
+
+def went_back(lake: Lake, alias: str, writer: OneWriter) -> bool:
+    """Tell whether a relay is older than the positions that were reached in it; those are taken back.
+
+    A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
+    newest whole commit counts, and what was landed after it is landed again.
+    """
+    newest = writer.last_batch
+    known = newest_location(lake, alias, writer.number)
+    is_older = newest is not None and known.landed is not None and (newest.checkpoint, newest.batch) < known.landed
+    if not (is_older or writer.was_restored):
+        return False
+    again = forget_past(lake, alias)
+    log.warning(
+        "land.relay_went_back source=%s holds=%s landed=%s offsets=%s",
+        alias,
+        "nothing" if newest is None else f"{newest.checkpoint}/{newest.batch}",
+        known.landed,
+        sum(again.values()),
+    )
+    return True
 
 
 def landed_and_known(

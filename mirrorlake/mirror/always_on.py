@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import starmap
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import ConfigError, MirrorlakeError, StoreError
+from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
+from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import RunLines
@@ -26,7 +27,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import silent
-from mirrorlake.runtime import give_up, is_gone, jvm_has_ended
+from mirrorlake.runtime import give_up, host_is_gone, is_gone, spark_is_gone
 
 
 class AlwaysOn:
@@ -61,12 +62,13 @@ class AlwaysOn:
         self._sends = sends
         self._source = source
         self._flow = flow
-        self._first = dict(first or {})
+        self._first: dict[str, Any] = dict(first or {})
         self._lines = lines
         self._tell = silent if lines is None else lines.tell
         self._watch = ControlWatch(connections)
         self._notices = Notices(connections)
         self._made_of: dict[str, str] = {}
+        self._holdings = Holdings(lambda: connections.lake, self._require_spark)
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
         """Run the streams until `stop` is set (see `Supervisor`)."""
@@ -82,19 +84,25 @@ class AlwaysOn:
     def wanted(self) -> list[Stream]:
         """Return the streams that should run now."""
         state = self._watch.look()
-        return [
-            self._stream(landing(source), partial(self._streams.landing_identity, source), partial(self._land, source))
+        relays = {
+            source: self._stream(
+                landing(source), partial(self._streams.landing_identity, source), partial(self._land, source)
+            )
             for source in self._sources()
             if state.of_cluster(source) is None
-        ] + [
-            self._stream(
-                flow.name,
-                partial(self._streams.flow_identity, flow, state),
-                partial(self._republish, flow, state),
+        }
+        flows = [flow for flow in self._flows() if state.of_stream(flow.name, flow.target) is None]
+        sending = {
+            flow.name: self._stream(
+                flow.name, partial(self._streams.flow_identity, flow, state), partial(self._republish, flow, state)
             )
-            for flow in self._flows()
-            if state.of_stream(flow.name, flow.target) is None
-        ]
+            for flow in flows
+        }
+        self._holdings.want(
+            {source: stream.asked for source, stream in relays.items()},
+            {flow.name: (flow.source, sending[flow.name].asked) for flow in flows},
+        )
+        return [*relays.values(), *sending.values()]
 
     def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Say in the table `control` what is parked, and what runs well again."""
@@ -105,15 +113,15 @@ class AlwaysOn:
     def lost(self) -> MirrorlakeError | None:
         """Return why no stream can run in this process any more, None where they can: a session is started once."""
         session = self._connections.standing_session()
-        if not (jvm_has_ended() if session is None else is_gone(session)):
+        if not (host_is_gone() or (session is not None and is_gone(session))):
             return None
         if session is not None:
             give_up(session)
-        return StoreError(
-            "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
-            consequence="no stream can run in this process; what was under way is finished by the next one",
-            remedy="start the same command again; where the system's log says that memory ran out, give it more",
-        )
+        return spark_is_gone()
+
+    def _require_spark(self) -> None:
+        if (lost := self.lost()) is not None:
+            raise lost
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:
@@ -128,11 +136,13 @@ class AlwaysOn:
 
     def _land(self, source: str, stop: threading.Event) -> Landing:
         first, self._first = self._first, {}
-        return self._streams.land(source, stop, once=False, tell=self._tell, **first)
+        land = partial(self._streams.land, source, stop, once=False, tell=self._tell, **first)
+        return self._holdings.land(source, lambda writer: land(writer=writer))
 
     def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
         first, self._first = self._first, {}
-        return self._streams.republish(flow, state, stop, once=False, tell=self._tell, **first)
+        tenure = self._holdings.tenure(flow.name)
+        return self._streams.republish(flow, state, stop, once=False, tell=self._tell, tenure=tenure, **first)
 
     def _sources(self) -> list[str]:
         config = self._connections.config

@@ -61,6 +61,11 @@ class Stream:
     call: Callable[[threading.Event], Any]
     resumed: datetime | None = None
 
+    @property
+    def asked(self) -> str:
+        """What a person asked of the stream: another text means that it is asked for anew."""
+        return f"{self.made_of} {self.resumed}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingPlace:

@@ -9,7 +9,6 @@ Only clusters are read here; the plan needs neither Spark nor the lake.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -28,6 +27,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
+from mirrorlake.model.owner import new_owner
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.republish import read_lanes
@@ -314,7 +314,7 @@ def apply_takeover(
     lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
     target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
-    claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=f"takeover {uuid.uuid4()}")
+    claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=new_owner())
     task = LaneTask(
         claim=claim,
         target=flow.target,

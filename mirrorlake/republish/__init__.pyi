@@ -16,3 +16,4 @@ from mirrorlake.republish.settings import Extract as Extract
 from mirrorlake.republish.settings import FlowListener as FlowListener
 from mirrorlake.republish.settings import RepublishSettings as RepublishSettings
 from mirrorlake.republish.settling import look_at_remotes as look_at_remotes
+from mirrorlake.republish.tenure import Tenure as Tenure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.owner import new_owner
 from mirrorlake.model.remotes import Remote, Settled
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,11 @@ class FencedLanes:
         self.batch = max((one.batch for one in in_use), default=-1)
         self.scopes = [one.scope for one in in_use]
 
+    @property
+    def owner(self) -> str:
+        """The name of the new owner."""
+        return self._claim.owner
+
     def claim(
         self,
         settled: Settled,
@@ -121,7 +126,7 @@ class FencedLanes:
         `held` is the newest ledger record of each lane that the lake's tables hold, `held_epoch` the newest epoch.
 
         Raises:
-            LaneFenced: another republisher started at the same moment.
+            LaneFenced: another republisher fenced a lane meanwhile; `is_contested` tells it.
         """
         epochs = [held_epoch, *(record.claim.epoch for record in self.last.values() if record)]
         claim = replace(
@@ -155,9 +160,8 @@ def fence(admin: ClusterAdmin, task: LaneTask) -> Iterator[FencedLanes]:
 
     Raises:
         SafetyError: the clock of this machine cannot be right; nothing was written.
-        LaneFenced: another republisher started at the same moment.
     """
-    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=str(uuid.uuid4()))
+    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=new_owner())
     refuse_absurd_clock(now, flow=claim.flow)
     topic = ledger_topic(claim.flow)
     state = admin.describe([topic]).get(topic)

@@ -16,6 +16,7 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import RelayLog
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
+from mirrorlake.model.owner import short_owner
 from mirrorlake.republish.live import LOOK_EVERY_S, UNREADY, LiveWork, follow_live
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import GoesOn, LiveTasks
@@ -73,7 +74,7 @@ def send_by_tasks(
         )
         for number in range(tasks)
     ]
-    name, options = f"republish {flow.name}@{claim.owner[:8]}", owned.settings.reader_options
+    name, options = f"republish {flow.name}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(flow.target, flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
         next_copy, next_look = 0.0, time.monotonic() + READY_EVERY_S

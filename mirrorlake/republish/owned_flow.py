@@ -18,6 +18,7 @@ from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.owner import said_owner
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
 from mirrorlake.progress import Tell
@@ -333,7 +334,7 @@ class OwnedFlow:
             newest = found[-1][1].claim
             if newest.epoch > claim.epoch:
                 raise LaneFenced(
-                    f"{claim.flow} belongs to another republisher: owner {newest.owner} took over in epoch {newest.epoch}",
+                    f"{claim.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
                     consequence="this one wrote nothing more and stopped",
                     remedy=f"keep one republisher for {claim.flow}; `mirrorlake status` shows its progress",
                     flow=claim.flow,

@@ -15,16 +15,25 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
 
 from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.kafka.lane import is_contested
 from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
@@ -39,6 +48,7 @@ from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
+from mirrorlake.republish.tenure import Tenure
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
@@ -49,10 +59,17 @@ BACKFILL_RECORDS = 2_000_000
 LOOK_EVERY_S = 0.1
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
+# Four or five attempts against an older owner that has lanes to fence again.
+CLAIM_FOR_S = 120.0
+
+Claimed = TypeVar("Claimed")
 
 
 class Republisher:
-    """Republish one flow; topics that are made are recorded in `audit`, and `tell` hears the progress of a drain."""
+    """Republish one flow; topics that are made are recorded in `audit`, and `tell` hears the progress of a drain.
+
+    Several starts of one stream share a `tenure`.
+    """
 
     _owned: OwnedFlow
 
@@ -64,12 +81,14 @@ class Republisher:
         *,
         audit: Audit,
         tell: Tell = silent,
+        tenure: Tenure | None = None,
     ) -> None:
         self._lake = lake
         self._target = target
         self._settings = settings
         self._flow = settings.flow
         self._audit = audit
+        self._tenure = tenure or Tenure()
         self._progress = RelayProgress(self._flow.name, tell)
         self._failure: BaseException | None = None
         self._stop, self._once = threading.Event(), False
@@ -143,7 +162,7 @@ class Republisher:
             LaneFenced: another process resends for this flow.
             ClusterError: the target failed.
         """
-        self._owned = self._opened().to_resend()
+        self._owned = self._claimed(TakeOver.to_resend)
 
     def resend(self, rows: DataFrame) -> list[LedgerRecord]:
         """Send rows of the relay's shape, each once, whatever was sent of their partitions before.
@@ -160,18 +179,31 @@ class Republisher:
         finally:
             frame.unpersist()
 
-    def _opened(self) -> TakeOver:
-        return TakeOver(self._lake, self._target, self._settings, self._audit, self._progress)
+    def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
+        """Take the flow over; again where its older owner fenced this one, which then waits for longer (`LaneSender`)."""
+
+        def once() -> Claimed:
+            return claim(TakeOver(self._lake, self._target, self._settings, self._audit, self._progress, self._tenure))
+
+        return Retrying(
+            retry=retry_if_exception(is_contested),
+            stop=stop_after_delay(CLAIM_FOR_S) | stop_when_event_set(self._stop),
+            wait=wait_random_exponential(multiplier=0.2, max=2),
+            before_sleep=lambda _: log.info("republish.claims_again flow=%s", self._flow.name),
+            reraise=True,
+        )(once)
 
     def _take_over(
         self, *, rebuild: bool = False, restore_ledger: bool = False, cut: Mapping[str, str] = NOTHING_CUT
     ) -> StreamLocation:
-        self._owned, location = self._opened().to_follow(
+        follow = partial(
+            TakeOver.to_follow,
             streams=self._settings.extract is None and self._streams,
             rebuild=rebuild,
             restore_ledger=restore_ledger,
             cut=cut,
         )
+        self._owned, location = self._claimed(follow)
         if self._log is not None:
             self._owned.own_session = lambda: self._session
             self._owned.stop = self._stop if self._once else None

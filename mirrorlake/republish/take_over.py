@@ -18,6 +18,7 @@ from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
 from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, choose_location
+from mirrorlake.republish.tenure import Tenure
 from mirrorlake.topics import RemoteTopics
 
 NOTHING_CUT: Mapping[str, str] = {}
@@ -27,7 +28,13 @@ class TakeOver:
     """Take one flow over, once; its methods return the flow as its new owner holds it."""
 
     def __init__(
-        self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, audit: Audit, progress: RelayProgress
+        self,
+        lake: Lake,
+        target: ClusterAdmin,
+        settings: RepublishSettings,
+        audit: Audit,
+        progress: RelayProgress,
+        tenure: Tenure,
     ) -> None:
         flow = settings.flow
         self._lake = lake
@@ -36,6 +43,7 @@ class TakeOver:
         self._flow = flow
         self._audit = audit
         self._progress = progress
+        self._tenure = tenure
         self._topics = SourceTopics(lake, flow.source)
         self._topics.load()
         if settings.extract is not None:
@@ -63,8 +71,10 @@ class TakeOver:
         empty: a stream that comes after it begins with a backfill.
 
         Raises:
-            LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss.
+            LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss. Where the
+                claim was contested, another `TakeOver` may make it.
         """
+        self._tenure.may_claim()
         with fence(self._target, self._task) as lanes:
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.extract is not None:
@@ -133,13 +143,17 @@ class TakeOver:
         return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting)
 
     def _claim(self, lanes: FencedLanes, settled: Settled, checkpoint_location: int) -> FlowClaims:
-        return lanes.claim(
+        self._tenure.may_claim(record.claim for record in lanes.last.values() if record)
+        self._tenure.begin(lanes.owner)
+        claims = lanes.claim(
             settled,
             checkpoint_location=checkpoint_location,
             scope=self._scope(settled),
             held=self._copy.held,
             held_epoch=self._copy.held_epoch,
         )
+        self._tenure.claimed(claims.claim)
+        return claims
 
     def _own(self, claims: FlowClaims, settled: Settled) -> OwnedFlow:
         flow, copy = self._flow, self._copy.owned_by(claims.claim.epoch)

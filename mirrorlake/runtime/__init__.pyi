@@ -7,8 +7,13 @@ from mirrorlake.runtime.cache import locked as locked
 from mirrorlake.runtime.cache import write_atomically as write_atomically
 from mirrorlake.runtime.class_archive import class_data as class_data
 from mirrorlake.runtime.cluster import is_cluster as is_cluster
+from mirrorlake.runtime.durable import flush as flush
+from mirrorlake.runtime.durable import flush_files as flush_files
+from mirrorlake.runtime.durable import flush_folder as flush_folder
 from mirrorlake.runtime.folders import Folder as Folder
 from mirrorlake.runtime.folders import folder_of as folder_of
+from mirrorlake.runtime.host import host_is_gone as host_is_gone
+from mirrorlake.runtime.host import spark_is_gone as spark_is_gone
 from mirrorlake.runtime.jar_files import classpath as classpath
 from mirrorlake.runtime.jar_files import jars as jars
 from mirrorlake.runtime.jar_files import look_at_jars as look_at_jars
@@ -23,7 +28,6 @@ from mirrorlake.runtime.log_files import log_into_file as log_into_file
 from mirrorlake.runtime.session import give_up as give_up
 from mirrorlake.runtime.session import is_connect as is_connect
 from mirrorlake.runtime.session import is_gone as is_gone
-from mirrorlake.runtime.session import jvm_has_ended as jvm_has_ended
 from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import own_session as own_session
 from mirrorlake.runtime.session import prepare as prepare

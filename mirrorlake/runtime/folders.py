@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
+from mirrorlake.runtime.durable import flush_files
 from mirrorlake.runtime.store_faults import naming_faults
 from mirrorlake.runtime.stores import open_place
 
@@ -32,6 +33,9 @@ class Folder(ABC):
     @abstractmethod
     def write(self, name: str, text: str) -> None:
         """Write a file as a whole: a reader sees what was before, or all of this; a name with a dot is never seen."""
+
+    def flush(self, name: str) -> None:  # noqa: B027  a store keeps what it has taken
+        """Have a file outlast a power cut."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -77,6 +81,9 @@ class LocalFolder(Folder):
         waiting = folder / f".{name}"
         waiting.write_text(text, encoding="utf-8")
         waiting.replace(folder / name)
+
+    def flush(self, name: str) -> None:  # noqa: D102
+        flush_files(self._path, [name])
 
     def has(self, name: str) -> bool:  # noqa: D102
         return os.path.exists(f"{self._path}/{name}")  # noqa: PTH110  likewise

@@ -208,16 +208,6 @@ def is_gone(session: SparkSession) -> bool:
     return not answers
 
 
-def jvm_has_ended() -> bool:
-    """Tell whether the JVM that this process started has ended; one that was killed over its start leaves no session to ask.
-
-    PySpark keeps the way to it for ever, and would ask it again at each new start.
-    """
-    loaded = sys.modules.get("pyspark")
-    started = getattr(loaded and loaded.SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark has no other way to it
-    return started is not None and started.poll() is not None
-
-
 def _of_driver(java: Java) -> dict[str, str]:
     """Say what the driver's JVM loads, and how it starts."""
     home, own = Path(_find_spark_home()), jars("spark")

@@ -1,4 +1,4 @@
-"""Repair: find the records that a relay holds more than once, and leave each of them once.
+"""Repair: land again what broken files of a relay held; find the records that it holds more than once, and leave each once.
 
 Flows send such a record once anyway (law D); counts, questions and proofs of the relay see it twice.
 """
@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Audit, Lake, OneWriter, quote
+from mirrorlake.lake import Audit, BrokenFile, Lake, OneWriter, broken_files, quote
+from mirrorlake.landing import Mended, Mending
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Sheet, Shown, badge, plural, table
@@ -39,11 +40,17 @@ class Doubled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair(Shown):
-    """What was found doubled in the relay of a source; `removed` rows were taken out."""
+    """What was found broken or doubled in the relay of a source.
+
+    `removed` doubled rows were taken out, and `mended` files were landed again; with broken files, doubled rows are looked for
+    once those are mended.
+    """
 
     source: str
-    doubled: tuple[Doubled, ...]
+    doubled: tuple[Doubled, ...] = ()
     removed: int = 0
+    broken: tuple[BrokenFile, ...] = ()
+    mended: tuple[Mended, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -52,8 +59,8 @@ class Repair(Shown):
 
     @property
     def left(self) -> int:
-        """How many of them it still holds."""
-        return self.rows - self.removed
+        """How many doubled rows and broken files it still holds."""
+        return self.rows - self.removed + len(self.broken) - len(self.mended)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as a JSON-ready document."""
@@ -64,28 +71,57 @@ class Repair(Shown):
                 for one in self.doubled
             ],
             "removed": self.removed,
+            "broken": [
+                {
+                    **asdict(one.source),
+                    "file": one.file.path,
+                    "first_offset": one.first_offset,
+                    "last_offset": one.last_offset,
+                    "records": one.records,
+                    "landed": found.landed if (found := self._mended(one)) else 0,
+                    "lost": found.lost if found else None,
+                }
+                for one in self.broken
+            ],
             "left": self.left,
         }
 
+    def _mended(self, broken: BrokenFile) -> Mended | None:
+        return next((one for one in self.mended if one.broken == broken), None)
+
     def sheet(self) -> Sheet:
-        """Return the partitions with doubled rows."""
+        """Return the broken files, and the partitions with doubled rows."""
+        files = [
+            (str(o.source), o.first_offset, o.last_offset, o.records, *((m.landed, m.lost) if m else (None, None)))
+            for o in self.broken
+            for m in [self._mended(o)]
+        ]
+        places = ["partition", "first offset", "last offset", "records", "landed again", "left the source"]
         columns = ["partition", "first offset", "last offset", "doubled rows", "offsets with two contents"]
         rows = [(str(o.source), o.first_offset, o.last_offset, o.rows, o.differing) for o in self.doubled]
         return Sheet(
             title=f"relay of {self.source}",
-            badge=badge(f"{self.left} doubled", "bad") if self.left else badge("ok"),
-            facts=(f"{plural(self.rows, 'doubled row')} found", f"{plural(self.removed, 'row')} removed"),
-            parts=(table("", columns, rows),) if rows else (),
+            badge=badge(f"{self.left} broken or doubled", "bad") if self.left else badge("ok"),
+            facts=(
+                *((f"{plural(len(files), 'broken file')} found, {len(self.mended)} mended",) if files else ()),
+                f"{plural(self.rows, 'doubled row')} found",
+                f"{plural(self.removed, 'row')} removed",
+            ),
+            parts=(*((table("", places, files),) if files else ()), *((table("", columns, rows),) if rows else ())),
         )
 
 
-def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: bool = False) -> Repair:
-    """Find the doubled rows of a source's relay and, unless `check` only looks, remove them.
+def repair_relay(
+    lake: Lake, alias: str, *, mending: Callable[[], Mending], now: Callable[[], datetime], check: bool = False
+) -> Repair:
+    """Find broken files and doubled rows of a source's relay and, unless `check` only looks, land again and remove.
 
-    Whoever repairs is the relay's one writer: a lander that runs meanwhile writes nothing more and stops with exit 3.
+    A file is mended beside whoever lands. Whoever removes doubled rows is the relay's one writer: a lander that runs meanwhile
+    writes nothing more and stops with exit 3.
 
     Raises:
         UsageError: the source has no relay.
+        ClusterUnreachable: the source does not answer, and holds what a broken file held.
         LanderReplaced: a lander claimed the relay at the same moment.
     """
     location = lake.relay_location(alias)
@@ -93,9 +129,22 @@ def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: 
         raise UsageError(
             f"nothing of {alias} was landed", consequence="there is no relay to repair", remedy="mirrorlake status"
         )
+    held = lake.upkeep(location)
+    broken = () if held is None else tuple(broken_files(held))
+    if broken and check:
+        # Spark cannot count what it cannot read.
+        return Repair(source=alias, broken=broken)
+    mended = tuple(map(mending().mend, broken)) if broken else ()
+    if mended:
+        lost = sum(one.lost for one in mended)
+        what = {"kind": "relay", "name": alias, "action": "repair", "reason": "broken files"}
+        Audit(lake, now=now).record(
+            [Change(where=alias, before=len(broken), after=f"{lost} records lost", **what)], command="repair"
+        )
     found = _doubled(lake.relay(alias))
     if check or not found:
-        return Repair(source=alias, doubled=found)
+        return Repair(source=alias, doubled=found, broken=broken, mended=mended)
+    lake.refuse_spark(f"taking doubled records out of the relay of {alias}")
     writer = OneWriter(lake, alias)
     writer.look()
     writer.claim()
@@ -108,7 +157,8 @@ def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: 
         finally:
             lake.set_properties(location, {"delta.appendOnly": "true"})
     left = sum(one.rows for one in _doubled(lake.relay(alias)))
-    repair = Repair(source=alias, doubled=found, removed=sum(one.rows for one in found) - left)
+    removed = sum(one.rows for one in found) - left
+    repair = Repair(source=alias, doubled=found, removed=removed, broken=broken, mended=mended)
     what = {"kind": "relay", "name": alias, "action": "repair", "reason": "doubled rows"}
     change = Change(where=alias, before=repair.rows, after=repair.left, **what)
     Audit(lake, now=now).record([change], command="repair")

@@ -95,9 +95,11 @@ def _cell(value: object) -> object:
 def repair(
     cli: Invocation,
     source: Source,
-    check: Annotated[bool, typer.Option("--check", help="Only look; exit 1 where a record is held twice.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only look; exit 1 where a file is broken or a record held twice.")
+    ] = False,
 ) -> int:
-    """Remove the records that the relay of a source holds more than once; exit 1 where some are left."""
+    """Land broken files of a source's relay again, and remove records that it holds twice; exit 1 where some are left."""
     done = cli.mirror.repair(source, check=check)
     cli.answer(done)
     return 1 if done.left else 0

@@ -12,6 +12,7 @@ from mirrorlake.kafka.errors import ClientErrors, Need
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.owner import said_owner
 
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 _REPLACED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
@@ -71,6 +72,11 @@ def is_permanent(problem: KafkaError) -> bool:
     return problem.code() in _PERMANENT
 
 
+def is_contested(error: BaseException) -> bool:
+    """Tell whether a claim failed because somebody fenced the claimant first; whoever claims again may get the lane."""
+    return isinstance(error, LaneFenced) and bool(error.facts.get("contested"))
+
+
 class Faults:
     """Make the errors of one lane."""
 
@@ -80,21 +86,22 @@ class Faults:
         self._flow = task.claim.flow
         self._ledger = ledger_topic(task.claim.flow)
 
-    def fenced(self, why: str) -> LaneFenced:
-        """Another owner holds the lane."""
+    def fenced(self, why: str, *, contested: bool = False) -> LaneFenced:
+        """Another owner holds the lane; where the claim is `contested`, that is not decided yet (see `is_contested`)."""
         return LaneFenced(
             f"lane {self._lane} of {self._flow} belongs to another republisher: {why}",
             consequence="this one wrote nothing more and stopped",
             remedy=f"keep one republisher for {self._flow}; `mirrorlake status` shows its progress",
             flow=self._flow,
+            contested=contested,
         )
 
     def tail_lost(self, known: int, last: LedgerRecord | None) -> LedgerLost:
         """The ledger's tail is older than what this owner has confirmed there."""
-        found = "holds nothing" if last is None else f"ends at record {last.seq} of owner {last.claim.owner}"
+        found = "holds nothing" if last is None else f"ends at record {last.seq} of {said_owner(last.claim.owner)}"
         return LedgerLost(
             f"lane {self._lane} of the ledger {self._ledger} on {self._task.target} {found}, but its owner "
-            f"{self._task.claim.owner} has confirmed record {known}",
+            f"{said_owner(self._task.claim.owner)} has confirmed record {known}",
             consequence="what was sent since would be sent again; nothing more was sent",
             remedy=f"run mirrorlake republish --flow '{self._flow}' again: it compares the ledger with the lake before it "
             "sends",

@@ -1,6 +1,6 @@
 """The lane producer: republish records of one lane, exactly once, and say where each one went (DESIGN 9).
 
-    init_transactions      fences every older holder of the lane
+    init_transactions      fences every older holder of the lane, who then waits for a claim before it fences again
     read the ledger        only now: nobody else can add to it any more
     for each chunk:
         begin · records · flush · are the remote topics the same? · one ledger record · commit
@@ -67,6 +67,11 @@ from mirrorlake.rules import View
 
 log = logging.getLogger(__name__)
 
+# Who fences a lane to claim it first decides what counts: half a second in a small lake, some seconds in one of a million runs.
+_CLAIM_WITHIN_S, _MOST_CLAIM_WITHIN_S, _CLAIM_LOOK_S = 5.0, 60.0, 0.5
+# A claimant whose claim fails fences again soon; a fence after so long is another one's.
+_CLAIMED_FOR_S = 300.0
+
 
 class LaneSender:
     """Hold one lane of a flow on its target.
@@ -91,6 +96,7 @@ class LaneSender:
         self._dense: set[str] = set()
         self._refused: Refused = {}
         self._is_fencing = False
+        self._is_fenced, self._fenced_at, self._claim_within_s = False, -_CLAIMED_FOR_S, 0.0
         self._is_named = False
         self._is_alone = False
 
@@ -119,7 +125,11 @@ class LaneSender:
         return self.open()
 
     def claim(self, record: LedgerRecord) -> LedgerRecord:
-        """Commit one record that makes its epoch the lane's owner; used by the driver before any worker sends."""
+        """Commit one record that makes its epoch the lane's owner; used by the driver before any worker sends.
+
+        Raises:
+            LaneFenced: somebody has fenced the lane since; `is_contested` tells that it may be claimed again.
+        """
         transaction = self._transaction()
         try:
             transaction.begin()
@@ -129,7 +139,8 @@ class LaneSender:
             if isinstance(error, Restart):
                 raise self._faults.never_helped(error) from error
             if is_replaced(error.args[0]):
-                raise self._faults.fenced("another republisher started at the same time") from error
+                why = "another republisher fenced it before this one could claim it"
+                raise self._faults.fenced(why, contested=True) from error
             raise self._faults.refused(error.args[0], "claim the lane", record=record) from error
         return record
 
@@ -180,6 +191,7 @@ class LaneSender:
 
     def _open_once(self) -> None:
         self.close()
+        self._await_claim()
         try:
             self._fence()
             last = read_any_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
@@ -198,6 +210,21 @@ class LaneSender:
             # In place: the chunks to come are cut at these positions.
             self.positions.clear()
             self.positions.update(of_lane(last.positions, self.task.claim.lane, lanes=self.task.claim.lanes))
+
+    def _await_claim(self) -> None:
+        """Leave the lane for a while to whoever has fenced it: the newer owner wins, once it has claimed.
+
+        The time doubles with each fence in a row, so that a slow claimant comes to its end. A coordinator that ends a
+        transaction for its age looks the same.
+
+        Raises:
+            LaneFenced: another owner has claimed the lane.
+        """
+        until = time.monotonic() + (self._claim_within_s if self._is_fenced else 0.0)
+        while time.monotonic() < until:
+            with suppress(Restart):
+                read_own_tail(self.task, seq=self.seq)
+            time.sleep(_CLAIM_LOOK_S)
 
     def _fence(self) -> None:
         task, claim = self.task, self.task.claim
@@ -259,7 +286,7 @@ class LaneSender:
                     raise
                 if record is not None:
                     size.record_commit(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
-                    self.seq, self._last = record.seq, record
+                    self.seq, self._last, self._is_fenced = record.seq, record, False
                     self._ends.learn(record)
                     self.positions.update(record.positions)
                     committed.append(record)
@@ -352,6 +379,11 @@ class LaneSender:
         if transaction is not None:
             failed, topics = transaction.error, transaction.topics
         self.close()
+        if self.task.exactly_once and any(seen is not None and is_replaced(seen) for seen in (failed, problem)):
+            is_first = time.monotonic() > self._fenced_at + _CLAIMED_FOR_S
+            longer = _CLAIM_WITHIN_S if is_first else 2 * self._claim_within_s
+            self._is_fenced, self._fenced_at = True, time.monotonic()
+            self._claim_within_s = min(_MOST_CLAIM_WITHIN_S, longer)
         if failed is not None:
             # What failed first may have had no callback; the next attempt hears from every record.
             self._dense.update(topics)

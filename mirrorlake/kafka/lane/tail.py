@@ -11,6 +11,7 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.owner import said_owner
 
 # Later than every owner's: all records of the lane are looked at.
 _NO_EPOCH = 2**63
@@ -58,7 +59,7 @@ def read_own_tail(task: LaneTask, *, seq: int) -> LedgerRecord | None:
     mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
     if last is not None and last.claim.epoch >= claim.epoch and not mine:
         raise faults.fenced(
-            f"owner {last.claim.owner} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
+            f"{said_owner(last.claim.owner)} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
         )
     known = max(seq, -1 if task.seq is None else task.seq)
     if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirrorlake import maintenance, replay, verify
+from mirrorlake import landing, maintenance, replay, verify
 from mirrorlake.config import length_of
 from mirrorlake.mirror.calls.core import CoreCalls
 
@@ -201,7 +201,9 @@ class RecoverCalls(CoreCalls):
         )
 
     def repair(self, source: str, *, check: bool = False) -> Repair:
-        """Leave each record of a source's relay once, after something landed records twice.
+        """Land again what broken files of a source's relay held, and leave each record once.
+
+        A power cut, or a disk, may leave files empty or cut. What the source no longer holds of them becomes a gap.
 
         Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
         stops with `LanderReplaced`: start it again.
@@ -211,7 +213,13 @@ class RecoverCalls(CoreCalls):
         Raises:
             UsageError: nothing of the source was landed.
         """
-        return verify.repair_relay(self.lake, source, now=self._connections.now, check=check)
+        connections = self._connections
+
+        def mending() -> landing.Mending:
+            options = connections.reader_options(source)
+            return landing.Mending(self.lake, connections.admin(source), options, alias=source, now=connections.now)
+
+        return verify.repair_relay(self.lake, source, mending=mending, now=connections.now, check=check)
 
     def maintain(self, *, plan: bool = False) -> Maintained:
         """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.

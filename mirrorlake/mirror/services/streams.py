@@ -24,8 +24,9 @@ from mirrorlake.topics import ContinuousSync, require_source, rule_changes, sett
 
 if TYPE_CHECKING:
     from mirrorlake.groups import GroupSync
+    from mirrorlake.lake import OneWriter
     from mirrorlake.landing import LandListener, LandSettings
-    from mirrorlake.republish import InOrder, Quarantine, Republisher, RepublishSettings
+    from mirrorlake.republish import InOrder, Quarantine, Republisher, RepublishSettings, Tenure
     from mirrorlake.rules import View
 
 
@@ -50,14 +51,28 @@ class Streams:
 
     # -- landing --------------------------------------------------------------------------------------------------
 
-    def land(self, source: str, stop: threading.Event, *, once: bool, tell: Tell, rebuild: bool = False) -> Landing:
+    def land(
+        self,
+        source: str,
+        stop: threading.Event,
+        *,
+        once: bool,
+        tell: Tell,
+        rebuild: bool = False,
+        writer: OneWriter | None = None,
+    ) -> Landing:
         """Land a source until it is drained or `stop` is set."""
         connections = self._connections
         require_source(connections.admin(source), connections.config.flows_from(source))
         connections.lake.create_all([source])
         tell = StreamSign(connections.lake, source).signing(tell, every_s=self._sign_every(source))
         lander = landing.Lander(
-            connections.lake, connections.admin(source), self.land_settings(source), now=connections.now, tell=tell
+            connections.lake,
+            connections.admin(source),
+            self.land_settings(source),
+            now=connections.now,
+            tell=tell,
+            writer=writer,
         )
         with about(source=source):
             lander.run(once=once, stop=stop, rebuild=rebuild)
@@ -116,9 +131,10 @@ class Streams:
         tell: Tell,
         rebuild: bool = False,
         restore_ledger: bool = False,
+        tenure: Tenure | None = None,
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
-        republisher = self._republisher(flow, state, tell)
+        republisher = self._republisher(flow, state, tell, tenure=tenure)
         settings_in_force.record_flow(self._connections.config, self._connections.control(), flow.name)
         with about(flow=flow.name):
             republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
@@ -138,6 +154,7 @@ class Streams:
         state: ControlState,
         tell: Tell,
         through: Callable[[View | None], View] | None = None,
+        tenure: Tenure | None = None,
     ) -> Republisher:
         connections = self._connections
         connections.lake.create_all([flow.source])
@@ -146,7 +163,9 @@ class Streams:
             settings = replace(settings, view=through(settings.view))
         audit.record(rule_changes(flow, audit), command="republish")
         tell = StreamSign(connections.lake, flow_sign(flow.name)).signing(tell)
-        return republish.Republisher(connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell)
+        return republish.Republisher(
+            connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure
+        )
 
     def in_order(self, flow: str) -> InOrder:
         """Hold a flow's lanes in this process, for what is sent in a given order."""

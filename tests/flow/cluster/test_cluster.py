@@ -85,8 +85,13 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
         more()
         arrives("although a worker died")
         more()
+        # A scheduler's signal ends the JVM alone; an orphan that takes the flow back would park its successor.
+        python = psutil.Process(driver.pid).children(recursive=True)
+        assert python, "spark-submit has a Python process"
+        driver.terminate()
+        _, left = psutil.wait_procs(python, timeout=30)
+        assert not left, f"the driver outlives its JVM: {log.read_text()[-3000:]}"
     finally:
-        # The JVM of spark-submit, and its Python process, which would outlive it.
         for process in [*psutil.Process(driver.pid).children(recursive=True), driver]:
             # One may end with the other.
             with suppress(psutil.NoSuchProcess):

@@ -92,3 +92,34 @@ def test_a_batch_that_does_not_end_leaves_the_one_document_of_json(
     out, _ = process.communicate(timeout=60)
     assert json.loads(out) == {**document, "interrupted": True}
     assert process.returncode == 0
+
+
+# What `spark-submit` is: it starts the driver, and a signal ends it alone.
+_SUBMIT = """
+import os, subprocess, sys, threading
+driver = '''
+import time
+from mirrorlake.cli import stopping
+stopping._HOST_LOOK_S, stopping._WITHOUT_HOST_S = 0.1, 0.5
+
+def stream(stop):
+    print("up", flush=True)
+    time.sleep(60)
+
+stopping.in_background(stream)
+'''
+subprocess.Popen([sys.executable, "-c", driver], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
+threading.Event().wait(60)
+"""
+
+
+def test_a_driver_ends_with_the_jvm_that_started_it_whatever_its_stream_waits_for() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SUBMIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.terminate()
+    # The pipes end with the last process that holds them: the driver.
+    _, err = process.communicate(timeout=30)
+    assert "error: Spark does not answer: its JVM has ended" in err

@@ -98,5 +98,5 @@ def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_
     monkeypatch.setattr(tail, "LedgerReader", target.reader)
     task = LaneTask(claim=claim, target="central", options={}, reader_options={}, patience_s=0.0)
     # By any other error its stream would be tried again, and take the flow from the heir.
-    with pytest.raises(LaneFenced, match="owner heir took over"):
+    with pytest.raises(LaneFenced, match="heir took over"):
         LaneSender(task).open()

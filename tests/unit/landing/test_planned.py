@@ -55,6 +55,7 @@ def test_a_batch_is_planned_before_it_is_written_and_done_after(
             None,  # type: ignore[arg-type]  the frame is not made
             options={},
             progress=LiveProgress(str(tmp_path), start),
+            number=1,
             start=start,
             ends=ends,
             each_batch=write,
@@ -90,7 +91,7 @@ def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pyte
     settings = LandSettings(
         alias="east", flows=[], subscribe_pattern="", kafka_options={}, reader_options={}, live=False
     )
-    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2))
+    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2, last_batch=None))
     monkeypatch.setattr(lander, "SourceTopics", lambda *_: None)
     own: Any = lander.Lander(lake, lake, settings, now=lambda: datetime.now(timezone.utc))
     own._relay = SimpleNamespace(newest_landed_at=replaced)

@@ -44,16 +44,32 @@ class OneBatch:
         return "1"
 
     def land(self, source: str, _: threading.Event, **options: Any) -> Landing:
-        self.options.append({name: value for name, value in options.items() if name not in ("once", "tell")})
+        self.options.append({name: value for name, value in options.items() if name not in ("once", "tell", "writer")})
         self.stop.set()
         return Landing(source, 3)
+
+
+class Lake:
+    """A lake whose relays nobody has claimed."""
+
+    @staticmethod
+    def relay_location(source: str) -> str:
+        return source
 
 
 @pytest.fixture
 def connections() -> Any:
     table = Table()
     config = mirror_config(*FLOWS)
-    return SimpleNamespace(config=config, read_at=NOON, now=lambda: NOON, metrics=None, control=lambda: table)
+    return SimpleNamespace(
+        config=config,
+        read_at=NOON,
+        now=lambda: NOON,
+        metrics=None,
+        control=lambda: table,
+        lake=Lake,
+        standing_session=lambda: None,
+    )
 
 
 def names(connections: Any, **selected: Any) -> list[str]:
@@ -79,7 +95,7 @@ def test_a_jvm_that_was_killed_over_its_start_ends_the_run(connections: Any, mon
     connections.standing_session = lambda: None
     streams = AlwaysOn(connections, OneBatch())  # type: ignore[arg-type]
     assert streams.lost() is None, "Spark has not been started yet"
-    monkeypatch.setattr(always_on, "jvm_has_ended", lambda: True)
+    monkeypatch.setattr(always_on, "host_is_gone", lambda: True)
     assert streams.lost() is not None, "the streams would ask a JVM that is gone for ever"
 
 

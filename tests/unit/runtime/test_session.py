@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.errors import RetriesExceeded
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
-from mirrorlake.runtime import patience, session
+from mirrorlake.runtime import host, patience, session
 from mirrorlake.runtime.patience import Patience
 
 
@@ -54,7 +54,7 @@ def test_a_jvm_that_was_killed_over_its_start_has_ended(
 ) -> None:
     process = SimpleNamespace(poll=lambda: -9 if started == "killed" else None)
     monkeypatch.setattr(SparkContext, "_gateway", None if started is None else SimpleNamespace(proc=process))
-    assert session.jvm_has_ended() == ended
+    assert host.host_is_gone() == ended
 
 
 class Away(grpc.RpcError):  # type: ignore[misc]

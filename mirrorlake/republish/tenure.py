@@ -1,0 +1,50 @@
+"""What a process remembers of owning a flow, from one start of its stream to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from mirrorlake.errors import LaneFenced
+from mirrorlake.model.ledger import Claim
+from mirrorlake.model.owner import said_owner
+
+
+class Tenure:
+    """Own a flow over several starts of its stream, until another process takes it over.
+
+    Without it, a stream that starts again after a failure would take the flow from whoever took it over meanwhile: the newer
+    owner wins (law F).
+
+    Args:
+        may_claim: called before the lanes are fenced, and again before they are claimed; raises where this process is not to
+            own the flow.
+    """
+
+    def __init__(self, may_claim: Callable[[], object] = lambda: None) -> None:
+        self._may_claim = may_claim
+        self._owners: set[str] = set()
+        self._epoch: int | None = None
+
+    def begin(self, owner: str) -> None:
+        """Take note of a name under which this process claims the flow."""
+        self._owners.add(owner)
+
+    def claimed(self, claim: Claim) -> None:
+        """Take note of a claim that stands in every lane."""
+        self._epoch = claim.epoch
+
+    def may_claim(self, before: Iterable[Claim] = ()) -> None:
+        """Check that this process may claim the flow; `before` are the newest claims of its lanes.
+
+        Raises:
+            LaneFenced: another process took the flow over since this one owned it.
+        """
+        self._may_claim()
+        newest = max(before, key=lambda claim: claim.epoch, default=None)
+        if self._epoch is not None and newest and newest.epoch > self._epoch and newest.owner not in self._owners:
+            raise LaneFenced(
+                f"{newest.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
+                consequence="this one wrote nothing more and stopped",
+                remedy=f"keep one republisher for {newest.flow}; `mirrorlake status` shows its progress",
+                flow=newest.flow,
+            )

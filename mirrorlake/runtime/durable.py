@@ -1,0 +1,43 @@
+"""Have the system put files on the disk: after a power cut, whatever says that something is done finds it there.
+
+A flush costs 0.12 ms on this project's machine and some milliseconds on a plain disk (2026-11-24), most of it waiting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+# A turn over many partitions writes a file each; a disk takes many flushes at once.
+_AT_ONCE = 8
+
+
+def flush(path: str) -> None:
+    """Flush a file."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush_folder(path: str) -> None:
+    """Flush the names in a folder; some network file systems know no such thing."""
+    with suppress(OSError):
+        flush(path)
+
+
+def flush_files(folder: str, names: Sequence[str]) -> None:
+    """Flush files of a folder, and their names; an object store keeps what it has taken."""
+    if ":/" in folder or not names:
+        return
+    paths = [f"{folder}/{name}" for name in names]
+    if len(paths) < _AT_ONCE:
+        for path in paths:
+            flush(path)
+    else:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(flush, paths))
+    flush_folder(folder)

@@ -1,0 +1,35 @@
+"""Whether what this process works through is still there: the JVM that it started, or the one that started it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mirrorlake.errors import StoreError
+
+# Set by spark-submit for the driver that it starts, on a machine or in a cluster.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+_PARENT = os.getppid()
+
+
+def spark_is_gone() -> StoreError:
+    """Return the error of a process that nothing can run in any more."""
+    return StoreError(
+        "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
+        consequence="no stream can run in this process; what was under way is finished by the next one",
+        remedy="start the same command again; where the system's log says that memory ran out, give it more",
+    )
+
+
+def host_is_gone() -> bool:
+    """Tell whether the JVM has ended that this process started, or that started it: nothing can be carried out any more.
+
+    A signal to `spark-submit` ends its JVM, and leaves the Python driver behind.
+    """
+    if _SUBMITTED in os.environ:
+        return os.getppid() != _PARENT
+    # PySpark keeps the way to a JVM for ever, and would ask it again at each new start; one that was killed over its start leaves
+    # no session to ask.
+    loaded = sys.modules.get("pyspark")
+    started = getattr(loaded and loaded.SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark has no other way to it
+    return started is not None and started.poll() is not None

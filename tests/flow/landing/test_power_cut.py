@@ -1,0 +1,92 @@
+"""Law C: what a power cut leaves half on the disk is noticed and landed again; nothing says OK over records that are not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.flow.kit import count
+from tests.servers.lakes import Pair
+
+
+def logs(pair: Pair) -> Path:
+    return pair.lake / "relay" / "east" / "_delta_log"
+
+
+def land(pair: Pair, times: int) -> None:
+    for seed in range(times):
+        pair.produce(40, seed=seed)
+        done = pair.cli("land", "--source", "east", "--once")
+        assert done.returncode == 0, done.stderr
+
+
+def run(pair: Pair) -> None:
+    for command in (("run", "--once"), ("verify",)):
+        done = pair.cli(*command)
+        assert done.returncode == 0, done.stderr + done.stdout
+    pair.check(with_map=True)
+
+
+@pytest.mark.law("C", "E", "F")
+def test_law_c_what_a_relay_lost_that_its_positions_know_is_landed_again(pair: Pair) -> None:
+    pair.create(300)
+    mirror = pair.mirror()
+    run(pair)
+    land(pair, 3)
+    for file in sorted(logs(pair).glob("*.json"))[-4:]:
+        file.write_bytes(b"")
+    run(pair)
+    assert count(pair.central, pair.remote) == 420, "the position survived, the records did not"
+
+    # A relay that is older than its positions: put back from a backup, by hand or by Delta.
+    copy = logs(pair).with_name("copy")
+    shutil.copytree(logs(pair), copy)
+    land(pair, 3)
+    shutil.rmtree(logs(pair))
+    copy.rename(logs(pair))
+    run(pair)
+    version = mirror.lake.version(mirror.lake.relay_location("east"))
+    land(pair, 2)
+    mirror.lake.spark.sql(f"RESTORE delta.`{logs(pair).parent}` TO VERSION AS OF {version}")
+    run(pair)
+    assert count(pair.central, pair.remote) == 620
+
+
+@pytest.mark.law("C")
+def test_law_c_a_log_checkpoint_that_is_cut_is_passed_over_and_made_again(pair: Pair) -> None:
+    pair.create(300)
+    mirror = pair.mirror()
+    run(pair)
+    for location in (mirror.lake.relay_location("east"), f"{pair.lake}/meta/offset_map"):
+        upkeep = mirror.lake.upkeep(location)
+        assert upkeep is not None
+        assert upkeep.checkpoint(after=1)
+        [newest] = Path(location, "_delta_log").glob("*.checkpoint.parquet")
+        newest.write_bytes(b"")
+    assert pair.cli("status").returncode == 0
+    pair.produce(40, seed=2)
+    run(pair)
+
+
+@pytest.mark.law("C", "E")
+def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(pair: Pair) -> None:
+    pair.create(300)
+    pair.mirror()
+    run(pair)
+    land(pair, 2)
+    files = sorted(logs(pair).parent.glob("*.parquet"), key=lambda file: file.stat().st_mtime)
+    files[0].write_bytes(b"")
+    files[-1].write_bytes(files[-1].read_bytes()[:-100])
+    late = pair.flow(name="late", policy={"template": "late.{topic}"})
+    pair.mirror(pair.flow(), late)
+    refused = pair.cli("run", "--once")
+    assert refused.returncode == 4
+    assert "mirrorlake repair --source east" in refused.stderr
+    assert pair.cli("repair", "--source", "east", "--check").returncode == 1
+    assert pair.cli("doctor", "--only", "lake").returncode == 1
+    done = pair.cli("repair", "--source", "east")
+    assert done.returncode == 0, done.stderr
+    run(pair)
+    assert count(pair.central, f"late.{pair.topic}") == 380
