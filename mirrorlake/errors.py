@@ -8,6 +8,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── CheckpointLost            .location      checkpoint location and table disagree
 │   ├── LedgerLost                .flow          the ledger lacks what its copy in the lake holds
 │   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
+│   ├── AlreadyRuns               .flow          a drain beside a mirror that runs
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── LanderReplaced            .alias         another lander lands the source now
 │   ├── OtherCluster              .alias         another cluster answers under the alias
@@ -143,6 +144,10 @@ class LedgerLost(SafetyError):
 
 class SourceGap(SafetyError):
     """Stop because records left the source before they were landed (law E)."""
+
+
+class AlreadyRuns(SafetyError):
+    """Refuse to drain flows that a living process carries."""
 
 
 class LaneFenced(SafetyError):

@@ -120,6 +120,7 @@ class FlowHandle(Shown):
         stop: threading.Event | None = None,
         rebuild_checkpoint: bool = False,
         restore_ledger: bool = False,
+        take_over: bool = False,
     ) -> Republishing:
         """Republish this flow.
 
@@ -129,6 +130,10 @@ class FlowHandle(Shown):
             rebuild_checkpoint: make a new checkpoint location from the ledger after the old one was lost.
             restore_ledger: start from the furthest positions of ledger and lake after the ledger was lost; a whole ledger
                 is refused.
+            take_over: with `once`, republish in the place of a process that carries the flow.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process carries the flow; nothing was done.
         """
         return self._services.runner.republish(
             self.config,
@@ -136,12 +141,20 @@ class FlowHandle(Shown):
             stop=stop or threading.Event(),
             rebuild=rebuild_checkpoint,
             restore_ledger=restore_ledger,
+            take_over=take_over,
         )
 
-    def run(self, *, once: bool = False, stop: threading.Event | None = None, metrics_port: int | None = None) -> Ran:
+    def run(
+        self,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+        take_over: bool = False,
+    ) -> Ran:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._services.runner.run(
-            self.name, once=once, stop=stop or threading.Event(), metrics_port=metrics_port
+            self.name, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
         )
 
     def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import LanderReplaced
+from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
-from mirrorlake.mirror.presence import announced
+from mirrorlake.mirror.presence import announced, running
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
@@ -42,11 +42,14 @@ class Runner:
         self._upkeep = upkeep
         self._lines: RunLines | None = None
 
-    def land(self, source: str, *, once: bool, stop: threading.Event, rebuild: bool) -> Landing:
+    def land(
+        self, source: str, *, once: bool, stop: threading.Event, rebuild: bool, take_over: bool = False
+    ) -> Landing:
         """Land one source (see `Mirror.land`)."""
         # A lake cluster is refused here.
         self._connections.admin(source)
         if once:
+            self._require_alone(self._connections.config.flows_from(source), take_over=take_over or rebuild)
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
@@ -56,20 +59,38 @@ class Runner:
         return landed[0] if landed else Landing(source, 0)
 
     def republish(
-        self, flow: FlowConfig, *, once: bool, stop: threading.Event, rebuild: bool, restore_ledger: bool
+        self,
+        flow: FlowConfig,
+        *,
+        once: bool,
+        stop: threading.Event,
+        rebuild: bool,
+        restore_ledger: bool,
+        take_over: bool = False,
     ) -> Republishing:
         """Republish one flow (see `FlowHandle.republish`)."""
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
+            self._require_alone([flow], take_over=take_over or rebuild or restore_ledger)
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
         _, sent = self._stay_on(stop, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else Republishing(flow.name, 0)
 
-    def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None) -> Ran:
+    def run(
+        self,
+        flow: str | None,
+        *,
+        once: bool,
+        stop: threading.Event,
+        metrics_port: int | None,
+        take_over: bool = False,
+    ) -> Ran:
         """Land and republish (see `Mirror.run`)."""
         config, flows = self._connections.config, self._connections.chosen(flow)
+        if once:
+            self._require_alone(flows, take_over=take_over)
         here = announced(config.lake.folder(), [one.name for one in flows], now=self._connections.now)
         with here, self._connections.board() as board:
             lines = RunLines(board, now=self._connections.now)
@@ -81,6 +102,22 @@ class Runner:
             background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
             with background, measured(self._connections, self._checks, port=metrics_port):
                 return AlwaysOn(self._connections, self._streams, flow=flow, lines=lines).run(stop)
+
+    def _require_alone(self, flows: Sequence[FlowConfig], *, take_over: bool) -> None:
+        """Refuse a drain beside a living mirror: it would take the flows over, and end.
+
+        Raises:
+            AlreadyRuns: a process carries one of the flows, and nobody asked to take it over.
+        """
+        found = running(self._connections.config.lake.folder(), [flow.name for flow in flows])
+        if found and not take_over:
+            name, who = next(iter(found.items()))
+            raise AlreadyRuns(
+                f"{name} is carried by {who}",
+                consequence="it lands and sends what comes, and goes on; this drain did nothing",
+                remedy="mirrorlake status shows its progress; --take-over drains in its place, and it ends with exit 3",
+                flow=name,
+            )
 
     def so_far(self) -> Ran:
         """Count the work of the newest always-on run so far (see `Mirror.so_far`)."""
@@ -192,7 +229,7 @@ class Runner:
         return done
 
     def _republish_once(
-        self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: Tell, **options: bool
+        self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: Tell, **options: Any
     ) -> Republishing:
         if (pause := state.of_stream(flow.name, flow.target)) is not None:
             return Republishing(flow.name, 0, (pause,))

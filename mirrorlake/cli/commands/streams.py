@@ -18,14 +18,27 @@ Rebuild = Annotated[
     bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
 ]
 
+TakeOver = Annotated[
+    bool,
+    typer.Option("--take-over", help="With --once: drain in the place of a mirror that runs, which ends with exit 3."),
+]
+
 
 @command()
-def land(cli: Invocation, source: Source, once: Once = False, rebuild_checkpoint: Rebuild = False) -> int:
+def land(
+    cli: Invocation,
+    source: Source,
+    once: Once = False,
+    rebuild_checkpoint: Rebuild = False,
+    take_over: TakeOver = False,
+) -> int:
     """Land the topics of one source cluster in its relay."""
     mirror = cli.mirror
     cli.answer(
         in_background(
-            lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint),
+            lambda stop: mirror.land(
+                source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, take_over=take_over
+            ),
             note=cli.note,
             leave=lambda: _leave(cli, source=source, records=None, paused=[]),
         )
@@ -57,6 +70,7 @@ def republish(
     choose: Annotated[
         bool, typer.Option("--choose", help="With --topic: only write the choice down, for a mirror that runs.")
     ] = False,
+    take_over: TakeOver = False,
 ) -> int:
     """Republish one flow from the relay into its target."""
     mirror = cli.mirror
@@ -77,6 +91,7 @@ def republish(
             topic=topic,
             send_again=send_again,
             accept_empty=accept_empty,
+            take_over=take_over,
         ),
         note=cli.note,
         leave=lambda: _leave(cli, flow=flow, records=None, paused=[]),
@@ -93,13 +108,14 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus at this port.")
     ] = None,
+    take_over: TakeOver = False,
 ) -> int:
     """Land every source and republish every flow."""
     # Before anything large is loaded: whoever started it sees at once that it starts.
     cli.line("run", f"{cli.conf.absolute()}, {'up to the present ends' if once else 'until Ctrl-C or SIGTERM'}")
     mirror = cli.mirror
     done = in_background(
-        lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port),
+        lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port, take_over=take_over),
         note=partial(cli.line, "stop"),
         so_far=lambda: mirror.so_far().sheet().summary(),
         leave=lambda: _leave(cli, **mirror.so_far()._asdict()),

@@ -34,6 +34,7 @@ class RunCalls(CoreCalls):
         once: bool = False,
         stop: threading.Event | None = None,
         metrics_port: int | None = None,
+        take_over: bool = False,
     ) -> Ran:
         """Land every source and republish every flow, or one of them.
 
@@ -47,11 +48,15 @@ class RunCalls(CoreCalls):
             once: drain and return.
             stop: set it to return after the batches under way.
             metrics_port: serve metrics there (docs/metrics.md), instead of at `metrics.port` of the settings.
+            take_over: with `once`, drain in the place of a process that carries the flows; it ends.
 
         Raises:
+            AlreadyRuns: with `once`, a living process carries one of the flows; nothing was done.
             MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
         """
-        return self._services.runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
+        return self._services.runner.run(
+            flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
+        )
 
     def so_far(self) -> Ran:
         """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
@@ -76,7 +81,13 @@ class RunCalls(CoreCalls):
         return presence.running(self.config.lake.folder(), flows)
 
     def land(
-        self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+        self,
+        source: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        take_over: bool = False,
     ) -> Landing:
         """Land one source cluster.
 
@@ -85,6 +96,10 @@ class RunCalls(CoreCalls):
             once: land the records so far and return; otherwise until `stop` is set.
             stop: set it to return after the batch under way.
             rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+            take_over: with `once`, land in the place of a process that carries flows of the source.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process carries a flow of the source; nothing was done.
         """
         if source not in self.config.sources:
             known = self.config.sources
@@ -92,7 +107,9 @@ class RunCalls(CoreCalls):
                 f"no flow has '{source}' as its source",
                 remedy=f"{closest(source, known)}name one of: {', '.join(known)}",
             )
-        return self._services.runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+        return self._services.runner.land(
+            source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint, take_over=take_over
+        )
 
     def republish(
         self,
@@ -105,6 +122,7 @@ class RunCalls(CoreCalls):
         topic: str | None = None,
         send_again: bool = False,
         accept_empty: bool = False,
+        take_over: bool = False,
     ) -> Republishing:
         """Republish one flow (see `FlowHandle.republish`).
 
@@ -114,7 +132,11 @@ class RunCalls(CoreCalls):
         if send_again or accept_empty or topic is not None:
             self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
         return handle.republish(
-            once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
+            once=once,
+            stop=stop,
+            rebuild_checkpoint=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+            take_over=take_over,
         )
 
     def held(self, flow: str) -> list[HeldTopic]:

@@ -34,6 +34,9 @@ def test_law_f_a_woken_zombie_writes_nothing(pair: Pair, tmp_path: Path) -> None
         assert "belongs to another republisher" in zombie.output
         assert "another lander of east has taken its relay over" in zombie.output
         wait_until(lambda: arrived() == 4500, "the heir goes on")
+        for drain in (["run"], ["land", "--source", "east"], ["republish", "--flow", "east->central"]):
+            refused = pair.cli(*drain, "--once")
+            assert (refused.returncode, f"is carried by process {heir.popen.pid}" in refused.stderr) == (3, True)
         assert heir.is_running, f"the heir was fenced by the zombie:\n{heir.output}"
         assert heir.terminate() == 0, heir.output
         pair.check(with_map=True)
