@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ class Commit:
 
     version: int
     signature: Mapping[str, Any]
-    operation: str = ""
+    operation: str = field(default="", compare=False)
 
 
 class LakeReads(LakeAddresses):

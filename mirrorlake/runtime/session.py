@@ -199,7 +199,8 @@ def is_gone(session: SparkSession) -> bool:
 
     def ask() -> None:
         with suppress(Exception):
-            answers.append(session.version)
+            # A client of Connect remembers the version, and asks for a setting each time.
+            answers.append(session.conf.get("spark.sql.session.timeZone"))
 
     # Over Connect it is a request that is tried again for a while, and whoever asks has other streams to look after.
     asking = threading.Thread(target=ask, name="is Spark there", daemon=True)

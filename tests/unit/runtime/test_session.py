@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import grpc
 import pytest
@@ -18,13 +18,11 @@ from mirrorlake.runtime.patience import Patience
 
 
 class Answering:
-    version = "4.0.5"
+    conf: ClassVar = {"spark.sql.session.timeZone": "UTC"}
 
 
 class Ended:
-    @property
-    def version(self) -> str:
-        raise ConnectionRefusedError("the JVM was killed")
+    conf = property(lambda _: 1 / 0)
 
 
 class Silent:
@@ -34,9 +32,9 @@ class Silent:
         self.is_over = threading.Event()
 
     @property
-    def version(self) -> str:
+    def conf(self) -> dict[str, str]:
         self.is_over.wait()
-        return "4.0.5"
+        return Answering.conf
 
 
 def test_a_session_whose_server_is_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
