@@ -74,7 +74,12 @@ class AlwaysOn:
         """Run the streams until `stop` is set (see `Supervisor`)."""
         results = Supervisor(self, stop, isolates=isolates, now=self._connections.now).run()
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
-        for one in (one for several in results.values() for one in several):
+        ended: list[Landing | Republishing] = [one for several in results.values() for one in several]
+        if self._lines is not None:
+            # They count what streams did that failed since, too.
+            counted = self._lines.ran()
+            ended = [*counted.landed, *counted.republished]
+        for one in ended:
             if isinstance(one, Landing):
                 landed[one.source] = landed.get(one.source, 0) + one.records
             else:
@@ -135,14 +140,20 @@ class AlwaysOn:
         return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)
 
     def _land(self, source: str, stop: threading.Event) -> Landing:
+        self._begin(f"land {source}")
         first, self._first = self._first, {}
         land = partial(self._streams.land, source, stop, once=False, tell=self._tell, **first)
         return self._holdings.land(source, lambda writer: land(writer=writer))
 
     def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
+        self._begin(f"republish {flow.name}")
         first, self._first = self._first, {}
         tenure = self._holdings.tenure(flow.name)
         return self._streams.republish(flow, state, stop, once=False, tell=self._tell, tenure=tenure, **first)
+
+    def _begin(self, phase: str) -> None:
+        if self._lines is not None:
+            self._lines.begin(phase)
 
     def _sources(self) -> list[str]:
         config = self._connections.config

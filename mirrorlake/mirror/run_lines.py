@@ -68,6 +68,12 @@ class RunLines:
             self._before[phase] = self._before.get(phase, 0) + known
         self._done[phase] = done
 
+    def begin(self, phase: str) -> None:
+        """Note that a stream starts, and counts from nothing: what it did before stands."""
+        if known := self._done.get(phase):
+            self._before[phase] = self._before.get(phase, 0) + known
+            self._done[phase] = 0
+
     def ran(self) -> Ran:
         """Count the run's work so far, by stream; withheld records count as republished here."""
         counts = {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}

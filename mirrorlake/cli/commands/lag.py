@@ -32,7 +32,9 @@ def status(
     """Show verdict, lags, rates and what is proven of each flow, by topic or by partition."""
     found = cli.mirror.status(flow).by(by)
     cli.answer(found)
-    return 0 if found.is_whole else ClusterError.exit_code
+    if not found.is_whole:
+        return ClusterError.exit_code
+    return int(any(one.parked for one in found.values()))
 
 
 @command()
