@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.model.parked import Parked, landing, parked_of
+from mirrorlake.model.parked import Parked, landing, of_topics, parked_of
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
 from mirrorlake.render import Sheet, Shown, badge, clean
 
@@ -114,7 +114,8 @@ class ControlState:
 
     def of_flow(self, flow: str, source: str) -> tuple[Parked, ...]:
         """List what is parked of a flow: its own stream, and the landing of its source."""
-        return tuple(self.parked[name] for name in (landing(source), flow) if name in self.parked)
+        names = (landing(source), flow, *of_topics(flow, sorted(self.parked)))
+        return tuple(self.parked[name] for name in names if name in self.parked)
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
         """Return a function that finds the pause which keeps a topic's records from being mirrored in a flow."""

@@ -17,6 +17,23 @@ def landing(source: str) -> str:
     return f"land {source}"
 
 
+_OF_TOPIC = ": topic "
+
+
+def topic_stream(flow: str, topic: str) -> str:
+    """Return the name under which a topic of a flow waits, while the flow's others go on.
+
+    >>> of_topics("east->central", ["east->central", topic_stream("east->central", "orders")])
+    ['east->central: topic orders']
+    """
+    return f"{flow}{_OF_TOPIC}{topic}"
+
+
+def of_topics(flow: str, streams: Iterable[str]) -> list[str]:
+    """Choose the streams that are topics of a flow."""
+    return [name for name in streams if name.startswith(f"{flow}{_OF_TOPIC}")]
+
+
 def stream_facts(stream: str) -> dict[str, str]:
     """Name the source or the flow of a stream, as log lines do.
 

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def send_by_tasks(
     spark: SparkSession,
     *,
     tasks: int,
-    ignored: frozenset[SourcePartition],
+    ignored: Set[SourcePartition],
     stop: threading.Event,
 ) -> set[SourcePartition]:
     """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
@@ -68,7 +68,7 @@ def send_by_tasks(
             lanes=tuple(owned.lane_work(lane, by_lane[lane]) for lane in range(number, claim.lanes, tasks)),
             relay=relay.path,
             version=relay.version,
-            ignored=ignored,
+            ignored=frozenset(ignored),
             goes_on=goes_on,
             pace_s=max(LOOK_EVERY_S, flow.trigger.total_seconds()),
         )
@@ -99,7 +99,7 @@ def send_by_tasks(
 
 def _finds_ready(owned: OwnedFlow) -> bool:
     try:
-        return owned.make_empty_ready()
+        return owned.make_empty_ready() | owned.look_at_held_back()
     except MirrorlakeError as error:
         log.info("republish.not_looked flow=%s why=%s", owned.flow.name, error.cause)
         return False

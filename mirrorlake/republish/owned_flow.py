@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import LaneFenced, NotAuthorized, SafetyError
+from mirrorlake.errors import LaneFenced, MirrorlakeError, NotAuthorized, SafetyError
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
@@ -24,6 +24,7 @@ from mirrorlake.model.remotes import Settled
 from mirrorlake.progress import Tell
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
+from mirrorlake.republish.held_back import HeldBack
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, run_lanes_here
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.settings import RepublishSettings
@@ -97,6 +98,7 @@ class OwnedFlow:
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
     places: SharedPlaces = field(default_factory=SharedPlaces)
+    held_back: HeldBack | None = None
 
     @property
     def flow(self) -> FlowConfig:
@@ -127,6 +129,8 @@ class OwnedFlow:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
+        if self.held_back is not None and topic in self.held_back:
+            return False
         held = self.settled.held_remotes
         return not held or self.flow.remote_topic(topic) not in held
 
@@ -151,6 +155,7 @@ class OwnedFlow:
         if not files:
             return []
         self.make_ready({file.source for file in files})
+        files = [file for file in files if self.sends(file.source.topic)]
         by_lane: dict[int, list[RelayFile]] = {}
         for file in files:
             by_lane.setdefault(self.lane_of(file.source), []).append(file)
@@ -254,8 +259,35 @@ class OwnedFlow:
             self.topics.load()
         # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
         mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
-        self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored)
-        self.ready.update(sources)
+        conflicts: dict[str, MirrorlakeError] | None = None if self.held_back is None else {}
+        self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored, conflicts=conflicts)
+        if conflicts and self.held_back is not None:
+            topics = {source.topic for source in sources}
+            remotes = {topic: self.flow.remote_topic(topic) for topic in topics}
+            self.held_back.hold({topic: conflicts[remote] for topic, remote in remotes.items() if remote in conflicts})
+        self.ready.update(source for source in sources if self.sends(source.topic))
+
+    def look_at_held_back(self) -> bool:
+        """Make topics ready that wait, where nothing stands in their way any more; tell whether there were any.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        goes_on = False
+        for topic in tuple(self.held_back or ()):
+            assert self.held_back is not None  # noqa: S101  it has this topic
+            known = self.topics.load().get(topic)
+            if known is None:
+                continue
+            conflicts: dict[str, MirrorlakeError] = {}
+            sources = {SourcePartition(topic, known.generation_of(n), n) for n in range(known.partitions)}
+            mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
+            self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored, conflicts=conflicts)
+            if not conflicts:
+                self.held_back.release(topic)
+                self.ready.update(sources)
+                goes_on = True
+        return goes_on
 
     def lane_of(self, source: SourcePartition) -> int:
         """Return the lane of a source partition."""

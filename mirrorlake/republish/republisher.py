@@ -34,15 +34,16 @@ from tenacity import (
 from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.kafka.lane import is_contested
-from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
+from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.republish.files import between, files_of, rounds
+from mirrorlake.republish.held_back import HeldBack
 from mirrorlake.republish.in_order import InOrder
-from mirrorlake.republish.live_driver import KEEP_EVERY_S, send_by_tasks
+from mirrorlake.republish.live_driver import KEEP_EVERY_S, READY_EVERY_S, send_by_tasks
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
@@ -114,7 +115,8 @@ class Republisher:
             SafetyError: the ledger is to be restored and lacks nothing.
             LaneFenced: another republisher of the flow took over.
             RemoteTopicLost: with `once`, remote topics were deleted, created again or cut; the others are drained.
-            TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
+            TopicConflict: with `once`, a topic does not fit the target; the others are drained.
+            UnsendableRecord, RecordTooLarge: a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
         self._stop, self._once = stop, once
@@ -140,6 +142,8 @@ class Republisher:
             raise self._failed(error) from error
         if once and self._owned.settled.held:
             raise lost(*self._owned.settled.held)
+        if once and self._owned.held_back is not None and (why := self._owned.held_back.first) is not None:
+            raise why
 
     def in_order(self) -> InOrder:
         """Take the flow over, and return the sender of its source partitions in the caller's order.
@@ -153,6 +157,8 @@ class Republisher:
             raise lost(*owned.settled.held)
         files = owned.files(self._log or self._lake.relay(self._flow.source))
         owned.make_ready({file.source for file in files})
+        if owned.held_back is not None and (why := owned.held_back.first) is not None:
+            raise why
         return InOrder(owned, files)
 
     def take_over_to_resend(self) -> None:
@@ -204,6 +210,11 @@ class Republisher:
             cut=cut,
         )
         self._owned, location = self._claimed(follow)
+        if self._log is not None and self._settings.extract is None:
+            # A stream's checkpoint location would pass over what waits.
+            control = Control(self._lake, now=self._audit.now)
+            self._owned.held_back = HeldBack(control, self._flow.name, now=self._audit.now)
+            self._owned.held_back.publish()
         if self._log is not None:
             self._owned.own_session = lambda: self._session
             self._owned.stop = self._stop if self._once else None
@@ -276,19 +287,24 @@ class Republisher:
             if self._flow.rate.rate or not slots.enough:
                 self._follow_by_batches(relay)
                 return
-            ignored: frozenset[SourcePartition] = frozenset()
+            ignored: set[SourcePartition] = set()
             while not self._stop.is_set():
                 unready = send_by_tasks(self._owned, relay, spark, tasks=tasks, ignored=ignored, stop=self._stop)
-                ignored |= {source for source in unready if not self._owned.sends(source.topic)}
+                ignored = {source for source in ignored | unready if not self._owned.sends(source.topic)}
                 self._backfill()
 
     def _follow_by_batches(self, relay: RelayLog) -> None:
         owned, heard = self._owned, self._settings.listener
         began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
+        next_look = began + READY_EVERY_S
         with self._stoppable("republish"):
             while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
                 began = time.monotonic()
                 files = owned.due(relay.new_files(owned.claims.positions))
+                if owned.held_back and began >= next_look:
+                    next_look = began + READY_EVERY_S
+                    if owned.look_at_held_back():
+                        files = owned.files(relay)
                 self._send_rounds(files)
                 heard.looked(time.monotonic() - began if files else None)
                 self._progress.report()

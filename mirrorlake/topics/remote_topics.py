@@ -167,6 +167,7 @@ class RemoteTopics:
         known: Mapping[str, KnownTopic],
         *,
         mirrored_before: Collection[str],
+        conflicts: dict[str, MirrorlakeError] | None = None,
     ) -> None:
         """Create or grow what the given source partitions need.
 
@@ -174,6 +175,7 @@ class RemoteTopics:
         records of.
 
         What stands in one topic's way does not keep the others from being made; the first such error is raised afterwards.
+        Where given, `conflicts` gets the conflicts by remote topic that are raised otherwise.
 
         Raises:
             RemoteTopicLost: a topic that holds records of the flow was deleted, or created again; where that was so before
@@ -207,6 +209,9 @@ class RemoteTopics:
                     missing.append(_Wanted(spec=spec, fresh=not any(topic in mirrored_before for topic in topics)))
         if missing:
             self._make(missing, refused)
+        if conflicts is not None:
+            found = {remote for remote, error in refused.items() if isinstance(error, TopicConflict)}
+            conflicts |= {remote: refused.pop(remote) for remote in found}
         for error in (refused[remote] for remote in needed if remote in refused):
             raise error
 

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
+from mirrorlake.model.parked import topic_stream
+from mirrorlake.republish import live_driver
 from tests.flow.kit import (
     add_partitions,
     assert_equal_topics,
@@ -44,10 +46,11 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 @pytest.mark.law("E", "F")
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
-    pair: Pair, spark: SparkSession, tmp_path: Path
+    pair: Pair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
     name, east, central = topic_name("isolated"), pair.east, pair.central
-    topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed")}
+    topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed", "beside")}
     for topic in topics.values():
         create_topic(east, topic, 2, max_message_bytes="2000000")
         produce(east, topic, 20)
@@ -60,11 +63,18 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     ml.rule_function("dies-once", dies_once(tmp_path / "died"))
     plain = pair.flow(sync={"groups": False, "configs": False})
     more: dict[str, Any] = {
-        "conflict": {"sync": {"groups": False, "configs": False, "partitions": False}},
+        "conflict": {
+            "topics": [topics["conflict"], topics["beside"]],
+            "sync": {"groups": False, "configs": False, "partitions": False},
+        },
         "killed": {"rules": [{"name": "fatal", "function": "dies-once"}]},
         "aside": {"topics": topics["large"], "policy": {"template": "aside.{topic}"}, "unsendable": "quarantine"},
     }
-    flows = [{**plain, "name": kind, "topics": topics.get(kind), **more.get(kind, {})} for kind in [*topics, "aside"]]
+    flows = [
+        {**plain, "name": kind, "topics": topics.get(kind), **more.get(kind, {})}
+        for kind in ("good", "large", "conflict", "killed", "aside")
+    ]
+    held = topic_stream("conflict", topics["conflict"])
     mirror = pair.mirror(*flows)
 
     def arrived(kind: str, prefix: str = "east") -> int:
@@ -79,17 +89,20 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         until(lambda: arrived("good") == 20, "the good flow sends")
         until(lambda: "republish good" in queries(spark), "its backfill is over")
         run_of_good, run_of_landing = queries(spark)["republish good"], queries(spark)["land east"]
-        until(lambda: mirror.parked().keys() == {"large", "conflict"}, "the two that wait for a person are parked")
+        until(lambda: mirror.parked().keys() == {"large", held}, "what waits is parked")
+        until(lambda: arrived("beside") == 20, "a topic in conflict holds no other of its flow")
         assert (tmp_path / "died").exists()
         until(lambda: arrived("killed") == 20, "the flow whose worker was killed goes on by itself")
         until(lambda: arrived("large", "aside") == 40, "what is too large is put aside where the flow says so")
 
         errors = {stream: (one.error, one.is_retried) for stream, one in mirror.parked().items()}
-        assert errors == {"large": ("RecordTooLarge", False), "conflict": ("TopicConflict", False)}
+        assert errors == {"large": ("RecordTooLarge", False), held: ("TopicConflict", True)}
         status = mirror.status()
         assert status["good"].verdict == "OK"
         assert status["large"].state == status.state == "parked"
         assert status["large"].verdict in ("STOP", "STALL")
+        assert status["conflict"].verdict in ("STOP", "STALL")
+        assert pair.cli("status", "--flow", "conflict").returncode == 1
         [told] = status.as_dict()["flows"][1]["parked"]
         assert f"{topics['large']}-0@10" in told["cause"]
         assert "mirrorlake resume --flow 'large'" in told["next"]
@@ -102,10 +115,9 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         add_partitions(central, f"east.{topics['conflict']}", 2)
         resumed = pair.cli("resume", "--flow", "large")
         assert (resumed.returncode, "started again" in resumed.stdout) == (0, True), resumed
-        mirror.resume(flow="conflict")
         until(lambda: arrived("large") == 41, "the large record arrives")
-        until(lambda: arrived("conflict") == 20, "the conflict is over")
-        assert mirror.parked() == {}
+        until(lambda: arrived("conflict") == 20, "the conflict is over, and nobody resumed the topic")
+        until(lambda: mirror.parked() == {}, "nothing waits")
         assert queries(spark)["republish good"] == run_of_good, "it never stopped"
         assert queries(spark)["land east"] == run_of_landing, "nor did landing"
     for topic in topics.values():
