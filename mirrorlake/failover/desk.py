@@ -15,6 +15,7 @@ from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
 from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
+from mirrorlake.landing import led_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.remotes import HeldTopic
@@ -141,18 +142,28 @@ class Desk:
         """List the topics of a flow's source that were there when landing looked last."""
         return carried(self.lake, flow)
 
-    def ends(self, flow: FlowConfig) -> dict[SourcePartition, int]:
-        """Read the ends of a flow's source, in the life of each partition that landing knows.
+    def why_incomplete(self, flow: FlowConfig) -> str:
+        """Say of which partitions of a flow's source nothing can be asked, because nobody leads them; empty where there are none.
 
         Raises:
             ClusterError: the source does not answer.
+        """
+        _, unled = self._led(flow, needs_all=False)
+        names = ", ".join(map(str, sorted(unled)))
+        return names and f"nobody leads {names}; the ends that were recorded last stand for them"
+
+    def ends(self, flow: FlowConfig, *, needs_all: bool = True) -> dict[SourcePartition, int]:
+        """Read the ends of a flow's source, in the life of each partition that landing knows.
+
+        Raises:
+            ClusterError: the source does not answer, or with `needs_all` nobody leads one of its partitions.
         """
         known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
         return {
             SourcePartition(
                 tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
             ): end
-            for tp, end in self.clusters.admin(flow.source).latest(self._partitions(flow)).items()
+            for tp, end in self.clusters.admin(flow.source).latest(self._led(flow, needs_all=needs_all)[0]).items()
         }
 
     def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
@@ -166,10 +177,12 @@ class Desk:
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
         return [tp for tp, end in sorted(self.clusters.admin(flow.source).ends(stable).items()) if end > stable[tp]]
 
-    def _partitions(self, flow: FlowConfig) -> list[TopicPartition]:
+    def _led(self, flow: FlowConfig, *, needs_all: bool) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         source = self.clusters.admin(flow.source)
-        states = source.describe(name for name in source.topic_names() if flow.carries(name))
-        return [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
+        names = [name for name in source.topic_names() if flow.carries(name)]
+        states, unled = led_topics(source, names, needs_all=needs_all)
+        every = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
+        return [tp for tp in every if tp not in unled], unled
 
     def is_watched(self, flow: FlowConfig) -> bool:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""

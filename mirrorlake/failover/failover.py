@@ -57,7 +57,8 @@ class Failover:
         self._desk = desk
         self._flow = desk.flow
         self._options = options
-        self._silent = ""
+        # Why the source cannot be asked, and of which partitions alone.
+        self._silent = self._incomplete = ""
 
     def run(self, *, dry_run: bool = False) -> FailoverReport:
         """Fail over, or with `dry_run` only say what would be done.
@@ -88,7 +89,7 @@ class Failover:
             )
         # Also what finding a source silent takes is time in which nobody serves.
         asked_at = desk.now()
-        self._silent = desk.why_silent(flow.source)
+        self._look_at_source()
         operation = desk.journal.last(FAILOVER)
         if operation is not None and (operation.is_done or (operation.step(FREEZE) is not None and not is_frozen)):
             operation = None
@@ -139,7 +140,7 @@ class Failover:
         Raises:
             FailoverRefused: one of them has members on the target.
         """
-        self._silent = self._desk.why_silent(self._flow.source)
+        self._look_at_source()
         done = {one.group for one in report.groups}
         others = sorted({one.group for one in self._groups_of().plan()} - done)
         if not others:
@@ -182,7 +183,7 @@ class Failover:
         named = {position.group for position in plan}
         if unknown := sorted(set(self._options.groups or ()) - named):
             known = sorted(
-                {position.group for position in desk.hands.groups(flow, recorded=bool(self._silent), only=None).plan()}
+                {position.group for position in desk.hands.groups(flow, recorded=bool(self._blind), only=None).plan()}
             )
             raise UsageError(
                 f"{flow.name} knows no position of group {', '.join(unknown)}",
@@ -213,7 +214,7 @@ class Failover:
         was = desk.control.state().of_stream(flow.name, flow.target)
         subject = Subject(kind="flow", name=flow.name)
         pause = settings_in_force.pause(desk.control, subject, reason=f"failover {operation.id}")
-        ends = {} if self._silent else desk.ends(flow)
+        ends = {} if self._silent else desk.ends(flow, needs_all=False)
         if was is None:
             desk.wait_until_heard(flow)
         # Read last: what an application writes on the target from now on is newer than the failover.
@@ -236,6 +237,7 @@ class Failover:
             except (ClusterError, SafetyError) as error:
                 # What cannot be landed does not keep back what is landed; the report says what is missing.
                 why = error.cause
+        why = why or self._incomplete
         held = landed_positions(desk.lake, flow.source).reached
         sent = desk.hands.drain(flow)
         positions = desk.sent(flow)
@@ -255,7 +257,7 @@ class Failover:
         if self._options.unproven:
             until = proven_until(desk.lake, flow)
             return desk.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
-        found = desk.hands.verify(flow, lost={flow.source} if self._silent else set())
+        found = desk.hands.verify(flow, lost={flow.source} if self._blind else set())
         proof = ProofTaken.of(found, stops_at=positions_of(operation))
         if proof.differences:
             raise self._refused(
@@ -288,8 +290,18 @@ class Failover:
 
     # -- looks ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _blind(self) -> str:
+        """Why not all of the source can be asked; empty where it can."""
+        return self._silent or self._incomplete
+
+    def _look_at_source(self) -> None:
+        desk, flow = self._desk, self._flow
+        self._silent = desk.why_silent(flow.source)
+        self._incomplete = "" if self._silent else desk.why_incomplete(flow)
+
     def _groups_of(self) -> GroupsOf:
-        return self._desk.hands.groups(self._flow, recorded=bool(self._silent), only=self._options.groups)
+        return self._desk.hands.groups(self._flow, recorded=bool(self._blind), only=self._options.groups)
 
     def _after(self, operation: Operation | None, step: str) -> Any:
         done = operation.step(step) if operation is not None else None
@@ -303,7 +315,7 @@ class Failover:
         desk, flow, now = self._desk, self._flow, self._desk.now()
         reached = reached_by(desk.lake, flow, desk.sent(flow))
         frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
-        silent = drained.get("silent", self._silent)
+        silent = drained.get("silent", self._blind)
         seen = self._seen(reached, frozen, silent=bool(silent))
         asked_at = (self._after(operation, BEGIN) or {}).get("asked_at")
         began = now if asked_at is None else datetime.fromisoformat(asked_at)
@@ -356,6 +368,8 @@ class Failover:
         recorded = last_seen(self._desk.lake, self._flow, reached)
         if not ends:
             return recorded
+        # Of partitions that nobody leads.
+        ends = {**recorded.ends, **ends}
         at = datetime.fromisoformat(frozen["at"])
         is_whole = all(end <= reached.get(source, NOWHERE).landed for source, end in ends.items())
         in_step_at = at if is_whole else recorded.in_step_at

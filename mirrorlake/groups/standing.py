@@ -82,4 +82,5 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
 def _ends(clusters: Clusters, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     wanted, admin = set(places), clusters.admin(alias)
     known = admin.describe({place.topic for place in wanted})
-    return admin.latest(tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions)
+    there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
+    return admin.latest(tp for tp in there if tp.partition not in known[tp.topic].leaderless)

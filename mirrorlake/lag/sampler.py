@@ -102,7 +102,10 @@ class SampledMoment:
                 end=positions[key._replace(flow=None, kind="last_stable")],
             )
             for key, offset in sorted(positions.items(), key=lambda item: item[0][2:5])
-            if key.flow == flow.name and key.kind == "republished"
+            if key.flow == flow.name
+            and key.kind == "republished"
+            # Nobody leads it now; the log names it.
+            and key._replace(flow=None, kind="last_stable") in positions
         }
 
     def __str__(self) -> str:
@@ -143,6 +146,7 @@ class Sampler:
         self._remembered: Remembered | None = None
         self._looks_done = 0
         self._living: dict[str, dict[str, KnownTopic]] = {}
+        self._unled: dict[str, str] = {}
         self._topics: dict[str, SourceTopics] = {}
         self._unexpected: dict[str, set[str]] = {}
         self._landed: dict[str, LandedPositions] = {}
@@ -379,7 +383,22 @@ class Sampler:
             return dict.fromkeys(partitions, 0), {
                 tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions
             }
-        return source.earliest(partitions), source.latest(partitions)
+        try:
+            return source.earliest(partitions), source.latest(partitions)
+        except ClusterError:
+            admin = sites.admins[alias]
+            led = admin.led(partitions)
+            if not (unled := sorted({*partitions} - {*led})):
+                raise
+            self._tell_unled(alias, ", ".join(map(str, unled)))
+            return admin.earliest(led), admin.latest(led)
+
+    def _tell_unled(self, alias: str, names: str) -> None:
+        if self._unled.get(alias) != names:
+            log.warning(
+                "sample.no_leader source=%s partitions=%s why=they are left out until a broker leads them", alias, names
+            )
+        self._unled[alias] = names
 
     def _tell(self, look: Look) -> None:
         # An outage would otherwise be logged at every look.

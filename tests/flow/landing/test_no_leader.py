@@ -18,7 +18,7 @@ from tests.servers.lakes import MakeMirror
 
 @pytest.mark.law("E")
 def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
-    central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+    central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     side = Side("three", tmp_path / "brokers", brokers=3)
     side.start()
@@ -61,5 +61,17 @@ def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
             wait_until(lambda: leader() > 0, "its broker is back")
             produce(side.direct, gone, 10, partitions=1, seed=2)
             wait_until(lambda: failures or count(central, f"three.{gone}") == 30, "it goes on by itself")
+        mirror.sample(once=True)
+        produce(side.direct, there, 5, partitions=1, seed=5)
+        side.nodes[2].kill()
+        wait_until(lambda: leader() < 0, "its broker is missed again")
+        rows = {row.topic: row for row in mirror.status()["three->central"]}
+        assert (rows[there].offset_lag, gone in rows) == (5, False), "the others are known"
+        assert f"partitions={gone}-0" in caplog.text, "what is left out is named"
+        report = mirror.failover("three->central")
+        assert report.state == "done"
+        assert f"nobody leads {gone}-0" in report.source_note
+        assert {one.topic: one.missing for one in report.partitions} == {there: 0, gone: 0}
+        assert count(central, f"three.{there}") == 40, "what can be landed is landed and sent first"
     finally:
         side.kill()
