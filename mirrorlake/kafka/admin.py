@@ -58,7 +58,8 @@ class ClusterAdmin:
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
         self._errors = ClientErrors.of(alias, options, probes=probes)
-        self._client = AdminClient(self._errors.hearing(), logger=client_log)
+        with self._errors.making():
+            self._client = AdminClient(self._errors.hearing(), logger=client_log)
         self._errors.listen = partial(self._client.poll, 0)
         self.acls = ClusterAcls(self._client, self._errors)
         self.looks = TopicLooks(self._client, self._errors)

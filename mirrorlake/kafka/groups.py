@@ -58,7 +58,8 @@ class Groups:
         self.alias = alias
         self.options = dict(options)
         self._errors = ClientErrors.of(alias, options, probes=probes)
-        self._client = AdminClient(self._errors.hearing(), logger=client_log)
+        with self._errors.making():
+            self._client = AdminClient(self._errors.hearing(), logger=client_log)
         self._errors.listen = partial(self._client.poll, 0)
         self._seen: set[AclNames] = set()
 

@@ -31,8 +31,25 @@ COPY_EVERY_S = 5.0
 READY_EVERY_S = 30.0
 
 
+class Away:
+    """Say once that a flow's ledger does not answer, and once that it is back."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._since: float | None = None
+
+    def note(self, why: str | None) -> None:
+        """Take note of a look at the ledger: why it did not answer, None where it did."""
+        if why is not None and self._since is None:
+            self._since = time.monotonic()
+            log.warning("republish.ledger_away flow=%s why=%s", self._flow, why)
+        elif why is None and self._since is not None:
+            log.warning("republish.ledger_back flow=%s after_s=%.0f", self._flow, time.monotonic() - self._since)
+            self._since = None
+
+
 @contextmanager
-def ledger_may_be_away(flow: str) -> Iterator[None]:
+def ledger_may_be_away(away: Away) -> Iterator[None]:
     """Go on where the ledger cannot be read for a while: its tasks have a patience of their own, and what they commit waits there.
 
     Not where the login is refused: tasks send over connections that are open, and only a new start resolves the secret again.
@@ -42,7 +59,9 @@ def ledger_may_be_away(flow: str) -> Iterator[None]:
     except LoginRefused:
         raise
     except ClusterUnreachable as error:
-        log.warning("republish.ledger_away flow=%s why=%s", flow, error.cause)
+        away.note(error.cause)
+    else:
+        away.note(None)
 
 
 def send_by_tasks(
@@ -74,6 +93,7 @@ def send_by_tasks(
         )
         for number in range(tasks)
     ]
+    away = Away(flow.name)
     name, options = f"republish {flow.name}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(flow.target, flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
@@ -83,7 +103,7 @@ def send_by_tasks(
                 is_due = time.monotonic() >= next_copy
                 if is_due:
                     next_copy = time.monotonic() + COPY_EVERY_S
-                with ledger_may_be_away(flow.name):
+                with ledger_may_be_away(away):
                     owned.keep_since(ledger, read_to, copies=is_due)
                 heard.looked(None)
                 owned.progress.report()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.errors import ClusterError, ConfigError, Fault
+from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.client_files import ClientFiles
 from tests.servers.secured import STORE_PASSWORD, Certificates
 
@@ -47,3 +48,18 @@ def test_what_cannot_be_read_is_said_without_the_secret(certificates: Certificat
         FILES.trusted(str(tmp_path / "none.p12"), None)
     with pytest.raises(ConfigError, match="cannot be read"):
         FILES.read(str(tmp_path / "none.pem"))
+
+
+def test_a_key_store_that_its_password_does_not_open_is_said_with_cluster_and_setting(
+    certificates: Certificates,
+) -> None:
+    options = {
+        "bootstrap.servers": "localhost:1",
+        "security.protocol": "SSL",
+        "ssl.keystore.location": certificates.path("client.p12"),
+        "ssl.keystore.password": "wrong-canary",
+    }
+    with pytest.raises(ClusterError, match=r"client of cluster east refuses .*keystore") as said:
+        ClusterAdmin("east", options)
+    assert "clusters.east.client" in said.value.remedy
+    assert "wrong-canary" not in str(said.value)
