@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,7 @@ from mirrorlake.model.replay import Definition, Span
 from mirrorlake.progress import Tell, silent
 from mirrorlake.replay.survey import files_in, look_at_relay
 from mirrorlake.rules import View
+from mirrorlake.runtime import write_atomically
 
 DONE = "_SUCCESS"
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -68,8 +70,12 @@ def table_of(lake: Lake, definition: Definition, view: View | None) -> pa.Table:
     return pa.Table.from_batches((batch for _, batch in batches_of(lake, definition, view)), schema=RECORDS)
 
 
-def write_parquet(lake: Lake, definition: Definition, view: View | None, folder: str, *, tell: Tell = silent) -> int:
-    """Write the records of a replay into a folder, one file per source partition; return the number of records.
+def write_parquet(
+    lake: Lake, definition: Definition, view: View | None, folder: str, *, tell: Tell = silent
+) -> tuple[Definition, int]:
+    """Write the records of a replay into a folder, one file per source partition; return what was written, and the number of records.
+
+    What was asked is resolved once: the folder's own file holds the definition that was begun, and a later call goes on with it.
 
     A file gets its name when it is whole, and the folder `_SUCCESS` when all are (law F): written again after a death, it
     holds each record once; when it is done, nothing is written.
@@ -80,8 +86,10 @@ def write_parquet(lake: Lake, definition: Definition, view: View | None, folder:
     """
     place = Path(folder)
     mine = place / f".replay-{definition.name}"
+    if mine.exists() and (begun := mine.read_text(encoding="utf-8")):
+        definition = Definition.from_dict(json.loads(begun))
     if (place / DONE).exists() and mine.exists():
-        return 0
+        return definition, 0
     if place.exists() and any(place.iterdir()) and not mine.exists():
         raise SafetyError(
             f"{place} holds other files",
@@ -91,7 +99,8 @@ def write_parquet(lake: Lake, definition: Definition, view: View | None, folder:
     written = 0
     try:
         place.mkdir(parents=True, exist_ok=True)
-        mine.touch()
+        # A release up to 0.2.0 left it empty.
+        write_atomically(mine, json.dumps(definition.as_dict()))
         for source, group in groupby(batches_of(lake, definition, view), lambda found: found[0]):
             name = f"{source.topic}-{source.generation}-{source.partition}.parquet"
             draft = place / f".{name}.draft"
@@ -109,7 +118,7 @@ def write_parquet(lake: Lake, definition: Definition, view: View | None, folder:
             remedy="make room or name another folder, then run the same command again",
         ) from error
     tell("replay into files", written, written)
-    return written
+    return definition, written
 
 
 def records_in(folder: str) -> int:

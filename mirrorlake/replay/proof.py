@@ -6,7 +6,8 @@ The offset map says which downstream offsets are the replay's own; what others w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -36,11 +37,19 @@ def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
 
 
 def prove(
-    lake: Lake, definition: Definition, view: View | None, reader: RecordReader, *, tell: Tell = silent
+    lake: Lake,
+    definition: Definition,
+    view: View | None,
+    reader: RecordReader,
+    *,
+    compacts: Callable[[str], bool] = lambda _: False,
+    tell: Tell = silent,
 ) -> VerifyReport:
     """Read from the target all that a replay sent, and compare it with the relay.
 
-    Only of a replay whose records keep their partition number. `landed` counts what of the relay belongs to the replay.
+    Only of a replay whose records keep their partition number. `landed` counts what of the relay belongs to the replay. What the
+    target's retention has deleted since is nothing to compare with, nor what its cleaner took away where it `compacts`: an
+    older value of a key that has a newer one, or a deletion.
     """
     verified, differences = Counter[SourcePartition](), list[Difference]()
     wanted, seen = Counter[SourcePartition](), 0
@@ -61,7 +70,8 @@ def prove(
         return [Difference.at(source, offset, where="target", problem="extra")]
 
     for place, sources in sorted(by_place.items()):
-        arrived = _arrived(reader, runs.get(place, []))
+        left = _Left(reader, runs.get(place, []), compacts)
+        arrived = left.records()
         record = next(arrived, None)
         for source, offset, content in _wanted(lake, definition, view, frozenset(sources)):
             wanted[source] += 1
@@ -69,7 +79,7 @@ def prove(
                 differences += beside(*record[:2])
                 record = next(arrived, None)
             if record is None or record[:2] != (source, offset):
-                differences.append(Difference.at(source, offset, where="target", problem="missing"))
+                differences += left.lacks(source, offset, content)
             else:
                 if record[2] == content:
                     verified[source] += 1
@@ -84,6 +94,7 @@ def prove(
         while record is not None:
             differences += beside(*record[:2])
             record = next(arrived, None)
+        differences += left.lost()
     tell(f"verify {definition.name}", verified.total(), verified.total())
     return _report(definition, wanted, sent, verified, differences)
 
@@ -124,20 +135,68 @@ def _wanted(
             yield source, offset, (key, value, pairs, stamp)
 
 
-def _arrived(reader: RecordReader, runs: list[Run]) -> Iterator[_Placed]:
-    """Yield the replay's own records of a target partition, by their place on the source; they come in upstream order."""
-    if not runs:
-        return
-    target, waiting = runs[0].target, iter(runs)
-    run: Run | None = next(waiting)
-    for record in reader.read(target.topic, target.partition, runs[0].first_downstream):
-        while run is not None and record.offset > run.last_downstream:
-            run = next(waiting, None)
-        if run is None:
+class _Left:
+    """What a target partition holds of a replay, and what of it has left by the target's own retention or compaction."""
+
+    def __init__(self, reader: RecordReader, runs: list[Run], compacts: Callable[[str], bool]) -> None:
+        self._reader = reader
+        self._runs = runs
+        self._compacts = bool(runs) and compacts(runs[0].target.topic)
+        self._newest: dict[bytes | None, int] = {}
+        self._lacking: list[tuple[SourcePartition, int, int, bytes, bool]] = []
+
+    def records(self) -> Iterator[_Placed]:
+        """Yield the replay's own records, by their place on the source; they come in upstream order."""
+        if not self._runs:
             return
-        if record.offset >= run.first_downstream:
-            yield (
-                run.source,
-                run.upstream_of(record.offset),
-                (record.key, record.value, record.headers, record.timestamp_ms),
-            )
+        target, waiting = self._runs[0].target, iter(self._runs)
+        run: Run | None = next(waiting)
+        for record in self._reader.read(target.topic, target.partition, self._runs[0].first_downstream):
+            if self._compacts:
+                # A newer value may be another producer's.
+                self._newest[record.key] = record.offset
+            while run is not None and record.offset > run.last_downstream:
+                run = next(waiting, None)
+            if run is None and not self._compacts:
+                return
+            if run is not None and record.offset >= run.first_downstream:
+                yield (
+                    run.source,
+                    run.upstream_of(record.offset),
+                    (record.key, record.value, record.headers, record.timestamp_ms),
+                )
+
+    def lacks(self, source: SourcePartition, offset: int, content: _Content) -> list[Difference]:
+        """Judge a record that is not there; of a compacted log only once all was read (`lost`)."""
+        found = (run.downstream_of(offset) for run in self._runs if run.source == source)
+        at = next((one for one in found if one is not None), None)
+        if at is not None and at < self._first:
+            return []
+        key, value, *_ = content
+        if at is None or not self._compacts or key is None:
+            return [_missing(source, offset)]
+        self._lacking.append((source, offset, at, key, value is None))
+        return []
+
+    def lost(self) -> list[Difference]:
+        """List the records that a compacted log lacks without an explanation; all was read."""
+        for _, _, at, key, _ in self._lacking:
+            # Of a key only the newest that is known of can be a loss.
+            self._newest[key] = max(at, self._newest.get(key, -1))
+        return [
+            _missing(source, offset)
+            for source, offset, at, key, is_deletion in self._lacking
+            if not is_deletion and at == self._newest[key]
+        ]
+
+    @cached_property
+    def _first(self) -> int:
+        """The first offset that the target still holds."""
+        if not self._runs:
+            return 0
+        target = self._runs[0].target
+        return self._reader.ends(target.topic, target.partition)[0]
+
+
+def _missing(source: SourcePartition, offset: int) -> Difference:
+    return Difference.at(source, offset, where="target", problem="missing")

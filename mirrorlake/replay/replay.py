@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.replay.asking import Leave
@@ -81,13 +83,12 @@ class Replay(Planned[ReplayPlan]):
         return self._site.lake.frame_of(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
-        definition = self.plan.definition
         with self._site.watching() as board:
-            written = write_parquet(self._site.lake, definition, self._view(), folder, tell=board.tell)
-        total = records_in(folder)
-        return ReplayResult(
-            name=folder, sent=written, records=self.plan.records, total=total, filtered=self.plan.records - total
-        )
+            definition, written = write_parquet(
+                self._site.lake, self.plan.definition, self._view(), folder, tell=board.tell
+            )
+        total, records = records_in(folder), definition.records
+        return ReplayResult(name=folder, sent=written, records=records, total=total, filtered=records - total)
 
     def _view(self) -> View | None:
         definition = self.plan.definition
@@ -108,4 +109,11 @@ def compare(site: Site, definition: Definition) -> VerifyReport:
             remedy="`run` says how many records were sent, and `offsets` where each stands",
         )
     with site.watching() as board, closing(site.reader(definition.target)) as reader:
-        return prove(site.lake, definition, view_of_replay(definition, flow), reader, tell=board.tell)
+        compacts = partial(_compacts, site.admin(definition.target))
+        return prove(
+            site.lake, definition, view_of_replay(definition, flow), reader, compacts=compacts, tell=board.tell
+        )
+
+
+def _compacts(target: ClusterAdmin, topic: str) -> bool:
+    return "compact" in (target.config_value(topic, "cleanup.policy") or "")

@@ -348,6 +348,10 @@ def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) 
     assert [_into(world, chosen, tmp_path / "out") for _ in range(2)] == [(6, 6), (0, 6)]
     (tmp_path / "out" / "_SUCCESS").unlink()
     assert _into(world, chosen, tmp_path / "out") == (6, 6), "a death before the end: each record once"
+    (tmp_path / "out" / "_SUCCESS").unlink()
+    world.land(world.rows("orders", 2, range(10)))
+    assert _into(world, chosen, tmp_path / "later")[1] > 6, "more is in the window by now"
+    assert _into(world, chosen, tmp_path / "out") == (6, 6), "what was asked is resolved once"
 
 
 def _into(world: World, chosen: Asked, folder: Path) -> tuple[int, int]:
@@ -465,6 +469,11 @@ class Reader:
         assert topic == "orders.replayed"
         return (one for one in self._records if one.partition == partition and one.offset >= start)
 
+    def ends(self, _: str, __: int) -> tuple[int, int]:
+        return self.first, 100
+
+    first = 0
+
 
 @pytest.mark.law("C")
 def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> None:
@@ -494,6 +503,20 @@ def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> No
     assert proof(whole[:2] + whole[3:]) == (0, [("missing", 2)])
     assert proof([*whole[:4], arrived(rows_there[4], value=b"other"), *whole[5:]]) == (0, [("altered", 4)])
     assert proof([*whole[:3], arrived(rows_there[3], timestamp_ms=5), *whole[4:]])[1] == [("altered", 3)]
+    # The target's own retention and cleaner take records away: a loss is only what neither explains.
+    expired = Reader(whole[3:])
+    expired.first = 3
+    assert prove(world.lake, definition, None, expired).equal  # type: ignore[arg-type]  # what is asked of it
+    newest = {record.key: record.offset for record in whole}
+    cleaned = [record for record in whole if record.key is None or newest[record.key] == record.offset]
+    compacted = Reader(cleaned)
+    found_there = prove(world.lake, definition, None, compacted, compacts=lambda _: True)  # type: ignore[arg-type]  # likewise
+    assert found_there.equal, found_there.differences
+    assert len(cleaned) < len(whole), "the cleaner had something to do"
+    # No cleaner takes a record without a key.
+    compacted = Reader([record for record in cleaned if record.offset != 9])
+    lost = prove(world.lake, definition, None, compacted, compacts=lambda _: True)  # type: ignore[arg-type]  # likewise
+    assert [one.problem for one in lost.differences] == ["missing"]
     bounded = replace(definition, spans=tuple(replace(span, end=8) for span in definition.spans))
     seen = prove(world.lake, bounded, None, Reader(whole))  # type: ignore[arg-type]  # what is asked of it
     assert [(one.problem, one.offset) for one in seen.differences] == [("extra", 8), ("extra", 9)]
