@@ -144,8 +144,9 @@ class FolderTables:
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
                 if not _is_done(table, app_id, version):
+                    before = table.version()
                     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
-                    _flush_commit(path, table)
+                    _flush_commits(path, table, after=before)
 
     def standing(self, path: str, app_id: str) -> tuple[int, dict[str, str], int | None]:
         """Read the newest version's number, its properties, and the last transaction version of an application id."""
@@ -175,15 +176,15 @@ class FolderTables:
                     )
                 else:
                     table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-                if before < table.version():
-                    _flush_commit(path, table)
+                _flush_commits(path, table, after=before)
 
     def delete(self, path: str, where: str) -> None:
         """Delete the rows that a condition of SQL holds for."""
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
+                before = table.version()
                 table.delete(where)
-                _flush_commit(path, table)
+                _flush_commits(path, table, after=before)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
@@ -205,17 +206,19 @@ class FolderTables:
                 raise
 
 
-def _flush_commit(path: str, table: DeltaTable) -> None:
-    """Flush the newest commit of a table in a folder, and the files that it adds; delta-rs flushes neither."""
+def _flush_commits(path: str, table: DeltaTable, *, after: int) -> None:
+    """Flush the commits of a table in a folder after a version, and the files that they add; delta-rs flushes neither."""
     if ":/" in path:
         return
-    name = f"{table.version():020}.json"
-    with suppress(FileNotFoundError):
-        # Upkeep may have taken any of them away by now.
-        text = Path(path, "_delta_log", name).read_text(encoding="utf-8")
-        actions = map(json.loads, text.splitlines())
-        flush_files(path, [unquote(action["add"]["path"]) for action in actions if "add" in action])
-        flush_files(f"{path}/_delta_log", [name])
+    table.update_incremental()
+    for version in range(after + 1, table.version() + 1):
+        name = f"{version:020}.json"
+        with suppress(FileNotFoundError):
+            # Upkeep may have taken any of them away by now.
+            text = Path(path, "_delta_log", name).read_text(encoding="utf-8")
+            actions = map(json.loads, text.splitlines())
+            flush_files(path, [unquote(action["add"]["path"]) for action in actions if "add" in action])
+            flush_files(f"{path}/_delta_log", [name])
 
 
 def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
