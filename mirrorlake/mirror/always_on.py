@@ -117,16 +117,20 @@ class AlwaysOn:
 
     def lost(self) -> MirrorlakeError | None:
         """Return why no stream can run in this process any more, None where they can: a session is started once."""
-        session = self._connections.standing_session()
-        if not (host_is_gone() or (session is not None and is_gone(session))):
+        if not self._is_gone():
             return None
-        if session is not None:
+        if (session := self._connections.standing_session()) is not None:
             give_up(session)
         return spark_is_gone()
 
+    def _is_gone(self) -> bool:
+        session = self._connections.standing_session()
+        return host_is_gone() or (session is not None and is_gone(session))
+
     def _require_spark(self) -> None:
-        if (lost := self.lost()) is not None:
-            raise lost
+        # Of a server that is only slow this stream is tried again; whether all is lost is asked once more then.
+        if self._is_gone():
+            raise spark_is_gone()
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:

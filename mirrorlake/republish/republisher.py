@@ -239,7 +239,7 @@ class Republisher:
                 self._follow_versions(version)
         finally:
             duties.stop()
-        if once:
+        if once and not self._owned.held_back:
             duties.do_all()
             if not self._stop.is_set():
                 self._progress.finish()
