@@ -119,7 +119,7 @@ def send_by_tasks(
 
 def _finds_ready(owned: OwnedFlow) -> bool:
     try:
-        return owned.make_empty_ready() | owned.look_at_held_back()
+        return owned.make_empty_ready() | owned.look_at_conflicts()
     except MirrorlakeError as error:
         log.info("republish.not_looked flow=%s why=%s", owned.flow.name, error.cause)
         return False

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import LaneFenced, MirrorlakeError, NotAuthorized, SafetyError
+from mirrorlake.errors import MirrorlakeError, NotAuthorized, SafetyError
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
@@ -18,16 +18,16 @@ from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.owner import said_owner
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
 from mirrorlake.progress import Tell
+from mirrorlake.republish.conflicting_topics import ConflictingTopics
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
-from mirrorlake.republish.held_back import HeldBack
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, run_lanes_here
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.republish.tenure import taken_over
 from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
 
@@ -98,7 +98,7 @@ class OwnedFlow:
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
     places: SharedPlaces = field(default_factory=SharedPlaces)
-    held_back: HeldBack | None = None
+    conflicting: ConflictingTopics | None = None
 
     @property
     def flow(self) -> FlowConfig:
@@ -129,7 +129,7 @@ class OwnedFlow:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
-        if self.held_back is not None and topic in self.held_back:
+        if self.conflicting is not None and topic in self.conflicting:
             return False
         held = self.settled.held_remotes
         return not held or self.flow.remote_topic(topic) not in held
@@ -257,37 +257,45 @@ class OwnedFlow:
         known = self.topics.known
         if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
             self.topics.load()
-        # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
-        mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
-        conflicts: dict[str, MirrorlakeError] | None = None if self.held_back is None else {}
-        self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored, conflicts=conflicts)
-        if conflicts and self.held_back is not None:
-            topics = {source.topic for source in sources}
-            remotes = {topic: self.flow.remote_topic(topic) for topic in topics}
-            self.held_back.hold({topic: conflicts[remote] for topic, remote in remotes.items() if remote in conflicts})
+        conflicts = self._ensure(sources)
+        if conflicts and self.conflicting is not None:
+            remotes = {source.topic: self.flow.remote_topic(source.topic) for source in sources}
+            self.conflicting.hold({topic: conflicts[at] for topic, at in remotes.items() if at in conflicts})
         self.ready.update(source for source in sources if self.sends(source.topic))
 
-    def look_at_held_back(self) -> bool:
+    def look_at_conflicts(self) -> bool:
         """Make topics ready that wait, where nothing stands in their way any more; tell whether there were any.
 
         Raises:
             ClusterError: the target does not answer.
         """
-        goes_on = False
-        for topic in tuple(self.held_back or ()):
-            assert self.held_back is not None  # noqa: S101  it has this topic
-            known = self.topics.load().get(topic)
-            if known is None:
-                continue
-            conflicts: dict[str, MirrorlakeError] = {}
-            sources = {SourcePartition(topic, known.generation_of(n), n) for n in range(known.partitions)}
-            mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
-            self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored, conflicts=conflicts)
-            if not conflicts:
-                self.held_back.release(topic)
+        if not self.conflicting:
+            return False
+        known, before = self.topics.load(), len(self.conflicting)
+        for topic in (known[name] for name in tuple(self.conflicting) if name in known):
+            sources = {SourcePartition(topic.name, topic.generation_of(n), n) for n in range(topic.partitions)}
+            if not self._ensure(sources):
+                self.conflicting.release(topic.name)
                 self.ready.update(sources)
-                goes_on = True
-        return goes_on
+        return len(self.conflicting) < before
+
+    def require_no_conflicts(self) -> None:
+        """Raise why the first topic waits, where one does."""
+        if self.conflicting is not None and (why := self.conflicting.first) is not None:
+            raise why
+
+    def _ensure(self, sources: Collection[SourcePartition]) -> dict[str, MirrorlakeError]:
+        """Make remote topics ready, and return the conflicts by remote topic; they are raised where none may wait."""
+        conflicts: dict[str, MirrorlakeError] = {}
+        # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
+        mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
+        self.remotes.ensure(
+            sources,
+            self.topics.known,
+            mirrored_before=mirrored,
+            conflicts=None if self.conflicting is None else conflicts,
+        )
+        return conflicts
 
     def lane_of(self, source: SourcePartition) -> int:
         """Return the lane of a source partition."""
@@ -365,12 +373,7 @@ class OwnedFlow:
                 continue
             newest = found[-1][1].claim
             if newest.epoch > claim.epoch:
-                raise LaneFenced(
-                    f"{claim.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
-                    consequence="this one wrote nothing more and stopped",
-                    remedy=f"keep one republisher for {claim.flow}; `mirrorlake status` shows its progress",
-                    flow=claim.flow,
-                )
+                raise taken_over(newest)
             known = self.claims.seqs.get(lane, -1)
             fresh = [record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known]
             self.keep(fresh, copies=False)

@@ -40,8 +40,8 @@ from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, about, silent
+from mirrorlake.republish.conflicting_topics import ConflictingTopics
 from mirrorlake.republish.files import between, files_of, rounds
-from mirrorlake.republish.held_back import HeldBack
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.live_driver import KEEP_EVERY_S, READY_EVERY_S, send_by_tasks
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
@@ -142,8 +142,8 @@ class Republisher:
             raise self._failed(error) from error
         if once and self._owned.settled.held:
             raise lost(*self._owned.settled.held)
-        if once and self._owned.held_back is not None and (why := self._owned.held_back.first) is not None:
-            raise why
+        if once:
+            self._owned.require_no_conflicts()
 
     def in_order(self) -> InOrder:
         """Take the flow over, and return the sender of its source partitions in the caller's order.
@@ -157,8 +157,7 @@ class Republisher:
             raise lost(*owned.settled.held)
         files = owned.files(self._log or self._lake.relay(self._flow.source))
         owned.make_ready({file.source for file in files})
-        if owned.held_back is not None and (why := owned.held_back.first) is not None:
-            raise why
+        owned.require_no_conflicts()
         return InOrder(owned, files)
 
     def take_over_to_resend(self) -> None:
@@ -213,8 +212,8 @@ class Republisher:
         if self._log is not None and self._settings.extract is None:
             # A stream's checkpoint location would pass over what waits.
             control = Control(self._lake, now=self._audit.now)
-            self._owned.held_back = HeldBack(control, self._flow.name, now=self._audit.now)
-            self._owned.held_back.publish()
+            self._owned.conflicting = ConflictingTopics(control, self._flow.name, now=self._audit.now)
+            self._owned.conflicting.publish()
         if self._log is not None:
             self._owned.own_session = lambda: self._session
             self._owned.stop = self._stop if self._once else None
@@ -239,7 +238,7 @@ class Republisher:
                 self._follow_versions(version)
         finally:
             duties.stop()
-        if once and not self._owned.held_back:
+        if once and not self._owned.conflicting:
             duties.do_all()
             if not self._stop.is_set():
                 self._progress.finish()
@@ -301,9 +300,9 @@ class Republisher:
             while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
                 began = time.monotonic()
                 files = owned.due(relay.new_files(owned.claims.positions))
-                if owned.held_back and began >= next_look:
+                if owned.conflicting and began >= next_look:
                     next_look = began + READY_EVERY_S
-                    if owned.look_at_held_back():
+                    if owned.look_at_conflicts():
                         files = owned.files(relay)
                 self._send_rounds(files)
                 heard.looked(time.monotonic() - began if files else None)

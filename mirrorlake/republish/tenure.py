@@ -9,6 +9,16 @@ from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import said_owner
 
 
+def taken_over(newest: Claim) -> LaneFenced:
+    """Return the error of an owner that another one has replaced; `newest` is that one's claim."""
+    return LaneFenced(
+        f"{newest.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
+        consequence="this one wrote nothing more and stopped",
+        remedy=f"keep one republisher for {newest.flow}; `mirrorlake status` shows its progress",
+        flow=newest.flow,
+    )
+
+
 class Tenure:
     """Own a flow over several starts of its stream, until another process takes it over.
 
@@ -42,9 +52,4 @@ class Tenure:
         self._may_claim()
         newest = max(before, key=lambda claim: claim.epoch, default=None)
         if self._epoch is not None and newest and newest.epoch > self._epoch and newest.owner not in self._owners:
-            raise LaneFenced(
-                f"{newest.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
-                consequence="this one wrote nothing more and stopped",
-                remedy=f"keep one republisher for {newest.flow}; `mirrorlake status` shows its progress",
-                flow=newest.flow,
-            )
+            raise taken_over(newest)

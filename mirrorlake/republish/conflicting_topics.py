@@ -15,7 +15,7 @@ from mirrorlake.model.parked import Parked, of_topics, topic_stream
 log = logging.getLogger(__name__)
 
 
-class HeldBack:
+class ConflictingTopics:
     """Keep the topics of one flow that wait, by source topic, and say so in the table `control`.
 
     Nothing of them is lost: their positions stay, and the first look that finds the way free sends what came meanwhile.
