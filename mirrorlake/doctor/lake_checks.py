@@ -13,8 +13,9 @@ from mirrorlake.lake import (
     RELAY,
     SIDE_TABLES,
     OneWriter,
+    broken_checkpoints,
+    broken_commits,
     broken_files,
-    broken_log_files,
     land_checkpoint_path,
     look_at_store,
     read_checkpoint_location,
@@ -100,7 +101,7 @@ def _relay_files(ground: Ground, alias: str) -> Iterator[Seen]:
 
 @check("lake.whole", layer="lake", fix="mirrorlake repair --source A; mirrorlake land --source A --once")
 def _whole(ground: Ground) -> Iterator[Seen]:
-    """What a power cut may leave half on the disk is whole: the tables' logs, and the record files of the relays (law C)."""
+    """The logs of all tables and the record files of the relays are whole: a power cut may leave them empty or cut (law C)."""
     root = ground.config.lake.folder()
     if root is None:
         yield fine("tables", "not looked at: the lake is not a folder of this machine")
@@ -110,18 +111,13 @@ def _whole(ground: Ground) -> Iterator[Seen]:
     broken = False
     for name, location in {**{f"relay of {alias}": place for alias, place in relays.items()}, **others}.items():
         log = Path(location, "_delta_log")
+        # What an earlier commit lost was landed again before there was a later one.
         newest = max(log.glob("*.json"), default=None)
-        for file, why in broken_log_files(log):
-            # What an earlier commit lost was landed again before there was a later one.
-            if file.suffix == ".json" and file != newest:
-                continue
+        commits = broken_commits([newest] if newest else [])
+        found = [(one, "the next start of landing lands again what it held") for one in commits]
+        found += [(one, "it is passed over and made again") for one in broken_checkpoints(log)]
+        for (file, why), then in found:
             broken = True
-            is_commit = file.suffix == ".json"
-            then = (
-                "the next start of landing lands again what it held"
-                if is_commit
-                else "it is passed over and made again"
-            )
             yield warning(name, f"its log has {why}: {file.name}; {then}", "mirrorlake run, then mirrorlake verify")
     for alias, location in relays.items():
         held = ground.lake.upkeep(location)

@@ -50,7 +50,8 @@ from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream
 from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
-from mirrorlake.lake.opening import broken_log_files as broken_log_files
+from mirrorlake.lake.opening import broken_checkpoints as broken_checkpoints
+from mirrorlake.lake.opening import broken_commits as broken_commits
 from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
 from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
 from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,14 +49,18 @@ def open_table(path: str) -> DeltaTable:
     return table
 
 
-def broken_log_files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """List what is broken in the log of a table, each with what is wrong with it; a log without a fault costs a look at each file."""
+def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
+    """List the log checkpoints of a table that cannot be read, each with what is wrong with it."""
     for file in sorted(folder.glob("*.checkpoint*.parquet")):
         try:
             pq.read_metadata(file)
         except (OSError, pa.ArrowInvalid):
             yield file, "a log checkpoint that cannot be read"
-    for file in sorted(folder.glob("*.json")):
+
+
+def broken_commits(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """List the commits among files of a log that are empty or cut, each with what is wrong with it."""
+    for file in files:
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
             is_whole = bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
@@ -68,7 +72,9 @@ def broken_log_files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _put_aside(folder: Path) -> bool:
     """Put what is broken aside; tell whether there was anything."""
-    found = [(file, why) for file, why in broken_log_files(folder) if file.stat().st_size or file.suffix == ".parquet"]
+    # A commit without content changes nothing, and is left alone.
+    commits = (one for one in broken_commits(sorted(folder.glob("*.json"))) if one[0].stat().st_size)
+    found = [*broken_checkpoints(folder), *commits]
     for file, why in found:
         log.warning("lake.log_broken file=%s why=%s", file, why)
         file.replace(file.with_name(f"{file.name}{_BROKEN}"))
