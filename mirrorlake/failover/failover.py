@@ -183,7 +183,10 @@ class Failover:
         named = {position.group for position in plan}
         if unknown := sorted(set(self._options.groups or ()) - named):
             known = sorted(
-                {position.group for position in desk.hands.groups(flow, recorded=bool(self._blind), only=None).plan()}
+                {
+                    position.group
+                    for position in desk.hands.groups(flow, recorded=bool(self._unanswered), only=None).plan()
+                }
             )
             raise UsageError(
                 f"{flow.name} knows no position of group {', '.join(unknown)}",
@@ -257,7 +260,7 @@ class Failover:
         if self._options.unproven:
             until = proven_until(desk.lake, flow)
             return desk.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
-        found = desk.hands.verify(flow, lost={flow.source} if self._blind else set())
+        found = desk.hands.verify(flow, lost={flow.source} if self._unanswered else set())
         proof = ProofTaken.of(found, stops_at=positions_of(operation))
         if proof.differences:
             raise self._refused(
@@ -291,7 +294,7 @@ class Failover:
     # -- looks ----------------------------------------------------------------------------------------------------
 
     @property
-    def _blind(self) -> str:
+    def _unanswered(self) -> str:
         """Why not all of the source can be asked; empty where it can."""
         return self._silent or self._incomplete
 
@@ -301,7 +304,7 @@ class Failover:
         self._incomplete = "" if self._silent else desk.why_incomplete(flow)
 
     def _groups_of(self) -> GroupsOf:
-        return self._desk.hands.groups(self._flow, recorded=bool(self._blind), only=self._options.groups)
+        return self._desk.hands.groups(self._flow, recorded=bool(self._unanswered), only=self._options.groups)
 
     def _after(self, operation: Operation | None, step: str) -> Any:
         done = operation.step(step) if operation is not None else None
@@ -315,7 +318,7 @@ class Failover:
         desk, flow, now = self._desk, self._flow, self._desk.now()
         reached = reached_by(desk.lake, flow, desk.sent(flow))
         frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
-        silent = drained.get("silent", self._blind)
+        silent = drained.get("silent", self._unanswered)
         seen = self._seen(reached, frozen, silent=bool(silent))
         asked_at = (self._after(operation, BEGIN) or {}).get("asked_at")
         began = now if asked_at is None else datetime.fromisoformat(asked_at)
