@@ -30,6 +30,7 @@ def host_is_gone() -> bool:
         return os.getppid() != _PARENT
     # PySpark keeps the way to a JVM for ever, and would ask it again at each new start; one that was killed over its start leaves
     # no session to ask.
-    loaded = sys.modules.get("pyspark")
-    started = getattr(loaded and loaded.SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark has no other way to it
+    # Another thread may be importing pyspark just now: a module without the class has started nothing.
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    started = getattr(getattr(context, "_gateway", None), "proc", None)
     return started is not None and started.poll() is not None

@@ -123,8 +123,9 @@ class Connections:
         """Tell whether a session would be started here, with this machine's files as its own."""
         if self._spark is not None or "spark" in self.__dict__ or any(map(os.environ.get, _SPARKS_OWN)):
             return False
-        loaded = sys.modules.get("pyspark.sql")
-        return loaded is None or loaded.SparkSession.getActiveSession() is None
+        # Another thread may be importing it just now: a module without the class has started nothing.
+        sessions = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+        return sessions is None or sessions.getActiveSession() is None
 
     def start_spark(self, ready: Callable[[], None] = lambda: None) -> None:
         """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import suppress
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import grpc
@@ -53,6 +54,12 @@ def test_a_jvm_that_was_killed_over_its_start_has_ended(
     process = SimpleNamespace(poll=lambda: -9 if started == "killed" else None)
     monkeypatch.setattr(SparkContext, "_gateway", None if started is None else SimpleNamespace(proc=process))
     assert host.host_is_gone() == ended
+
+
+def test_a_process_that_is_importing_pyspark_has_lost_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `republish` ended with an AttributeError where a look fell into the import of another thread (2026-11-24, loaded machine).
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    assert not host.host_is_gone()
 
 
 class Away(grpc.RpcError):  # type: ignore[misc]
