@@ -9,7 +9,7 @@ CONF ?= conf/demo.yml
 LAB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help env browser archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock site release clean
+.PHONY: help env browser promtool archives demo lab test lint style types imports test-unit bench chaos docs audit sbom lock site release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ lab: env ## JupyterLab with the notebooks
 # process of the package, and there are hundreds, compiles for 0.4 CPU-s.
 WORKERS ?= $(or $(shell awk '/^MemTotal/ {n = int($$2 / 4200000); print (n < 2 ? 2 : n > 5 ? 5 : n)}' /proc/meminfo 2>/dev/null),3)
 test: export PYTHONDONTWRITEBYTECODE =
-test: env browser lint archives ## lint and the whole test suite (real brokers, Spark and Delta)
+test: env browser promtool lint archives ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests fail and say what installs it; everything else is tested all the same.
@@ -42,11 +42,23 @@ browser: ## a Chromium for the browser tests, from Debian where none is found
 	echo "make browser: no Chromium was found; apt-get installs it"; \
 	{ $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } || true
 
+# The package itself would start a server and bring fonts and scripts; the alert rules need one file of it. Without it, their
+# test fails and says what brings it.
+PROMTOOL := build/promtool
+promtool: ## build/promtool for the tests of the alert rules, from Debian where none is found
+	@if command -v promtool >/dev/null 2>&1 || [ -x $(PROMTOOL) ] || ! command -v apt-get >/dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true >/dev/null 2>&1; then as="sudo -n"; else as=true; fi; \
+	echo "make promtool: no promtool was found; apt-get downloads Debian's"; \
+	rm -rf $(PROMTOOL).part && mkdir -p $(PROMTOOL).part && cd $(PROMTOOL).part && \
+	{ apt-get download -qq prometheus 2>/dev/null || { $$as apt-get update -qq && apt-get download -qq prometheus; }; } && \
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && \
+	mv usr/bin/promtool ../promtool && cd - >/dev/null && rm -rf $(PROMTOOL).part || true
+
 # Before the tests, which leave no core to it: a JVM that finds no archive loads its classes one by one.
 archives: env
 	$(BIN)/python -m tests.archives
 
-test-unit: env ## the tests that need neither a JVM nor a socket
+test-unit: env promtool ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit
 
 # mypy takes as long as all the others, which run beside it.

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -21,19 +22,25 @@ from tests.flow.kit import commit, staying_on, wait_until
 from tests.servers.lakes import Pair
 
 FLOW = "east->central"
+ALERTS = yaml.safe_load((Path(__file__).parents[3] / "conf/prometheus/alerts.yml").read_text())
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 GROUP_LAG = "kafka_consumergroup_group_lag", ""
+
+
+def served(port: int) -> str:
+    """Return what a scrape gets, "" where nothing answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            return str(answer.read().decode())
+    except (URLError, ConnectionError):
+        return ""
 
 
 def scraped(port: int) -> dict[tuple[str, str], float]:
     """Return the samples of a scrape by name and by what tells them apart: topic, stream or verdict."""
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            text = answer.read().decode()
-    except (URLError, ConnectionError):
-        return {}
     return {
         (one.name, one.labels.get("hop") or one.labels.get("stream") or one.labels.get("verdict") or ""): one.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(served(port))
         for one in family.samples
         if one.name.startswith(("mirrorlake", "kafka")) and "le" not in one.labels
     }
@@ -105,6 +112,7 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
             return series if lags == (0, 22) and min(counted) >= 10 else {}
 
         series = wait_until(has_made_up, "the figures of a mirror that has caught up")
+        text = served(port)
     assert series["mirrorlake_landed_records_total", ""] == 10
     assert series["mirrorlake_republished_records_total", ""] == 10
     assert series["mirrorlake_position", "landed"] == series["kafka_partition_latest_offset", ""] == 30
@@ -112,4 +120,11 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     assert series["mirrorlake_last_success_timestamp_seconds", f"republish {FLOW}"] > 0
     assert series["mirrorlake_metrics_failures_total", ""] == 0
     assert series["mirrorlake_verdict", "STALL"] == 1, "the group still stands still"
+    for rule in RULES:
+        for name in re.findall(r"(?:mirrorlake|kafka)_\w+", rule["expr"]):
+            assert f"# TYPE {name} " in text, rule["alert"]
+    # A rule sees the first event only where its series begins at 0.
+    for kind in ("expired", "truncated", "recreated"):
+        assert f'mirrorlake_gap_offsets{{kind="{kind}",source="east"}} 0.0' in text
+    assert f'mirrorlake_withheld_records{{flow="{FLOW}",kind="quarantined"}} 0.0' in text
     assert not scraped(port), "the port is free when the mirror has ended"

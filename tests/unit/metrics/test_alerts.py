@@ -1,9 +1,12 @@
-"""The alert rules and the dashboard: every expression is PromQL of metrics that exist, every alert has its page."""
+"""The alert rules and the dashboard: expressions ask for what is served, rules fire for their cases, every alert has its page."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from mirrorlake.cli.app import app
 HOUSE = Path(__file__).parents[3]
 ALERTS = yaml.safe_load((HOUSE / "conf/prometheus/alerts.yml").read_text())
 BOARD = json.loads((HOUSE / "conf/grafana/mirrorlake.json").read_text())
+CASES = yaml.safe_load((HOUSE / "conf/prometheus/alerts_test.yml").read_text())
 PAGE = (HOUSE / "docs/alerts.md").read_text()
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 TARGETS = [(panel["title"], target["expr"]) for panel in BOARD["panels"] for target in panel["targets"]]
@@ -51,6 +55,29 @@ def test_an_expression_asks_for_metrics_and_labels_that_are_served(name: str, ex
     for selector in found:
         assert selector.name in METRICS, name
         assert {matcher.name for matcher in selector.matchers.matchers} <= METRICS[selector.name], name
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("promtool", path=f"{os.environ.get('PATH', '')}:{HOUSE / 'build'}")
+    assert found, "no promtool was found; next (Debian): make promtool"
+    return subprocess.run(
+        [found, *arguments], cwd=HOUSE / "conf/prometheus", capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("command", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")])
+def test_prometheus_takes_the_rules_and_they_fire_when_their_cases_say(command: tuple[str, ...]) -> None:
+    done = promtool(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_a_rule_has_cases_in_which_it_is_silent_then_fires_then_is_silent_again(rule: dict[str, Any]) -> None:
+    told = [
+        [bool(look["exp_alerts"]) for look in case["alert_rule_test"] if look["alertname"] == rule["alert"]]
+        for case in CASES["tests"]
+    ]
+    assert [False, True, False] in told
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
