@@ -7,6 +7,7 @@ consumed from creates `__consumer_offsets` then, as it does for anybody's first 
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,10 @@ from confluent_kafka import (
 
 from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log
 from mirrorlake.model import flow
+from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
+
+log = logging.getLogger(__name__)
 
 # What a fetch finds where a topic was deleted or made again, or its log was cut: the next start looks and knows what to do.
 _CHANGED = {
@@ -46,6 +50,12 @@ _GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_COMES}
 _AT_ONCE = 10_000
 # A turn that begins with as many goes on for so long, unless nothing comes for a step.
 _MANY, _GATHER_S, _STEP_S = 2_500, 0.5, 0.1
+# An answer of a broker holds at most so much, of each partition, too: the largest that a fast source is asked for.
+_MAX_ANSWER_BYTES = 8 << 20
+# A request that is not answered within 60 s is begun again. An answer that takes so long is asked for in a smaller size first.
+_QUIET_S = 45.0
+# What a record weighs before one was read.
+_RECORD_BYTES = 16 << 10
 # Arrow's offsets have four bytes.
 _MOST_BYTES = 2**31 - 1
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -91,6 +101,15 @@ class Fetcher:
         self._errors = ClientErrors.of(alias, options)
         self._alias = alias
         self._positions = dict(positions)
+        self._at_end: set[flow.TopicPartition] = set()
+        self._size = ChunkSize(_MAX_ANSWER_BYTES)
+        self._record_bytes = _RECORD_BYTES
+        self._open()
+
+    def _open(self) -> None:
+        """Make the consumer, which asks for answers of the present size until it is closed."""
+        self._answer_bytes = self._size.limit
+        self._quiet_s = 0.0
         self._consumer = Consumer(
             {
                 **self._errors.hearing(),
@@ -101,14 +120,17 @@ class Fetcher:
                 # A backlog of 1 KB records comes in batches of some MB. Of a trickle a broker collects for 100 ms: an answer
                 # for each few records would be 100 a second, and costs either side more than the records do.
                 "fetch.wait.max.ms": "100",
-                "fetch.min.bytes": "262144",
+                "fetch.min.bytes": str(min(262_144, self._answer_bytes)),
                 "queued.min.messages": "100000",
                 "queued.max.messages.kbytes": "32768",
-                "fetch.message.max.bytes": "8388608",
+                "fetch.message.max.bytes": str(self._answer_bytes),
+                "fetch.max.bytes": str(self._answer_bytes),
+                # librdkafka asks for at least as much; a record that is larger comes all the same, alone.
+                "message.max.bytes": str(min(1_000_000, self._answer_bytes)),
             },
             logger=client_log,
         )
-        self._consumer.assign([TopicPartition(tp.topic, tp.partition, at) for tp, at in positions.items()])
+        self._consumer.assign([TopicPartition(tp.topic, tp.partition, at) for tp, at in self._positions.items()])
 
     def __enter__(self) -> Fetcher:
         return self
@@ -129,7 +151,7 @@ class Fetcher:
             NotAuthorized, ClusterError: the source refuses.
         """
         began, timeout, held, count = time.monotonic(), wait_s, 0, 0
-        at_once = min(_AT_ONCE, most_records)
+        at_once = max(1, min(_AT_ONCE, most_records, most_bytes // self._record_bytes))
         parts: dict[flow.TopicPartition, list[pa.RecordBatch]] = {}
         read_to, epochs = dict(self._positions), dict[flow.TopicPartition, int]()
         while True:
@@ -152,7 +174,27 @@ class Fetcher:
             timeout = _STEP_S if gathers else 0.0
         moved = {tp: at for tp, at in read_to.items() if at > self._positions.get(tp, 0)}
         self._positions = read_to
+        self._follow_rate(held, count, time.monotonic() - began)
         return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved, epochs)
+
+    def _follow_rate(self, held: int, count: int, passed_s: float) -> None:
+        """Ask for smaller answers where one takes longer than a few seconds, and for larger ones where they come faster."""
+        self._quiet_s += passed_s
+        if count:
+            self._record_bytes = max(1, held // count)
+            # A small answer may have come late because its records were written late; a large one is compressed on its way.
+            if 2 * held >= self._answer_bytes:
+                self._size.record_success(min(held, self._answer_bytes), seconds=self._quiet_s)
+        elif self._quiet_s > _QUIET_S and not self._size.is_least:
+            self._size.record_failure()
+        ratio = self._size.limit / self._answer_bytes
+        if not 0.5 < ratio < 2:
+            log.info("fetch.size source=%s bytes=%s after_s=%.1f", self._alias, self._size.limit, self._quiet_s)
+            # librdkafka knows no other way; an answer that is on its way is asked for again.
+            self._consumer.close()
+            self._open()
+        if count or len(self._at_end) == len(self._positions):
+            self._quiet_s = 0.0
 
     def _read(
         self,
@@ -170,11 +212,13 @@ class Fetcher:
                 if not (is_new := offsets > reached).all():
                     several, offsets = list(compress(several, is_new)), offsets[is_new]
                 if several:
+                    self._at_end.discard(tp)
                     rows = _columns(several, offsets, self._alias)
                     read_to[tp], epochs[tp] = int(offsets[-1]) + 1, _epoch(several[-1])
                     yield tp, rows
             elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 read_to[tp] = max(several[0].offset(), read_to.get(tp, 0))
+                self._at_end.add(tp)
             else:
                 self._judge(problem, tp)
 

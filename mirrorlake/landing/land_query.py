@@ -1,5 +1,6 @@
 """The landing query itself: Spark's Kafka source, and where it starts; and batches that are planned here.
 
+A query repeats the batch that it planned, however large, so a source that is too slow for one gets batches that are planned here.
 Over Spark Connect a query's `foreachBatch` runs in a process of the server, with neither the clients nor the state of a lander.
 There each batch is a read of its own between offsets that are planned here, as a long-lived task plans them.
 """
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.lake import KnownTopic, LiveProgress
+from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 
 _COMMITTED = {
@@ -26,6 +28,11 @@ _COMMITTED = {
     "groupIdPrefix": "mirrorlake-land",
     "kafka.isolation.level": "read_committed",
 }
+# How many offsets the first batch that is planned here spans, and the least; a batch of Spark's takes a second or two whatever
+# it holds. 200 records of 10 KB take 40 s at 50 kB/s.
+_FIRST_OFFSETS, _LEAST_OFFSETS, _AIM_S = 200, 50, 30.0
+# Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
+_SMALL_ANSWER = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
 # Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
 _LOOK_EVERY_S = 1.0
 
@@ -105,6 +112,8 @@ def land_planned(
 ) -> None:
     """Land batches that are planned here, until `stop` is set or, with `once`, up to where the source ends now.
 
+    A batch shall take half a minute at the most, so that a slow source makes progress that outlives a kill.
+
     Law F: a batch is planned, appended under its number, then done; whoever comes after a kill claims another number and goes
     on at what the relay holds, or at what was done, whichever is further.
 
@@ -120,21 +129,26 @@ def land_planned(
         stop: set it to return between two batches.
         once: land the records so far, then return.
         pace_s: the time between the starts of two batches, at least a second where nothing comes.
-        most_records: how many offsets a batch may span.
+        most_records: how many offsets a batch may span; the first ones span fewer, until the rate of the source is known.
     """
     positions, batch = dict(start), 0
+    size = ChunkSize(most_records, start=_FIRST_OFFSETS, least=_LEAST_OFFSETS, aim_s=_AIM_S)
     progress.plan(batch, {})
     progress.done(batch)
     goal = ends() if once else None
     while not stop.is_set():
         began = time.monotonic()
-        planned = next_batch(positions, ends() if goal is None else goal, most_records)
+        planned = next_batch(positions, ends() if goal is None else goal, size.limit)
         if planned:
             batch += 1
             progress.plan(batch, planned)
             first = {tp: positions[tp] for tp in planned}
-            each_batch(_between(spark, options, first, planned), batch)
+            answers = {} if size.limit == most_records else _SMALL_ANSWER
+            each_batch(_between(spark, {**options, **answers}, first, planned), batch)
             progress.done(batch, landed=(number, batch))
+            size.record_success(
+                sum(end - positions[tp] for tp, end in planned.items()), seconds=time.monotonic() - began
+            )
             positions |= planned
         elif goal is not None:
             return

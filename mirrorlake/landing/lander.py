@@ -100,6 +100,7 @@ class Lander:
         self._unled: frozenset[TopicPartition] = frozenset()
         self._relay: LandingLog | None = None
         # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
+        self._is_slow = False
         self._may_live = settings.live and lake.relay_log(settings.alias) is not None
 
     @property
@@ -156,6 +157,8 @@ class Lander:
                         # The turn under way took longer than its grace.
                         return
                     attempts = 1 if self._batches > batches else attempts + 1
+                    # A query would repeat the batch that it planned, as large as it was.
+                    self._is_slow = self._is_slow or "TimeoutException" in str(error)
                     try:
                         await_retry(self._admin, error, self._failure, attempts, once=once, stop=stop)
                     except LanderReplaced as replaced:
@@ -323,10 +326,10 @@ class Lander:
         """A session that nothing else uses: all its jobs may be interrupted."""
         return own_session(self._lake.spark)
 
-    @cached_property
+    @property
     def _plans_batches(self) -> bool:
-        """Whether a query of Spark's would run its batches in another process than this one."""
-        return is_connect(self._lake.spark)
+        """Whether a query of Spark's would run its batches in another process than this one, or timed out within one."""
+        return self._is_slow or is_connect(self._lake.spark)
 
     def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
         """Land by batches that are planned here (see `land_planned`)."""

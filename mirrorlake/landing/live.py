@@ -25,6 +25,7 @@ from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
 from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, land_rows, write_files
 from mirrorlake.landing.query import GRACE_S
+from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.owner import short_owner
 from mirrorlake.progress import about
@@ -144,7 +145,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
     room = FreshRoom(task.seat.path)
     progress.plan(batch, {})
     progress.done(batch)
-    spent, memory = 0.0, BacklogMemory()
+    spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
     log.info("land.live partitions=%s number=%s", len(start), task.seat.number)
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher:
@@ -152,7 +153,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
             try:
                 wait_s = max(0.02, task.pace_s - spent)
                 fetched = fetcher.fetch(
-                    wait_s, at_most_s=_BACKLOG_S, most_bytes=task.most_bytes, most_records=task.most_records
+                    wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=task.most_records
                 )
             except PositionGone as error:
                 yield TaskAnswer(CHANGED, str(error).encode())
@@ -182,6 +183,10 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                         return
                     landed_until = landed_at
                 progress.done(batch, landed=(task.seat.number, batch) if fetched.rows else None)
+                # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
+                size.record_success(
+                    sum(rows.nbytes for rows in fetched.rows.values()), seconds=time.monotonic() - began
+                )
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             memory.worked(records)

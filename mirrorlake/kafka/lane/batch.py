@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mirrorlake.model.chunk_size import AIM_S
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 
@@ -48,7 +50,7 @@ class Batch:
 class Chunks:
     """Cut what lies at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead.
 
-    `max_bytes` is asked for each chunk anew.
+    `max_bytes` is asked for each chunk anew. What a slow store has given in a few seconds is a chunk, too.
     """
 
     def __init__(
@@ -58,20 +60,29 @@ class Chunks:
         *,
         max_records: int,
         max_bytes: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._chunks = _cut(batches, positions, max_records=max_records, max_bytes=max_bytes)
+        self._clock = clock
+        self._chunks = _cut(batches, positions, max_records=max_records, max_bytes=max_bytes, clock=clock)
         self._ahead: list[Batch] | None = None
+        self._read_s = 0.0
 
     def read_ahead(self) -> None:
-        """Read the next chunk's files now."""
-        if self._ahead is None:
-            self._ahead = next(self._chunks, [])
+        """Read the next chunk's files now, unless the last ones took long: a transaction that is open would outlast its time."""
+        if self._read_s < AIM_S:
+            self._read()
 
     def take(self) -> list[Batch]:
         """Return the next chunk, an empty one after the last."""
-        self.read_ahead()
+        self._read()
         chunk, self._ahead = self._ahead or [], None
         return chunk
+
+    def _read(self) -> None:
+        if self._ahead is None:
+            began = self._clock()
+            self._ahead = next(self._chunks, [])
+            self._read_s = self._clock() - began
 
 
 def first_part(batches: Iterable[Batch], *, max_records: int, max_bytes: int) -> list[Batch]:
@@ -85,8 +96,10 @@ def _cut(
     *,
     max_records: int,
     max_bytes: Callable[[], int],
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[list[Batch]]:
     chunk: list[Batch] = []
+    began = clock()
     records = size = 0
     # A relay that holds a record twice may give it twice, too.
     reached: dict[SourcePartition, int] = {}
@@ -103,9 +116,9 @@ def _cut(
             records += len(taken)
             size += taken.nbytes
             rest = replace(rest, records=rest.records.slice(len(taken)))
-            if records >= max_records or size >= limit or len(rest.records):
+            if records >= max_records or size >= limit or len(rest.records) or clock() - began > AIM_S:
                 yield chunk
-                chunk, records, size = [], 0, 0
+                chunk, records, size, began = [], 0, 0, clock()
     if chunk:
         yield chunk
 

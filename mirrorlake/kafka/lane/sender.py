@@ -31,7 +31,6 @@ from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
-from mirrorlake.kafka.lane.chunk_size import ChunkSize
 from mirrorlake.kafka.lane.faults import (
     AskEach,
     Faults,
@@ -58,6 +57,7 @@ from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
 from mirrorlake.kafka.remotes import require_same
+from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
@@ -155,7 +155,7 @@ class LaneSender:
         task = self.task
         size = self._chunk_size
         chunks = Chunks(
-            slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.bytes
+            slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.limit
         )
         while chunk := chunks.take():
             self._throttle.wait(task.rate, chunk)
@@ -275,17 +275,17 @@ class LaneSender:
                 # Where something has failed, each record is asked for its own answer.
                 self._is_named = self._is_alone or attempt.retry_state.attempt_number > 1 or bool(self._refused)
                 size = self._chunk_size
-                part = first_part(self._unsent(chunk), max_records=self.task.chunk_records, max_bytes=size.bytes)
+                part = first_part(self._unsent(chunk), max_records=self.task.chunk_records, max_bytes=size.limit)
                 began = time.monotonic()
                 try:
                     record = self._try(part, chunks)
                 except Restart as error:
                     if not isinstance(error, AskEach):
                         size.record_failure()
-                        log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.bytes)
+                        log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.limit)
                     raise
                 if record is not None:
-                    size.record_commit(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
+                    size.record_success(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
                     self.seq, self._last, self._is_fenced = record.seq, record, False
                     self._ends.learn(record)
                     self.positions.update(record.positions)

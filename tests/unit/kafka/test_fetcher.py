@@ -120,6 +120,55 @@ def test_a_turn_gathers_while_many_come(
     assert consumed.calls[0] == 0.25, "only the first call waits for a trickle"
 
 
+class Link:
+    """A source behind a link of a rate: an answer comes as a whole, or is asked for again after 60 s."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.now, self.answers = rate, 0.0, list[int]()
+        self._asked_at, self._next = 0.0, 0
+
+    def open(self, fetcher: Fetcher) -> None:
+        fetcher._consumer, self._asked_at = self, self.now  # type: ignore[assignment]
+        fetcher._answer_bytes, fetcher._quiet_s = fetcher._size.limit, 0.0
+        self.answers.append(fetcher._answer_bytes)
+
+    def consume(self, _: int, timeout: float) -> list[Message]:
+        self.now += timeout
+        due_s = self.answers[-1] / self.rate
+        if due_s > 60 and self.now - self._asked_at > 60:
+            self._asked_at = self.now
+        if due_s > 60 or self.now - self._asked_at < due_s:
+            return []
+        self._asked_at, first = self.now, self._next
+        self._next += max(1, self.answers[-1] // 1000)
+        value, time = b"v" * 1000, (TIMESTAMP_CREATE_TIME, 1)
+        return [
+            Message(topic=A.topic, partition=0, offset=n, value=value, timestamp=time) for n in range(first, self._next)
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("rate", [3_000, 50_000, 400_000, 100_000_000])
+def test_law_f_answers_come_to_take_seconds_whatever_the_rate_of_the_source(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link(rate)
+    monkeypatch.setattr(Fetcher, "_open", lambda self: link.open(self))
+    monkeypatch.setattr("mirrorlake.kafka.fetcher.time", SimpleNamespace(monotonic=lambda: link.now))
+    fetcher = Fetcher("east", {"bootstrap.servers": "127.0.0.1:9"}, {A: 0})
+    landed: list[float] = []
+    while link.now < 400 and len(landed) < 20:
+        if fetcher.fetch(0.25, at_most_s=2.0, most_bytes=1 << 20, most_records=100_000).rows:
+            landed.append(link.now)
+    assert landed, "law F: an answer that outlasts its time-out is asked for again for ever"
+    assert landed[0] < 200
+    assert link.answers[-1] == 8 << 20 or 1 < link.answers[-1] / rate < 7
+    assert len(link.answers) < 9, "a new consumer each time costs connections"
+
+
 @pytest.mark.law("C")
 @pytest.mark.parametrize("values", [[b"v", b"", b"long" * 99], [b"v", None, b""], [b"", b"", b""]])
 def test_law_c_columns_hold_what_came(fetcher: Fetcher, values: list[bytes | None]) -> None:

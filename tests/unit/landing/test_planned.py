@@ -71,6 +71,43 @@ def test_a_batch_is_planned_before_it_is_written_and_done_after(
     assert "2" not in files("commits"), "law F: a batch that failed passes for written"
 
 
+@pytest.mark.law("F")
+@pytest.mark.parametrize(("per_s", "spans"), [(10, [200, 300, 300]), (100_000, [200, 800, 3200])])
+def test_law_f_a_batch_spans_what_a_source_gives_in_half_a_minute(
+    per_s: int, spans: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(land_query, "_between", lambda *given: given[1:])
+    clock, taken, answers = [0.0], [], []
+    monkeypatch.setattr(land_query, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def write(frame: Any, batch: int) -> None:
+        options, first, ends = frame
+        taken.append(sum(ends[tp] - first[tp] for tp in ends))
+        answers.append(options.get("kafka.fetch.max.bytes"))
+        clock[0] += taken[-1] / per_s
+        if batch == len(spans):
+            raise OSError("enough was seen")
+
+    with pytest.raises(OSError, match="enough"):
+        land_planned(
+            None,  # type: ignore[arg-type]  the frame is not made
+            options={},
+            progress=LiveProgress(str(tmp_path), dict.fromkeys(ORDERS, 0)),
+            number=1,
+            start=dict.fromkeys(ORDERS, 0),
+            ends=lambda: dict.fromkeys(ORDERS, 1_000_000),
+            each_batch=write,
+            tick=lambda: None,
+            stop=threading.Event(),
+            once=True,
+            pace_s=0.0,
+            most_records=3200,
+        )
+    assert taken == pytest.approx(spans, abs=len(ORDERS)), "law F: a batch that takes an hour is lost with a kill"
+    # Java's client gives up an answer after 30 s; a source that is known to be fast is asked for large ones.
+    assert answers == ["262144", "262144", None if spans[-1] == 3200 else "262144"]
+
+
 def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over Connect a lake in a folder is landed by a task, until a record comes that only Java's client can read."""
 

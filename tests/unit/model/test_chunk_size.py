@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
-from mirrorlake.kafka.lane.chunk_size import AIM_S, ChunkSize
+from mirrorlake.model.chunk_size import AIM_S, ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 MAX = 2**26
@@ -19,15 +21,15 @@ def send_all(size: ChunkSize, backlog: int, rate: float) -> tuple[int, float]:
     """Send a backlog to a target of a rate, in bytes a second; return the failed attempts, and the last transaction's seconds."""
     failures, seconds = 0, 0.0
     while backlog:
-        part = min(backlog, size.bytes)
+        part = min(backlog, size.limit)
         if part / rate > TIMEOUT_S:
             failures += 1
             size.record_failure()
         else:
             seconds = part / rate
-            size.record_commit(part, seconds=seconds)
+            size.record_success(part, seconds=seconds)
             backlog -= part
-        assert 0 < size.bytes <= MAX
+        assert 0 < size.limit <= MAX
     return failures, seconds
 
 
@@ -38,18 +40,18 @@ def test_law_f_every_backlog_arrives_and_transactions_come_to_take_seconds(first
     for rate in (first, then):
         failures, _ = send_all(size, int(rate * 120), rate)
         assert failures <= 16
-        transaction_s = size.bytes / rate
-        assert transaction_s <= AIM_S * 1.01 or size.bytes == 2**14
+        transaction_s = size.limit / rate
+        assert transaction_s <= AIM_S * 1.01 or size.limit == 2**14
 
 
 def test_a_fast_target_gets_the_largest_chunks_soon_and_a_small_one_says_nothing_of_them() -> None:
     size, sizes = ChunkSize(MAX), []
     for _ in range(4):
-        sizes.append(size.bytes)
-        size.record_commit(size.bytes, seconds=0.1)
+        sizes.append(size.limit)
+        size.record_success(size.limit, seconds=0.1)
     assert sizes == [2**20, 2**22, 2**24, 2**26]
-    size.record_commit(300, seconds=0.02)
-    assert size.bytes == MAX
+    size.record_success(300, seconds=0.02)
+    assert size.limit == MAX
 
 
 def batch(topic: str, *sizes: int) -> Batch:
@@ -75,6 +77,23 @@ def test_law_d_chunks_of_any_size_hold_each_record_once_and_in_order(
         for one in chunk:
             seen[one.source.topic] += one.offsets().tolist()
     assert seen == {one.source.topic: list(range(len(one.records))) for one in batches}
+
+
+@pytest.mark.law("F")
+def test_law_f_what_a_slow_store_gives_in_seconds_is_a_chunk_and_no_transaction_waits_for_it() -> None:
+    clock, read = [0.0], []
+
+    def slow() -> Iterator[Batch]:
+        for number in range(6):
+            clock[0] += 2.0
+            read.append(number)
+            yield batch(f"t{number}", 100)
+
+    chunks = Chunks(slow(), {}, max_records=1000, max_bytes=lambda: MAX, clock=lambda: clock[0])
+    assert len(chunks.take()) == 2, "law F: sent and counted after seconds, not after the whole backlog"
+    chunks.read_ahead()
+    assert len(read) == 2, "law F: a transaction that is open while files come slowly outlasts its time-out"
+    assert [len(chunks.take()) for _ in range(3)] == [2, 2, 0]
 
 
 def test_a_record_larger_than_the_chunk_goes_alone() -> None:
