@@ -404,7 +404,9 @@ class Sampler:
         # An outage would otherwise be logged at every look.
         error = look.error or ""
         if error and self._said.get(look.asked) != error:
-            log.warning("sample.unanswered %s=%s why=%s", look.subject, look.name, error)
+            # A flow's reason is often its cluster's, which was said.
+            level = logging.INFO if error in self._said.values() else logging.WARNING
+            log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
         self._said[look.asked] = error
 
 

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # A cluster that never answered is a mistake in the settings more often than an outage.
 FIRST_S = 60.0
+# While a cluster is away some calls do not reach it, and others get half an answer.
+_OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__}
 # A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
 # A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
@@ -116,7 +118,10 @@ def place_of(
         exit_code=failure.exit_code,
         is_retried=pause is not None,
     )
-    log.warning(
+    # An outage is one line when it begins, and one when the stream has recovered; the log file has every attempt.
+    is_same_outage = before is not None and {parked.error, before.parked.error} <= _OUTAGE and parked.is_retried
+    log.log(
+        logging.INFO if is_same_outage else logging.WARNING,
         "stream.parked what=%s attempt=%s retry_in_s=%s error=%s why=%s next=%s",
         stream.name,
         attempts,

@@ -134,8 +134,11 @@ class Supervisor:
         """Return the streams that run; those among them that failed before have to run for a while first."""
         since = time.monotonic() - HEALTHY_S
         for name, one in self._running.items():
-            if one.started <= since and self._parked.pop(name, None) is not None:
-                log.info("stream.recovered what=%s", name, extra={"facts": stream_facts(name)})
+            if one.started <= since and (place := self._parked.pop(name, None)) is not None:
+                failed_s = (self._now() - place.parked.since).total_seconds() - HEALTHY_S
+                log.warning(
+                    "stream.recovered what=%s failed_s=%.0f", name, failed_s, extra={"facts": stream_facts(name)}
+                )
         return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:

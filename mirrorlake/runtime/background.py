@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mirrorlake.errors import MirrorlakeError
+from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
 from mirrorlake.progress import about
 
 log = logging.getLogger(__name__)
@@ -91,8 +91,11 @@ class Duties:
         except MirrorlakeError as error:
             # A missing permission would otherwise be logged at every interval.
             if self._said.get(duty.name) != error.cause:
-                log.warning(
-                    "duty.failed flow=%s duty=%s why=%s next=%s", self._flow, duty.name, error.cause, error.remedy
+                # Of a cluster that is away the flow's stream says so; a missing permission only a duty knows.
+                log.log(
+                    logging.INFO if type(error) is ClusterUnreachable else logging.WARNING,
+                    "duty.failed flow=%s duty=%s why=%s next=%s",
+                    *(self._flow, duty.name, error.cause, error.remedy),
                 )
             self._said[duty.name] = error.cause
             return error

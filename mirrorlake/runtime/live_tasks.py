@@ -136,7 +136,7 @@ class LiveTasks:
         while self._thread.is_alive():
             self._thread.join(0.5)
             if time.monotonic() >= deadline:
-                log.warning("tasks.interrupted name=%s", self._thread.name)
+                log.info("tasks.interrupted name=%s", self._thread.name)
                 if self._jobs is None:
                     return
                 # Again and again: a job may begin between two of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -191,11 +192,12 @@ def test_a_stream_that_fails_is_parked_with_its_reason_until_a_person_acts(
 
 @pytest.mark.parametrize("error", [StoreError("a worker died"), ClusterError("odd answer"), ValueError("who knows")])
 def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     once = Failing(monkeypatch, a=[None], b=[error, None])
     once.run(lambda: once.starts["b"] == 2)
     assert (once.starts["a"], once.table.rows) == (1, [])
+    caplog.clear()
     lasting = Failing(monkeypatch, a=[None], b=[error, error, error, None])
 
     def recovered() -> bool:
@@ -206,6 +208,11 @@ def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
     lasting.run(recovered)
     assert [row.action for row in lasting.table.rows] == ["park", "clear"]
     assert all(row.value["is_retried"] for row in lasting.table.rows if row.action == "park")
+    told = [line.getMessage().split()[0] for line in caplog.records if line.levelno == logging.WARNING]
+    is_outage = isinstance(error, ClusterError)
+    assert told == ["stream.parked"] * (1 if is_outage else 3) + ["stream.recovered"], (
+        "a line each when it goes and is back"
+    )
 
 
 def test_a_stream_that_another_owner_took_over_never_fights_back(monkeypatch: pytest.MonkeyPatch) -> None:

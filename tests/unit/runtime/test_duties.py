@@ -1,12 +1,14 @@
 """Duties: what a flow does beside its records, and what their failures mean."""
 
+import logging
 import threading
 
 import pytest
 
-from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused
 from mirrorlake.runtime.background import Duties, Duty
 
+REFUSED = LoginRefused("west refuses the login", consequence="", remedy="", alias="west")
 AWAY = ClusterUnreachable("west is away", consequence="", remedy="", alias="west")
 
 
@@ -22,20 +24,24 @@ def test_each_duty_is_done_and_the_first_failure_is_the_steps() -> None:
     assert done == ["acls"], "one duty that fails keeps no other from being done"
 
 
-def test_a_duty_that_fails_is_tried_again_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("error", "level"), [(AWAY, logging.INFO), (REFUSED, logging.WARNING)])
+def test_a_duty_that_fails_is_tried_again_and_said_once_to_a_person_unless_its_cluster_is_away(
+    error: ClusterError, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     thrice, turns = threading.Event(), []
 
     def count() -> None:
         turns.append(1)
         if len(turns) == 3:
             thrice.set()
-        raise AWAY
+        raise error
 
     duties = Duties("a->b", [Duty(name="groups", every_s=0.01, do=count)])
     duties.start()
     assert thrice.wait(30)
     duties.stop()
-    assert sum("duty=groups" in record.getMessage() for record in caplog.records) == 1
+    assert [record.levelno for record in caplog.records if "duty=groups" in record.getMessage()] == [level]
 
 
 def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
