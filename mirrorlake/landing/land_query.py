@@ -29,8 +29,8 @@ _COMMITTED = {
     "kafka.isolation.level": "read_committed",
 }
 # How many offsets the first batch that is planned here spans, and the least; a batch of Spark's takes a second or two whatever
-# it holds. 200 records of 10 KB take 40 s at 50 kB/s.
-_FIRST_OFFSETS, _LEAST_OFFSETS, _AIM_S = 200, 50, 30.0
+# it holds. 500 records of 10 KB take 100 s at 50 kB/s.
+_FIRST_OFFSETS, _LEAST_OFFSETS, _AIM_S = 500, 50, 30.0
 # Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
 _SMALL_ANSWER = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
 # Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
