@@ -157,6 +157,9 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(
         # Side by side: each may take a batch to its end.
         with ThreadPoolExecutor() as pool:
             list(pool.map(Process.terminate, processes.values()))
+        for process in processes.values():
+            lines = [line for line in process.output.splitlines() if "rdkafka#" in line or "[thrd:" in line]
+            assert not lines, "what Kafka's clients say while a cluster is away belongs into the log file"
         drained = run_cli("run", "--once", "--conf", str(conf))
         assert drained.returncode == 0, drained.stderr
         source, target = consume(east, "orders"), consume(central, "east.orders")
