@@ -74,7 +74,6 @@ from mirrorlake.lake.relay_part import RelayPart as RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile
 from mirrorlake.lake.relay_writer import land_rows as land_rows
 from mirrorlake.lake.relay_writer import relay_schema as relay_schema
-from mirrorlake.lake.relay_writer import stats_value as stats_value
 from mirrorlake.lake.relay_writer import write_files as write_files
 from mirrorlake.lake.removed import erased_from as erased_from
 from mirrorlake.lake.removed import left_before as left_before
@@ -107,12 +106,17 @@ from mirrorlake.lake.schema import RELAY as RELAY
 from mirrorlake.lake.schema import SAMPLES as SAMPLES
 from mirrorlake.lake.schema import SIDE_TABLES as SIDE_TABLES
 from mirrorlake.lake.schema import WITHHELD as WITHHELD
+from mirrorlake.lake.side_files import Leaves as Leaves
+from mirrorlake.lake.side_files import read_rows as read_rows
+from mirrorlake.lake.side_files import take_out_rows as take_out_rows
+from mirrorlake.lake.side_files import write_rows as write_rows
 from mirrorlake.lake.signs import SIGN_EVERY_S as SIGN_EVERY_S
 from mirrorlake.lake.signs import StreamSign as StreamSign
 from mirrorlake.lake.signs import flow_sign as flow_sign
 from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.store_look import look_at_store as look_at_store
 from mirrorlake.lake.table_schema import TableSchema as TableSchema
+from mirrorlake.lake.table_schema import measured_columns as measured_columns
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros

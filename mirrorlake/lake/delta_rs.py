@@ -6,31 +6,30 @@ Spark reads these appends at once, and each engine sees the application transact
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.opening import open_table, options_of
+from mirrorlake.lake.opening import flush_commits, open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.lake.table_schema import TableSchema
+from mirrorlake.lake.side_files import write_rows
+from mirrorlake.lake.table_schema import TableSchema, measured_columns
 from mirrorlake.runtime import flush_files, naming_faults, open_place
 
-_ZSTD = WriterProperties(compression="ZSTD")
 # Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
 _OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
@@ -133,10 +132,6 @@ class FolderTables:
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
         """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
-        written_at = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files
-        ]
         properties = CommitProperties(
             custom_metadata={"userMetadata": signature}, app_transactions=[Transaction(app_id, version)]
         )
@@ -144,9 +139,7 @@ class FolderTables:
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
                 if not _is_done(table, app_id, version):
-                    before = table.version()
-                    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
-                    _flush_commits(path, table, after=before)
+                    _add(path, table, files, properties)
 
     def standing(self, path: str, app_id: str) -> tuple[int, dict[str, str], int | None]:
         """Read the newest version's number, its properties, and the last transaction version of an application id."""
@@ -160,31 +153,16 @@ class FolderTables:
         same id, Delta refuses the second (Delta protocol, SetTransaction), and its version is looked up again.
         """
         properties = CommitProperties(app_transactions=[Transaction(app_id, version)] if app_id else None)
+        files: list[WrittenFile] = []
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
+                _add_columns(table, rows.schema)
                 if app_id and _is_done(table, app_id, version):
                     return
-                before = table.version()
-                if rows.num_rows:
-                    write_deltalake(
-                        table,
-                        rows,
-                        mode="append",
-                        schema_mode="merge",
-                        writer_properties=_ZSTD,
-                        commit_properties=properties,
-                    )
-                else:
-                    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-                _flush_commits(path, table, after=before)
-
-    def delete(self, path: str, where: str) -> None:
-        """Delete the rows that a condition of SQL holds for."""
-        for attempt in _attempts():
-            with attempt, self._newest(path) as table:
-                before = table.version()
-                table.delete(where)
-                _flush_commits(path, table, after=before)
+                if rows.num_rows and not files:
+                    files = [write_rows(path, rows, measured_columns(table.metadata().configuration))]
+                    flush_files(path, [files[0].path])
+                _add(path, table, files, properties)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
@@ -206,19 +184,23 @@ class FolderTables:
                 raise
 
 
-def _flush_commits(path: str, table: DeltaTable, *, after: int) -> None:
-    """Flush the commits of a table in a folder after a version, and the files that they add; delta-rs flushes neither."""
-    if ":/" in path:
-        return
+def _add(path: str, table: DeltaTable, files: Sequence[WrittenFile], properties: CommitProperties) -> None:
+    """Commit files that are on the disk, and flush the commit."""
+    before, written_at = table.version(), time.time_ns() // 1_000_000
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files
+    ]
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     table.update_incremental()
-    for version in range(after + 1, table.version() + 1):
-        name = f"{version:020}.json"
-        with suppress(FileNotFoundError):
-            # Upkeep may have taken any of them away by now.
-            text = Path(path, "_delta_log", name).read_text(encoding="utf-8")
-            actions = map(json.loads, text.splitlines())
-            flush_files(path, [unquote(action["add"]["path"]) for action in actions if "add" in action])
-            flush_files(f"{path}/_delta_log", [name])
+    if ":/" not in path:
+        flush_commits(path, range(before + 1, table.version() + 1))
+
+
+def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
+    """Add the columns that came after the release which made a table."""
+    held = {field.name for field in table.schema().fields}
+    if lacking := [field for field in wanted if field.name not in held]:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(lacking)).fields)
 
 
 def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:

@@ -9,13 +9,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.ask import answer_from_files
 from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.reads import LakeReads
 from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
+from mirrorlake.lake.side_files import take_out_rows
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
@@ -115,7 +120,7 @@ class Lake(LakeReads):
         `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
         history as the commit's user metadata. `adds_columns` gives a table of an older release the columns that came since.
         """
-        if self._store is not None:
+        if self._store is not None or (not signature and self._is_seen(location)):
             self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
             return
         writer = frame.write.mode("append")
@@ -196,7 +201,7 @@ class Lake(LakeReads):
         """Delete the rows of a side table that a condition of SQL holds for."""
         location = self.meta_location(table)
         if self._is_seen(location):
-            self._folder.delete(location, where)
+            take_out_rows(TableUpkeep(location), lambda rows: _holds(rows, where), why="delete")
         else:
             self.spark.sql(f"DELETE FROM {self._through_spark.sql_name(location)} WHERE {where}")  # noqa: S608
 
@@ -227,3 +232,10 @@ class Lake(LakeReads):
             self._folder.create(location, table)
         else:
             self._through_spark.create(location, table)
+
+
+def _holds(rows: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Tell for which rows a condition of SQL holds."""
+    answer = answer_from_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
+    found: np.ndarray[Any, np.dtype[np.bool_]] = answer["holds"].to_numpy()
+    return found

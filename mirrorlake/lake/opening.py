@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from mirrorlake.runtime import store_of
+from mirrorlake.runtime import flush_files, store_of
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,14 @@ def open_table(path: str) -> DeltaTable:
     # Or each reader would read all commits since the checkpoint before.
     table.create_checkpoint()
     return table
+
+
+def flush_commits(path: str, versions: Iterable[int]) -> None:
+    """Flush commits of a table in a folder to the disk; delta-rs does not."""
+    for version in versions:
+        # Upkeep may have taken any of them away by now.
+        with suppress(FileNotFoundError):
+            flush_files(f"{path}/_delta_log", [f"{version:020}.json"])
 
 
 def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:

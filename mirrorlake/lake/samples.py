@@ -6,22 +6,19 @@ their moment, of a sampler that was killed between the two, count as not written
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
+from mirrorlake.lake.side_files import take_out_rows
+from mirrorlake.lake.upkeep import TableUpkeep
 
 _KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
@@ -192,39 +189,17 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
 
 
 def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]) -> None:
-    """Take the rows that are older out of a table, but for those that are to be kept, in one commit."""
-    removed, written = [], []
-    live = table.live()
-    named = [name for name in ("min.observed_at",) if name in live.column_names]
-    for file in live.select(["path", "size_bytes", *named]).to_pylist():
+    """Take the rows that are older out of a table, but for those that are to be kept."""
+
+    def leave(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.array([not (row["observed_at"] >= before or keeps(row)) for row in rows.to_pylist()], bool)
+
+    def may_hold(file: Mapping[str, Any]) -> bool:
         # Statistics cut times to milliseconds, so that none is later than what the file holds.
-        if (oldest := file.get("min.observed_at")) is not None and oldest >= before:
-            continue
-        files, path = table.place(file["path"])
-        # Spark's times may have 96 bits, and an older file fewer columns.
-        rows = ds.dataset([path], schema=table.schema, format="parquet", filesystem=files).to_table()
-        stays = pa.array([row["observed_at"] >= before or keeps(row) for row in rows.to_pylist()], pa.bool_())
-        if (left := rows.filter(stays)).num_rows == rows.num_rows:
-            continue
-        removed.append(LiveFile(file["path"], file["size_bytes"]))
-        if left.num_rows:
-            written.append(_put(table, left))
-    if not removed:
-        return
-    # The tables of older releases are append-only.
-    table.settle({"delta.appendOnly": "false"})
-    if not table.replace(removed, written, data_change=True, why="tidy"):
-        # Upkeep has rewritten one of them meanwhile: tomorrow.
-        for one in written:
-            table.delete(one.path)
+        oldest = file.get("min.observed_at")
+        return oldest is None or bool(oldest < before)
 
-
-def _put(table: TableUpkeep, rows: pa.Table) -> WrittenFile:
-    name = f"part-{uuid.uuid4()}.zstd.parquet"
-    files, path = table.place(name)
-    pq.write_table(rows, path, filesystem=files, compression="zstd")
-    stats = json.dumps({"numRecords": rows.num_rows})
-    return WrittenFile(name, int(files.get_file_info(path).size), rows.num_rows, rows.nbytes, stats)
+    take_out_rows(table, leave, why="tidy", may_hold=may_hold)
 
 
 def _tidy_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:

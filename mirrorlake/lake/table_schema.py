@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 APPEND_ONLY = {
     "delta.appendOnly": "true",
@@ -34,3 +34,9 @@ class TableSchema:
     def ddl(self) -> str:
         """The column list as a Spark schema string."""
         return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
+
+
+def measured_columns(configuration: Mapping[str, Any]) -> list[str]:
+    """Return the columns that a table's properties want statistics of; none where all of them count."""
+    named = str(configuration.get("delta.dataSkippingStatsColumns") or "")
+    return named.split(",") if named else []

@@ -25,9 +25,10 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.opening import open_table
+from mirrorlake.lake.opening import flush_commits, open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake.table_schema import measured_columns
 from mirrorlake.runtime import flush_files, folder_of, open_place
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
@@ -87,6 +88,11 @@ class TableUpkeep:
         """The table's columns."""
         return pa.schema(self._table.schema().to_arrow())
 
+    @property
+    def measured(self) -> list[str]:
+        """The columns that the table's properties want statistics of; none where all of them count."""
+        return measured_columns(self._table.metadata().configuration)
+
     def live(self) -> pa.Table:
         """Read the newest version's add actions, flattened, with their statistics."""
         self._table.update_incremental()
@@ -114,6 +120,7 @@ class TableUpkeep:
         for attempt in _attempts():
             with attempt:
                 self._table.update_incremental()
+                before = self._table.version()
                 if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
                     return False
                 self._table.create_write_transaction(
@@ -123,6 +130,8 @@ class TableUpkeep:
                     commit_properties=properties,
                     post_commithook_properties=_NO_HOOKS,
                 )
+        # After the commit: without it on the disk, the files that it replaces must stay.
+        flush_commits(self.path, [before + 1])
         return True
 
     def version(self) -> int:

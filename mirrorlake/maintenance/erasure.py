@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, erased_from
+from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, erased_from, read_rows
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import Removals
 from mirrorlake.maintenance.selector import Selector
-from mirrorlake.maintenance.side_tables import read_side_files
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, Removed
 from mirrorlake.model.withheld import ranges_of
@@ -212,7 +211,7 @@ class Eraser:
             files = [] if table is None else table.live().column("path").to_pylist()
             for path in files:
                 assert table is not None  # noqa: S101  there were files
-                rows = read_side_files(table, [path])
+                rows = read_rows(table, [path])
                 if schema is QUARANTINE:
                     foreign = pa.array(self._foreign_flows, pa.string())
                     mine = pc.invert(pc.is_in(rows.column("flow"), foreign))

@@ -12,7 +12,7 @@ not done: the next pass does it (`finish`). Doing it twice takes nothing else ou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,16 +32,17 @@ from mirrorlake.lake import (
     QUARANTINE,
     RELAY_ROWS,
     Lake,
+    Leaves,
     LiveFile,
-    TableSchema,
     TableUpkeep,
     WrittenFile,
+    read_rows,
+    take_out_rows,
     unfinished,
     write_files,
     write_removed,
 )
 from mirrorlake.maintenance.retention import ExpiringFiles
-from mirrorlake.maintenance.side_tables import read_side_files, write_side_file
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
@@ -107,12 +108,12 @@ class Removals:
         table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
         if table is None:
             return 0
-        return out_of_side_table(table, QUARANTINE, partial(gone.quarantined, foreign_flows=self._foreign_flows))
+        return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
     def _out_of_divergent(self, gone: _Gone) -> int:
         """Take copies of erased records out of `divergent`, which failbacks keep; count them."""
         table = self._lake.upkeep(self._lake.meta_location(DIVERGENT))
-        return 0 if table is None else out_of_side_table(table, DIVERGENT, partial(gone.diverged, alias=self._alias))
+        return 0 if table is None else out_of_side_table(table, partial(gone.diverged, alias=self._alias))
 
     def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the version from which on none of them is there."""
@@ -310,42 +311,14 @@ def _unnamed(table: TableUpkeep) -> list[str]:
     return [name for name in held if unquote(name) not in live]
 
 
-def out_of_side_table(
-    table: TableUpkeep, schema: TableSchema, leaves: Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
-) -> int:
+def out_of_side_table(table: TableUpkeep, leaves: Leaves) -> int:
     """Take rows out of a side table, and delete what held them; count them."""
-    taken = 0
-    for _ in range(_ATTEMPTS):
-        removed, written, count = [], [], 0
-        for row in table.live().select(["path", "size_bytes"]).to_pylist():
-            rows = read_side_files(table, [row["path"]])
-            if (gone := leaves(rows)).any():
-                removed.append(LiveFile(row["path"], row["size_bytes"]))
-                count += int(gone.sum())
-                if not gone.all():
-                    written.append(write_side_file(table, schema, rows.filter(pa.array(~gone))))
-        if not removed:
-            _purge_side_table(table, leaves)
-            return taken
-        table.settle(REMOVABLE)
-        # Looked at again, also where it was committed: Spark's commit may have come at the same moment.
-        if table.replace(removed, written, data_change=True, why="erase"):
-            taken += count
-        else:
-            for file in written:
-                table.delete(file.path)
-    raise StoreError(
-        f"rows of {schema.name} come back while they are erased",
-        consequence="it is announced in the table removed, and the next upkeep does it",
-        remedy="mirrorlake maintain, while no flow quarantines records",
-    )
-
-
-def _purge_side_table(table: TableUpkeep, leaves: Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]) -> None:
+    taken = take_out_rows(table, leaves, why="erase")
     for name in _unnamed(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
-            if leaves(read_side_files(table, [name])).any():
+            if leaves(read_rows(table, [name])).any():
                 table.delete(name)
+    return taken
 
 
 def _announced(expiry: ExpiringFiles, removal: str, now: datetime) -> Removed:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,9 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import GAPS, HEARTBEATS, OFFSET_MAP, QUARANTINE
+from mirrorlake.lake.schema import GAPS, HEARTBEATS, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE
 from mirrorlake.lake.table_schema import TableSchema
+from mirrorlake.lake.upkeep import TableUpkeep
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -67,3 +71,59 @@ def test_law_f_an_older_owner_is_fenced_without_a_session(table: TableSchema, tm
         tables.create(lake.meta_location(one), one)
     lake.fence(table, app_id="a->b", version=7)
     assert DeltaTable(lake.meta_location(table)).transaction_version("a->b") == 7
+
+
+@pytest.mark.law("C", "F")
+def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between the two leaves a file that nobody names, never a commit that names an empty one."""
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    place, fsync, flushed = Path(lake.meta_location(POSITIONS)), os.fsync, list[tuple[str, int]]()
+
+    def noting(handle: int) -> None:
+        commits = len(list(place.glob("_delta_log/*.json")))
+        flushed.append((Path(f"/proc/self/fd/{handle}").resolve().name, commits))
+        fsync(handle)
+
+    def named(commit: int) -> list[str]:
+        actions = map(json.loads, (place / f"_delta_log/{commit:020}.json").read_text().splitlines())
+        return [action["add"]["path"] for action in actions if "add" in action]
+
+    for table in (GAPS, POSITIONS):
+        FolderTables().create(lake.meta_location(table), table)
+    monkeypatch.setattr(os, "fsync", noting)
+    rows = [{"source": "east", "kind": "landed", "position": at, "observed_at": NOON} for at in (1, 2, 3)]
+    for at in range(0, 3, 2):
+        lake.append_rows(POSITIONS, rows[at : at + 2])
+    lake.delete_rows(POSITIONS, "kind = 'landed' AND position > 1")
+    assert [row.position for row in lake.ask("SELECT position FROM {positions}")] == [1]
+    for commit in range(1, 4):
+        [name] = named(commit)
+        assert (name, commit) in flushed, "the file, while the commit before was the newest"
+        assert (f"{commit:020}.json", commit + 1) in flushed
+    assert all(file.endswith((".parquet", ".json", POSITIONS.name, "_delta_log")) for file, _ in flushed)
+
+
+def test_rows_of_this_release_give_an_older_table_its_new_columns(tmp_path: Path) -> None:
+    tables, place = FolderTables(), str(tmp_path / "metadata")
+    held = {name: kind for name, kind in METADATA.columns.items() if name not in ("cuts", "leader_epochs")}
+    tables.create(place, replace(METADATA, columns=held))
+    row = {"cluster": "east", "configs": {"a": "b"}, "leader_epochs": {0: 3}, "observed_at": NOON}
+    for _ in range(2):
+        tables.append(place, arrow_table(METADATA, [row]))
+    found = DeltaTable(place).to_pyarrow_table().to_pylist()
+    assert [(one["leader_epochs"], one["configs"], one["cuts"]) for one in found] == [
+        ([(0, 3)], [("a", "b")], None)
+    ] * 2
+
+
+def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:
+    """Statistics are not erased with their file: they name no key and no value."""
+    tables, place = FolderTables(), str(tmp_path / "quarantine")
+    tables.create(place, QUARANTINE)
+    record = {"key": b"ada-17", "value": b"ada-17", "headers": [{"key": "ada-17", "value": b"ada-17"}], "topic": "t"}
+    tables.append(place, arrow_table(QUARANTINE, [record]))
+    upkeep = TableUpkeep(place)
+    assert upkeep.checkpoint(after=1)
+    assert all(b"ada-17" not in file.read_bytes() for file in Path(place, "_delta_log").iterdir())

@@ -1,0 +1,114 @@
+"""The Parquet files of side tables, written here and not by delta-rs, which has no step between its files and their commit.
+
+Law F: a file is flushed to the disk before a commit names it (docs/decisions/0042-power-cuts.md).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from mirrorlake.errors import StoreError
+from mirrorlake.lake.relay_writer import WrittenFile, stats_value
+from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
+from mirrorlake.runtime import open_place
+
+Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
+"""Tells which rows of a table leave it."""
+
+# Within a file, a look-up reads the groups whose statistics fit.
+_GROUP_ROWS = 20_000
+_MOST_TEXT = 200
+# Another upkeep may rewrite the same files meanwhile.
+_ATTEMPTS = 10
+
+
+def write_rows(folder: str, rows: pa.Table, measured: Sequence[str]) -> WrittenFile:
+    """Write rows of a side table to a file that no commit names yet."""
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    filesystem, path = open_place(f"{folder}/{name}") if ":/" in folder else (fs.LocalFileSystem(), f"{folder}/{name}")
+    pq.write_table(rows, path, filesystem=filesystem, compression="zstd", row_group_size=_GROUP_ROWS)
+    size = int(filesystem.get_file_info(path).size)
+    return WrittenFile(name, size, rows.num_rows, rows.nbytes, json.dumps(_stats(rows, measured)))
+
+
+def read_rows(table: TableUpkeep, names: Sequence[str]) -> pa.Table:
+    """Read the rows of files of a side table."""
+    places = [table.place(name) for name in names]
+    # Columns that came with a later release are null in older files, and Spark's times may have 96 bits.
+    return ds.dataset(
+        [path for _, path in places], schema=table.schema, format="parquet", filesystem=places[0][0]
+    ).to_table()
+
+
+def take_out_rows(
+    table: TableUpkeep,
+    leaves: Leaves,
+    *,
+    why: str,
+    may_hold: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+) -> int:
+    """Take rows out of a side table; count them. Files stay unread whose add action, flattened, `may_hold` says no to.
+
+    Raises:
+        StoreError: others rewrote the same files again and again.
+    """
+    taken = 0
+    for _ in range(_ATTEMPTS):
+        removed, written, count = [], [], 0
+        for file in filter(may_hold, table.live().to_pylist()):
+            rows = read_rows(table, [file["path"]])
+            if (gone := leaves(rows)).any():
+                removed.append(LiveFile(file["path"], file["size_bytes"]))
+                count += int(gone.sum())
+                if not gone.all():
+                    written.append(write_rows(table.path, rows.filter(pa.array(~gone)), table.measured))
+        if not removed:
+            return taken
+        table.settle({"delta.appendOnly": "false"})
+        # Looked at again, also where it was committed: Spark's commit may have come at the same moment.
+        if table.replace(removed, written, data_change=True, why=why):
+            taken += count
+        else:
+            for one in written:
+                table.delete(one.path)
+    raise StoreError(
+        f"rows of {table.path} come back while they are taken out",
+        consequence="some of them are still there; the next upkeep takes them out",
+        remedy="mirrorlake maintain, while no other upkeep runs",
+    )
+
+
+def _stats(rows: pa.Table, names: Sequence[str]) -> dict[str, Any]:
+    chosen = [name for name in names or rows.column_names if name in rows.column_names and _has_ends(rows.column(name))]
+    ends = {name: pc.min_max(rows.column(name)).as_py() for name in chosen}
+    ends = {name: end for name, end in ends.items() if end["min"] is not None}
+    return {
+        "numRecords": rows.num_rows,
+        "minValues": {name: stats_value(end["min"]) for name, end in ends.items()},
+        # Cut to milliseconds, the greatest time would lie below what the file holds.
+        "maxValues": {name: stats_value(_not_cut(end["max"])) for name, end in ends.items()},
+        "nullCount": {name: rows.column(name).null_count for name in chosen},
+    }
+
+
+def _not_cut(value: Any) -> Any:
+    return value + timedelta(milliseconds=1) if isinstance(value, datetime) and value.microsecond % 1000 else value
+
+
+def _has_ends(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_string(kind):
+        # A long text is cut in statistics, which is right only with care; without any, the file is read.
+        return (pc.max(pc.utf8_length(column)).as_py() or 0) <= _MOST_TEXT
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
