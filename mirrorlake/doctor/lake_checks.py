@@ -16,6 +16,7 @@ from mirrorlake.lake import (
     broken_checkpoints,
     broken_commits,
     broken_files,
+    broken_rows,
     land_checkpoint_path,
     look_at_store,
     read_checkpoint_location,
@@ -101,7 +102,7 @@ def _relay_files(ground: Ground, alias: str) -> Iterator[Seen]:
 
 @check("lake.whole", layer="lake", fix="mirrorlake repair --source A; mirrorlake land --source A --once")
 def _whole(ground: Ground) -> Iterator[Seen]:
-    """The logs of all tables and the record files of the relays are whole: a power cut may leave them empty or cut (law C)."""
+    """The logs and files of all tables are whole: a power cut, or a disk, may leave them empty or cut (law C)."""
     root = ground.config.lake.folder()
     if root is None:
         yield fine("tables", "not looked at: the lake is not a folder of this machine")
@@ -126,6 +127,13 @@ def _whole(ground: Ground) -> Iterator[Seen]:
             lost = sum(one.records for one in files)
             said = f"{plural(len(files), 'record file')} of its relay with {plural(lost, 'record')} cannot be read"
             yield failure(alias, said, f"mirrorlake repair --source {alias}")
+    for name, location in others.items():
+        table = ground.lake.upkeep(location)
+        if table is not None and (rows := broken_rows(table)):
+            broken = True
+            lost = sum(count for _, count in rows)
+            said = f"{plural(len(rows), 'file')} of it with {plural(lost, 'row')} cannot be read"
+            yield failure(name, said, f"mirrorlake repair --source {next(iter(relays), 'A')} says what is made again")
     if not broken:
         yield fine("tables", "logs and record files are whole")
 

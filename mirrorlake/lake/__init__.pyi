@@ -8,6 +8,7 @@ from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.broken import BrokenFile as BrokenFile
 from mirrorlake.lake.broken import broken_files as broken_files
+from mirrorlake.lake.broken import broken_rows as broken_rows
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
 from mirrorlake.lake.fresh_files import FreshRoom as FreshRoom

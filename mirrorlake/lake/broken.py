@@ -1,13 +1,14 @@
-"""Find the record files of a relay that a power cut, or a disk, has left empty or cut."""
+"""Find the files of a relay or of a side table that a power cut, or a disk, has left empty or cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from pyarrow import fs
 
+from mirrorlake.errors import StoreError
 from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
@@ -52,6 +53,34 @@ def broken_files(table: TableUpkeep) -> Iterator[BrokenFile]:
                 int(row["num_records"]),
                 at.replace(tzinfo=at.tzinfo or timezone.utc),
             )
+
+
+def broken_rows(table: TableUpkeep) -> list[tuple[LiveFile, int]]:
+    """Find the broken files of a side table, also those that are gone, each with how many rows it held."""
+    named = ["path", "size_bytes", "num_records"]
+    rows = table.live().select(named).to_pylist()
+    found = [row for row in rows if _is_gone(table, row["path"]) or _is_broken(table, row["path"], row["size_bytes"])]
+    # Upkeep may have rewritten and deleted one since it was listed.
+    live = set(table.live().column("path").to_pylist()) if found else ()
+    return [(LiveFile(row["path"], row["size_bytes"]), row["num_records"] or 0) for row in found if row["path"] in live]
+
+
+def broken_table(paths: Iterable[str]) -> StoreError | None:
+    """Name the first of some side tables that holds a broken file; None where all are whole."""
+    for path in paths:
+        if broken := broken_rows(TableUpkeep(path)):
+            names = ", ".join(file.path for file, _ in broken[:3])
+            return StoreError(
+                f"the table {path.rpartition('/')[2]} has files that cannot be read: {names}",
+                consequence="nothing was changed; commands that read it end here",
+                remedy="mirrorlake repair --source A takes them out, and says what is made again",
+            )
+    return None
+
+
+def _is_gone(table: TableUpkeep, name: str) -> bool:
+    filesystem, path = table.place(name)
+    return bool(filesystem.get_file_info(path).type != fs.FileType.File)
 
 
 def _is_broken(table: TableUpkeep, name: str, size: int) -> bool:

@@ -17,6 +17,7 @@ from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.addresses import LakeAddresses
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, rows_of
+from mirrorlake.lake.broken import broken_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.made_tables import MadeTables
 from mirrorlake.lake.question import NamedTable, Question, Relays
@@ -201,7 +202,13 @@ class LakeReads(LakeAddresses):
             name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
             for name, one in question.lake_tables.items()
         }
-        found = answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+        try:
+            found = answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+        except Exception as error:
+            side = [places[name] for name, one in question.lake_tables.items() if one.table is not RELAY]
+            if named := broken_table(side):
+                raise named from error
+            raise
         if question.keep and found.nbytes <= _MOST_KEPT:
             self._answers[key] = versions, found
         return found

@@ -19,6 +19,7 @@ from mirrorlake.landing import Mended, Mending
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.verify.side_repair import BrokenTable, repair_side_tables
 
 _PLACE = [*SOURCE_KEY, "offset"]
 _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]
@@ -51,6 +52,8 @@ class Repair(Shown):
     removed: int = 0
     broken: tuple[BrokenFile, ...] = ()
     mended: tuple[Mended, ...] = ()
+    tables: tuple[BrokenTable, ...] = ()
+    is_check: bool = False
 
     @property
     def rows(self) -> int:
@@ -59,8 +62,9 @@ class Repair(Shown):
 
     @property
     def left(self) -> int:
-        """How many doubled rows and broken files it still holds."""
-        return self.rows - self.removed + len(self.broken) - len(self.mended)
+        """How many doubled rows and broken files it, and the side tables, still hold."""
+        in_tables = sum(one.files for one in self.tables) if self.is_check else 0
+        return self.rows - self.removed + len(self.broken) - len(self.mended) + in_tables
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as a JSON-ready document."""
@@ -83,6 +87,7 @@ class Repair(Shown):
                 }
                 for one in self.broken
             ],
+            "tables": [asdict(one) for one in self.tables],
             "left": self.left,
         }
 
@@ -99,6 +104,7 @@ class Repair(Shown):
         places = ["partition", "first offset", "last offset", "records", "landed again", "left the source"]
         columns = ["partition", "first offset", "last offset", "doubled rows", "offsets with two contents"]
         rows = [(str(o.source), o.first_offset, o.last_offset, o.rows, o.differing) for o in self.doubled]
+        tables = [(one.name, one.rows, one.then, one.next_step) for one in self.tables]
         return Sheet(
             title=f"relay of {self.source}",
             badge=badge(f"{self.left} broken or doubled", "bad") if self.left else badge("ok"),
@@ -106,8 +112,13 @@ class Repair(Shown):
                 *((f"{plural(len(files), 'broken file')} found, {len(self.mended)} mended",) if files else ()),
                 f"{plural(self.rows, 'doubled row')} found",
                 f"{plural(self.removed, 'row')} removed",
+                *((f"{plural(len(tables), 'side table')} with broken files",) if tables else ()),
             ),
-            parts=(*((table("", places, files),) if files else ()), *((table("", columns, rows),) if rows else ())),
+            parts=(
+                *((table("", places, files),) if files else ()),
+                *((table("", columns, rows),) if rows else ()),
+                *((table("", ["table", "rows lost", "then", "next"], tables),) if tables else ()),
+            ),
         )
 
 
@@ -115,6 +126,8 @@ def repair_relay(
     lake: Lake, alias: str, *, mending: Callable[[], Mending], now: Callable[[], datetime], check: bool = False
 ) -> Repair:
     """Find broken files and doubled rows of a source's relay and, unless `check` only looks, land again and remove.
+
+    Broken files of side tables, which belong to the whole lake, are taken out of them first.
 
     A file is mended beside whoever lands. Whoever removes doubled rows is the relay's one writer: a lander that runs meanwhile
     writes nothing more and stops with exit 3.
@@ -124,6 +137,16 @@ def repair_relay(
         ClusterUnreachable: the source does not answer, and holds what a broken file held.
         LanderReplaced: a lander claimed the relay at the same moment.
     """
+    # First: what follows reads some of them.
+    tables = repair_side_tables(lake, now=now, check=check)
+    if tables and check:
+        return Repair(source=alias, tables=tables, is_check=True)
+    return replace(_repair_relay(lake, alias, mending=mending, now=now, check=check), tables=tables)
+
+
+def _repair_relay(
+    lake: Lake, alias: str, *, mending: Callable[[], Mending], now: Callable[[], datetime], check: bool
+) -> Repair:
     location = lake.relay_location(alias)
     if not lake.exists(location):
         raise UsageError(

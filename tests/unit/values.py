@@ -67,6 +67,7 @@ from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, Trial
 from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
 from mirrorlake.verify.repair import Doubled, Repair
 from mirrorlake.verify.report import ProofReport
+from mirrorlake.verify.side_repair import BrokenTable
 from tests.builders import browsed, hop_place, page_of, passport_of, sample
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
@@ -357,7 +358,12 @@ def every(text: str) -> list[Shown]:
         ),
         Retirement(flow=text, state="planned", waiting={text: 300}),
         ProofReport(verification=text, at=NOON, proofs=(proof(text),), reports=(report(text),)),
-        Repair(source=text, doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),), removed=2),
+        Repair(
+            source=text,
+            doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),),
+            removed=2,
+            tables=(BrokenTable(name=text, files=1, rows=2, then=text, next_step=text),),
+        ),
         RuleTrial(
             flow=text, topic=text, view=None, records=9, sent=6, changed=2, filtered=3, quarantined=0, reasons=(reason,)
         ),

@@ -99,7 +99,7 @@ def repair(
         bool, typer.Option("--check", help="Only look; exit 1 where a file is broken or a record held twice.")
     ] = False,
 ) -> int:
-    """Land broken files of a source's relay again, and remove records that it holds twice; exit 1 where some are left."""
+    """Mend broken files of a relay and of side tables, and remove records held twice; exit 1 where some are left."""
     done = cli.mirror.repair(source, check=check)
     cli.answer(done)
     return 1 if done.left else 0

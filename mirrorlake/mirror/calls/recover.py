@@ -203,7 +203,8 @@ class RecoverCalls(CoreCalls):
     def repair(self, source: str, *, check: bool = False) -> Repair:
         """Land again what broken files of a source's relay held, and leave each record once.
 
-        A power cut, or a disk, may leave files empty or cut. What the source no longer holds of them becomes a gap.
+        A power cut, or a disk, may leave files empty or cut. What the source no longer holds of them becomes a gap. Broken files
+        of side tables are taken out; the result says what is made again, and what is not.
 
         Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
         stops with `LanderReplaced`: start it again.

@@ -1,0 +1,80 @@
+"""Take broken files out of side tables, so that every command goes on, and say by name what is made again and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from mirrorlake.lake import AUDIT, SIDE_TABLES, Audit, Lake, broken_rows
+from mirrorlake.model.plan import Change
+
+_HISTORY = "history, which is not made again; nothing depends on it", "nothing to do"
+_BY_LEDGER = (
+    "the next start of each flow writes again what its ledger still holds; of older rows `offsets` and `groups` know less, never "
+    "something wrong"
+)
+# What becomes of the rows, and what a person does next.
+_THEN = {
+    "positions": (
+        "how far landing accounts for offsets is made again from the relay by its next start; samples, and where another mirror "
+        "was taken over, are not",
+        "mirrorlake land --source A --once, then mirrorlake status",
+    ),
+    "offset_map": (_BY_LEDGER, "mirrorlake run, then mirrorlake verify --full"),
+    "withheld": (_BY_LEDGER, "mirrorlake run, then mirrorlake verify --full"),
+    "quarantine": (_BY_LEDGER, "mirrorlake run, then mirrorlake quarantine"),
+    "proofs": ("they are made again", "mirrorlake verify"),
+    "metadata": ("the next look at the clusters writes what it sees", "mirrorlake doctor, then mirrorlake plan"),
+    "gaps": ("not made again: offsets may lack their explanation", "mirrorlake verify names them"),
+    "removed": ("not made again: what left the relay may lack its explanation", "mirrorlake verify names it"),
+    "tombstones": ("not made again: tombstones of erasures count as extra", "mirrorlake verify names them"),
+    "divergent": (
+        "not made again: records of an old source that a failback kept; the source may hold them yet",
+        "compare with the old source",
+    ),
+    "audit": ("not made again: steps of a failover or a replay may lack", "look at failovers and replays under way"),
+    "control": (
+        "not made again: pauses, choices and settings that were applied",
+        "mirrorlake status, then pause again what has to stay paused, and mirrorlake apply",
+    ),
+    "checkpoints": _HISTORY,
+    "heartbeats": _HISTORY,
+    "samples": _HISTORY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenTable:
+    """What a side table has lost with broken files: `rows` in `files`, what becomes of them, and the next command."""
+
+    name: str
+    files: int
+    rows: int
+    then: str
+    next_step: str
+
+
+def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool = False) -> tuple[BrokenTable, ...]:
+    """Find the broken files of side tables and, unless `check` only looks, take them out of their tables."""
+    found = []
+    for schema in SIDE_TABLES:
+        location = lake.meta_location(schema)
+        table = lake.upkeep(location) if lake.exists(location) else None
+        broken = [] if table is None else broken_rows(table)
+        if table is None or not broken:
+            continue
+        then, next_step = _THEN[schema.name]
+        rows = sum(count for _, count in broken)
+        found.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
+        if not check:
+            table.settle({"delta.appendOnly": "false"})
+            # False where upkeep has taken them out meanwhile.
+            table.replace([file for file, _ in broken], [], data_change=True, why="repair")
+            table.settle({name: schema.properties[name] for name in ("delta.appendOnly",)})
+    if found and not check and lake.exists(lake.meta_location(AUDIT)):
+        what = {"where": "lake", "kind": "table", "action": "repair", "reason": "broken files"}
+        Audit(lake, now=now).record(
+            [Change(name=one.name, after=f"{one.rows} rows lost", **what) for one in found], command="repair"
+        )
+    return tuple(found)
