@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, erased_from, read_rows
 from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.disk_search import DiskSearch, Searched
 from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import Removals
@@ -68,6 +70,7 @@ class Eraser:
         on_target: Callable[[SentUpTo, str], str],
         now: Callable[[], datetime],
         foreign_flows: Sequence[str] = (),
+        exports: Sequence[str] = (),
     ) -> None:
         table = lake.upkeep(lake.relay_location(alias))
         if table is None:
@@ -83,6 +86,7 @@ class Eraser:
         self._now = now
         self._table = table
         self._foreign_flows = foreign_flows
+        self._exports = exports
         self._removals = Removals(lake, alias, table, foreign_flows)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
@@ -123,7 +127,16 @@ class Eraser:
             )
             for source, offsets in sorted(found.offsets.items())
         ]
-        done = self._removals.take_out(announced)
+        proven: list[Searched] = []
+
+        def prove() -> dict[str, Any]:
+            proven.append(self._searched(topic, selector, found))
+            return proven[-1].evidence()
+
+        done = self._removals.take_out(announced, prove)
+        if not done:
+            prove()
+        searched = proven[-1]
         # What was landed, or quarantined, while this was done.
         left = self._find(topic, selector)
         return replace(
@@ -132,9 +145,25 @@ class Eraser:
             finished=sum(one.records for one in finished if one.kind == ERASED),
             removal=removal if done else "",
             relay_version=max((one.relay_version or 0 for one in done), default=None),
-            deleted_files=tuple(done[0].evidence["deleted_files"]) if done else (),
+            deleted_files=(*(done[0].evidence["deleted_files"] if done else ()), *searched.deleted),
+            searched=searched.files,
+            remains=searched.remains,
+            sent_to=searched.sent_to,
             left=left.records + left.waiting,
         )
+
+    def _searched(self, topic: str, selector: Selector, found: _Found) -> Searched:
+        """Search the disk for what the choice means, and for what was erased by its place."""
+        search = DiskSearch(
+            self._lake, self._alias, self._table, foreign_flows=self._foreign_flows, exports=self._exports
+        )
+
+        def matches(batch: pa.RecordBatch) -> int:
+            meant = _matches(batch, topic, selector, _Found())
+            return sum(len(offsets) for _, offsets in meant)
+
+        spans = [(s, min(several), max(several)) for s, several in sorted(found.offsets.items())]
+        return search.run(selector.columns, matches, spans)
 
     def _find(self, topic: str, selector: Selector) -> _Found:
         found = _Found()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mirrorlake.maintenance.disk_search import Remains
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
 
@@ -71,6 +72,9 @@ class Erasure(JsonShown):
         removal: the id of the act in the table `removed`; empty where nothing was taken out.
         relay_version: the version of the relay from which on they are gone.
         deleted_files: files of the relay that held them, by name: they are not on disk any more.
+        searched: files that no commit names, and folders of replays, that were searched for the records afterwards.
+        remains: what of those still holds some of them, or cannot be read.
+        sent_to: the topics that got some of them, and by which flow, also one that was renamed, or a replay.
         choice: what was chosen for the targets: `leave`, `tombstone` or `rewrite-by-replay`.
         commands: with `rewrite-by-replay`, what to do next, line by line.
     """
@@ -92,6 +96,9 @@ class Erasure(JsonShown):
     removal: str = ""
     relay_version: int | None = None
     deleted_files: tuple[str, ...] = ()
+    searched: int = 0
+    remains: tuple[Remains, ...] = ()
+    sent_to: tuple[str, ...] = ()
     choice: str = LEAVE
     commands: tuple[str, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("records", "ok")
@@ -104,7 +111,8 @@ class Erasure(JsonShown):
     @property
     def ok(self) -> bool:
         """Whether no record that is meant, or may be meant, is left in the lake, nor on targets against the choice."""
-        return not (self.left or self.undecided or self.waiting or any(one.stays for one in self.targets))
+        stays = self.left or self.undecided or self.waiting or self.remains
+        return not (stays or any(one.stays for one in self.targets))
 
     def sheet(self) -> Sheet:
         """Show what leaves, and what may remain where."""
@@ -120,6 +128,11 @@ class Erasure(JsonShown):
                 f"gone from version {self.relay_version} of the relay on; act {self.removal} in the table removed"
             )
             facts.append(f"{plural(len(self.deleted_files), 'file')} deleted")
+        if not self.planned:
+            facts.append(
+                f"{plural(self.searched, 'file')} searched that no table names; {len(self.remains) or 'none'} of them "
+                f"{'hold' if len(self.remains) > 1 else 'holds'} erased records"
+            )
         parts = []
         if self.parts:
             rows = [(one.source, one.records, one.first_offset, one.last_offset) for one in self.parts]
@@ -136,7 +149,15 @@ class Erasure(JsonShown):
             ]
             verb = "tombstones to write" if self.planned else "tombstones written"
             parts.append(table("", ["flow", "remote topic", "erased and still there", verb, "stays, because"], buried))
+        if self.remains:
+            parts.append(
+                table("", ["still on disk", "records", "why"], [(o.path, o.records, o.why) for o in self.remains])
+            )
         notes = [*self.commands]
+        if self.sent_to:
+            notes.append(
+                f"not reached: {', '.join(self.sent_to)} got some of them; the log of {self.source} and backups may hold them, too"
+            )
         if self.undecided:
             notes.append(
                 f"{plural(self.undecided, 'record')} cannot be judged: the value is not JSON, or names a member twice; they stay. "

@@ -12,7 +12,7 @@ not done: the next pass does it (`finish`). Doing it twice takes nothing else ou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,6 +42,7 @@ from mirrorlake.lake import (
     write_files,
     write_removed,
 )
+from mirrorlake.maintenance.disk_search import unnamed_files
 from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
@@ -77,14 +78,14 @@ class Removals:
         """Do what was announced and not done: whoever announced it died in between."""
         return self._done(unfinished(self._lake, self._alias))
 
-    def take_out(self, removals: Sequence[Removed]) -> list[Removed]:
-        """Announce, take out, confirm; return what was confirmed."""
+    def take_out(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
+        """Announce, take out, confirm with what `prove` found afterwards; return what was confirmed."""
         if not removals:
             return []
         write_removed(self._lake, self._alias, removals)
-        return self._done(removals)
+        return self._done(removals, prove)
 
-    def _done(self, removals: Sequence[Removed]) -> list[Removed]:
+    def _done(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
         if not removals:
             return []
         # Not at the table's creation: most relays never lose a record, and the property says so to everybody.
@@ -96,6 +97,7 @@ class Removals:
             evidence["deleted_files"] = purge(self._table, erased)
             evidence["quarantined"] = self._out_of_quarantine(erased)
             evidence["divergent"] = self._out_of_divergent(erased)
+            evidence |= prove()
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -295,7 +297,7 @@ def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
     are newer, or it stands in the place of files that are live no more, and is refused.
     """
     deleted = []
-    for name in _unnamed(table):
+    for name in unnamed_files(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             # What cannot be read is being written, or was never ended.
             if gone.are_in(table, name):
@@ -304,17 +306,10 @@ def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
     return deleted
 
 
-def _unnamed(table: TableUpkeep) -> list[str]:
-    """List the files beside the log that it does not name."""
-    held = table.held()
-    live = {unquote(path) for path in table.live().column("path").to_pylist()}
-    return [name for name in held if unquote(name) not in live]
-
-
 def out_of_side_table(table: TableUpkeep, leaves: Leaves) -> int:
     """Take rows out of a side table, and delete what held them; count them."""
     taken = take_out_rows(table, leaves, why="erase")
-    for name in _unnamed(table):
+    for name in unnamed_files(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             if leaves(read_rows(table, [name])).any():
                 table.delete(name)

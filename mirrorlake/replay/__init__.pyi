@@ -5,6 +5,7 @@ from mirrorlake.replay.asking import Leave as Leave
 from mirrorlake.replay.asking import header_of as header_of
 from mirrorlake.replay.define import Site as Site
 from mirrorlake.replay.flows import flow_of as flow_of
+from mirrorlake.replay.register import EXPORT as EXPORT
 from mirrorlake.replay.register import Register as Register
 from mirrorlake.replay.replay import Replay as Replay
 from mirrorlake.replay.replay import compare as compare

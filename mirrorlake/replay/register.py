@@ -12,6 +12,9 @@ from mirrorlake.lake import Audit, Lake
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import Definition
 
+EXPORT = "export"
+"""What `audit` calls the folder that a replay writes Parquet files to."""
+
 _BEGIN, _END = "begin", "end"
 _ENTRIES = """
     SELECT object, action, after, at FROM {audit}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import AUDIT
+from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.replay.asking import Leave
@@ -18,6 +21,7 @@ from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import prove
+from mirrorlake.replay.register import EXPORT
 from mirrorlake.replay.replays import run_replay
 from mirrorlake.rules import View
 
@@ -83,6 +87,12 @@ class Replay(Planned[ReplayPlan]):
         return self._site.lake.frame_of(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
+        # First: an erasure finds the folder by it.
+        self._site.lake.create_side_table(AUDIT)
+        change = Change(
+            where=self.plan.definition.source, kind=EXPORT, name=str(Path(folder).absolute()), action="begin"
+        )
+        self._site.audit.record([change], command="replay")
         with self._site.watching() as board:
             definition, written = write_parquet(
                 self._site.lake, self.plan.definition, self._view(), folder, tell=board.tell

@@ -34,7 +34,7 @@ from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
-from mirrorlake.replay import Register
+from mirrorlake.replay import EXPORT, Register
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import settings_in_force
@@ -155,12 +155,15 @@ class Upkeep:
             on_target=self._kept_there,
             now=connections.now,
             foreign_flows=self._foreign_flows([source])[source],
+            exports=list(dict.fromkeys(one.object for one in connections.audit().entries(source, EXPORT))),
         )
         if not apply:
             return self._on_targets(eraser.plan(topic, selector, reason), eraser, selector, targets)
         connections.lake.create_side_table(AUDIT)
         done = eraser.erase(topic, selector, reason)
         after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
+        after |= {"searched_files": done.searched, "still_in": [one.path for one in done.remains]}
+        after["sent_to"] = list(done.sent_to)
         change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
         connections.audit().record([change], command="erase")
         told = self._on_targets(done, eraser, selector, targets)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import left_before
 from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import POSITIONS, QUARANTINE, RELAY
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, RELAY
 from mirrorlake.maintenance import Eraser, Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.tiers import FANOUT
@@ -61,7 +62,7 @@ class World:
         ]
         write_deltalake(self.lake.meta_location(QUARANTINE), arrow_table(QUARANTINE, found), mode="append")
 
-    def eraser(self, position: int = 60, **flow: Any) -> Eraser:
+    def eraser(self, position: int = 60, exports: Sequence[str] = (), **flow: Any) -> Eraser:
         standing = SentUpTo(flow=FLOW.model_copy(update=flow), positions={ORDERS: position})
         return Eraser(
             self.lake,
@@ -70,6 +71,7 @@ class World:
             on_target=lambda *_: "for ever",
             now=lambda: LATER,
             foreign_flows=["west->central"],
+            exports=exports,
         )
 
     def offsets(self) -> list[int]:
@@ -233,6 +235,45 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
     assert b"ada" not in {
         row["key"] for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
     }
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_named(world: World) -> None:
+    [live, *_] = [file for file in Path(world.relay).glob("*.parquet") if "orders" in str(pq.read_table(file)["topic"])]
+    copy, root = live.read_bytes(), Path(world.lake.place)
+    world.tables.create(world.lake.meta_location(OFFSET_MAP), OFFSET_MAP)
+    at = {"source_topic": "orders", "generation": 1, "source_partition": 0, "first_upstream": 0, "last_upstream": 9}
+    sent = [{"flow": flow, "target_topic": f"{flow}.orders", **at} for flow in ("renamed", "drill.1", "west->central")]
+    world.lake.append_rows(OFFSET_MAP, [*sent, {**sent[0], "flow": "late", "first_upstream": 56, "last_upstream": 59}])
+    done = world.eraser().erase("orders", ADA, "why")
+    assert done.ok
+    assert done.sent_to == ("drill.1.orders by drill.1", "renamed.orders by renamed"), "not what got none of them"
+    [left] = removed_from(world.lake, "east")
+    assert (left.evidence["still_in"], left.evidence["sent_to"]) == ([], [*done.sent_to])
+
+    exported, cut = root / "elsewhere" / "orders-1-0.parquet", Path(world.relay) / "part-cut.parquet"
+    fresh, old = Path(world.relay) / "part-fresh.parquet", Path(world.relay) / "part-old.parquet"
+    aside = root / "relay" / "backup" / "orders.parquet.old"
+    for file in (exported, fresh, old, aside):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(copy)
+    cut.write_bytes(copy[:-100])
+    os.utime(old, (0, 0))
+    eraser = world.eraser(exports=[str(exported.parent)])
+    again = eraser.erase("orders", ADA, "why")
+    assert not again.ok
+    assert (again.records, again.deleted_files) == (0, (old.name,)), "it had left the table before it was erased"
+    found = {Path(one.path): one.records for one in again.remains}
+    assert found.keys() == {exported, fresh, aside, cut}
+    assert found[exported] == found[fresh] == found[aside] == 1
+    assert found[cut] is None
+    assert "a copy that is no table" in str(again)
+    for file in (cut, fresh):
+        os.utime(file, (0, 0))
+    exported.unlink()
+    aside.unlink()
+    last = eraser.erase("orders", ADA, "why")
+    assert (last.ok, {*last.deleted_files}) == (True, {cut.name, fresh.name})
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
