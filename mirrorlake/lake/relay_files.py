@@ -178,7 +178,13 @@ def _read_open(
 def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
     """Read the offsets of the file's records of its source partition, as they stand there: one may come twice."""
     filesystem, path = open_place(file.uri)
-    with filesystem.open_input_file(path) as source:
+    try:
+        opened = filesystem.open_input_file(path)
+    except FileNotFoundError:
+        # Rewritten since it was listed.
+        parts = [rows.column("offset").to_numpy() for rows in read_records(file, columns=("offset",))]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    with opened as source:
         places = ["offset", *(SOURCE_KEY if file.shared else ())]
         rows = _mine(pq.ParquetFile(source, pre_buffer=True).read(columns=places, use_threads=False), file)
         offsets: npt.NDArray[np.int64] = rows.column("offset").to_numpy()

@@ -10,4 +10,5 @@ from mirrorlake.verify.scope import Scope as Scope
 from mirrorlake.verify.scope import between as between
 from mirrorlake.verify.tracking import Timed as Timed
 from mirrorlake.verify.tracking import track_verification as track_verification
+from mirrorlake.verify.verify import Verification as Verification
 from mirrorlake.verify.verify import Verifier as Verifier

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake import tracking, verify
 from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.kafka import Groups
 from mirrorlake.lag import (
     Blocked,
@@ -32,10 +32,10 @@ from mirrorlake.lag import (
     make_report,
     read_status,
 )
-from mirrorlake.lake import KeptProofs
+from mirrorlake.lake import KeptProofs, removed_from
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets import known_maps
 from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
@@ -47,12 +47,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.tracking import Tracker
-    from mirrorlake.verify import ProofReport
+    from mirrorlake.verify import ProofReport, Verification
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
 _FIRST_VERIFY_S = 120.0
 _MOST_LOGGED = 10
+# An erasure and the pass of a retention may come one after the other.
+_COMPARISONS = 3
 _WINDOWS_AGE = timedelta(seconds=15)
 
 log = logging.getLogger(__name__)
@@ -292,9 +294,41 @@ class Checks:
         # The streams need all cores for their start.
         return Duty(name="verify", every_s=every_s, first_s=min(every_s, _FIRST_VERIFY_S), do=do)
 
-    def _compared(
+    def _compared(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
+        """Compare flows at a fixed cut (`_compared_once`), and write down what is proven.
+
+        Where records leave a relay meanwhile, by an erasure or by retention, what explains them was read before: compare again.
+        """
+        for attempt in range(_COMPARISONS):
+            is_last = attempt == _COMPARISONS - 1
+            before = self._leaving()
+            verification, at = uuid.uuid4().hex, self._connections.now()
+            try:
+                found = self._compared_once(chosen, verification, **how)
+            except (FileNotFoundError, StoreError):
+                if is_last or not self._has_left(before):
+                    raise
+            else:
+                if is_last or all(one.equal for one in found.reports) or not self._has_left(before):
+                    break
+            log.info("verify.again why=%s", "records left a relay meanwhile")
+        self._proofs.write(found.proofs, verification=verification, at=at)
+        return VerifyReports(found.reports, verification=verification)
+
+    def _leaving(self) -> frozenset[tuple[str, SourcePartition, int | None]]:
+        lake, sources = self._connections.lake, self._connections.config.sources
+        acts = (one for alias in sources for one in removed_from(lake, alias))
+        return frozenset((one.removal, one.source, one.relay_version) for one in acts)
+
+    def _has_left(self, before: Collection[tuple[str, SourcePartition, int | None]]) -> bool:
+        """Tell whether records have left a relay since a look, or are about to."""
+        now = self._leaving()
+        return now != before or any(version is None for *_, version in now)
+
+    def _compared_once(
         self,
         chosen: Sequence[FlowConfig],
+        verification: str,
         *,
         full: bool = False,
         between: tuple[datetime | None, datetime | None] | None = None,
@@ -304,8 +338,7 @@ class Checks:
         waits: bool = True,
         may_job: bool = True,
         tell: Tell = silent,
-    ) -> VerifyReports:
-        """Compare flows at a fixed cut, and write down what is proven."""
+    ) -> Verification:
         connections = self._connections
         into = {
             target: self._with_redrives(target, connections.config.flows_to(target))
@@ -313,11 +346,10 @@ class Checks:
         }
         sources = {each.source for flows in into.values() for each in flows}
         connections.lake.create_all(sources)
-        at, verification = connections.now(), uuid.uuid4().hex
         cuts = {
             target: verify.take_cut(connections.lake, flows, connections, lost=lost) for target, flows in into.items()
         }
-        found = verify.Verifier(
+        return verify.Verifier(
             chosen,
             lake=connections.lake,
             proofs=self._proofs,
@@ -339,8 +371,6 @@ class Checks:
             session=connections.standing_session() if may_job else None,
             tell=tell,
         ).run()
-        self._proofs.write(found.proofs, verification=verification, at=at)
-        return VerifyReports(found.reports, verification=verification)
 
     def proof_report(self, verification: str) -> ProofReport:
         """Make the report of a verification (see `Mirror.proof_report`)."""

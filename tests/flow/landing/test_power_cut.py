@@ -41,13 +41,19 @@ def test_law_c_what_a_relay_lost_that_its_positions_know_is_landed_again(pair: P
     run(pair)
     assert count(pair.central, pair.remote) == 420, "the position survived, the records did not"
 
-    # A relay that is older than its positions: put back from a backup, by hand or by Delta.
-    copy = logs(pair).with_name("copy")
-    shutil.copytree(logs(pair), copy)
+    # A lake that is older than its ledgers: put back from a copy as docs/upgrades.md says, or its relay by Delta.
+    copy = pair.lake.with_name("copy")
+    shutil.copytree(pair.lake, copy)
     land(pair, 3)
-    shutil.rmtree(logs(pair))
-    copy.rename(logs(pair))
     run(pair)
+    assert pair.cli("maintain").returncode == 0, "ledgers are trimmed"
+    for left in ("offset_map", "withheld", "quarantine"):
+        shutil.rmtree(copy / "meta" / left)
+        (pair.lake / "meta" / left).rename(copy / "meta" / left)
+    shutil.rmtree(pair.lake)
+    copy.rename(pair.lake)
+    run(pair)
+    assert pair.cli("repair", "--source", "east").returncode == 0
     version = mirror.lake.version(mirror.lake.relay_location("east"))
     land(pair, 2)
     mirror.lake.spark.sql(f"RESTORE delta.`{logs(pair).parent}` TO VERSION AS OF {version}")

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.maintenance import Erasure
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole
+from mirrorlake.verify import verify
 from tests.flow.kit import Record, assert_equal_topics, count, end_of, produce, send, staying_on, wait_until
 from tests.servers.lakes import Pair
 
@@ -122,7 +124,9 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
 
 
 @pytest.mark.law("C", "D", "E", "F")
-def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
+def test_law_e_an_erasure_while_lanes_send_the_backlog_and_beside_a_verification(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pair.create()
     # Forty seconds for all of them, in the midst of which a busy machine finds the time for the erasure.
     count_all, rate = 6_000, 150
@@ -172,6 +176,34 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
     assert removed[SourcePartition(pair.topic, 1, 0)].holds(first.offset)
     compared = mirror.verify()
     assert compared.equal, compared
+
+    # An erasure beside a verification that has listed the relay and read what explains its holes.
+    explained, asked = verify.explained_of, list[int]()
+
+    def late(*given: Any) -> Any:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            assert mirror.erase("east", pair.topic, key="7", reason="beside verify", apply=True).ok
+        return explained(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verify, "explained_of", late)
+        compared = mirror.verify(full=True)
+    assert compared.equal, compared
+    assert len(asked) == 2, "compared again"
+
+    # Whatever flow has sent them: one that is in no settings file any more, a replay, and one into files.
+    folder = tmp_path / "files"
+    mirror.replay(source="east", topic=pair.topic, into=f"central:{pair.topic}.again").run()
+    mirror.replay(source="east", topic=pair.topic, into=f"parquet:{folder}").run()
+    renamed = pair.mirror(pair.flow(name="renamed", policy={"template": "renamed.{topic}"}))
+    done = renamed.erase("east", pair.topic, key="11", reason="request 4712", apply=True)
+    assert {one.rpartition(" by ")[0] for one in done.sent_to} == {pair.remote, f"{pair.topic}.again"}
+    assert {Path(one.path).parent for one in done.remains} == {folder}, "not mirrorlake's to delete"
+    assert not done.ok
+    for one in done.remains:
+        Path(one.path).unlink()
+    assert renamed.erase("east", pair.topic, key="11", reason="request 4712", apply=True).ok
 
 
 @pytest.mark.law("A", "C", "D", "E", "F")
