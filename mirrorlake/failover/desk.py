@@ -18,6 +18,7 @@ from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
 from mirrorlake.landing import led_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.parked import landing
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
@@ -27,9 +28,9 @@ from mirrorlake.runtime import folder_of
 
 # A running mirror looks at the table `control` every 3 s, and ends the batch under way.
 _HEARD_S = 8.0
-# A lander elsewhere lands every second or so, a flow sends as often; what has not moved for so long is not there.
+# A lander that shows no sign of life lands every second or so, a flow sends as often; what has not moved for so long is not there.
 _MOVES_WITHIN_S = 5.0
-# A mirror that is seen running is there all the same: on a busy machine it is slow, and whom another overtakes is parked.
+# A mirror that is seen running is there all the same: a turn of its landing may be far from the next, or its machine busy.
 _STARVED_S = 60.0
 # As long as an administrative call waited for its cluster before it was probed.
 _RESTARTS_WITHIN_S = 15.0
@@ -70,8 +71,8 @@ class Hands(Protocol):
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """List the remote topics of a flow that were lost and wait for a choice."""
 
-    def runs(self, flow: FlowConfig) -> bool:
-        """Tell whether a process of this machine runs a flow now."""
+    def runs(self, stream: str) -> bool:
+        """Tell whether a process of any machine carries a stream now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,36 +203,36 @@ class Desk:
     def wait_until_heard(self, flow: FlowConfig) -> None:
         """Wait until a mirror that runs has heard of a pause, at most some seconds; a minute where it is seen running.
 
-        Who took the flow over before that would be safe, too, and leave it parked there.
+        Who took the flow over before that would be safe, too, and make it wait there.
         """
         is_live, began = self.is_live(flow), time.monotonic()
-        most_s = self._patience_s(flow, _HEARD_S) if is_live else _HEARD_S
-        if is_live or self.is_watched(flow):
-            while time.monotonic() - began < most_s and (not is_live or self.is_live(flow)):
+        if is_live or self.is_watched(flow) or self.hands.runs(flow.name):
+            while time.monotonic() - began < (self._patience_s(flow.name, _HEARD_S) if is_live else _HEARD_S):
+                if is_live and not self.is_live(flow):
+                    break
                 self.wait(_LOOK_S)
 
     def land_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
-        """Wait until a flow's source is landed up to some ends; land it here where nobody else does.
+        """Wait until a flow's source is landed up to some ends; land it here where nobody else does, or is far too slow.
 
-        Two landers would take the relay from each other, and the one that runs would be parked.
+        The lander that runs waits then until this has landed.
         """
 
         def left() -> int:
             reached = reached_by(self.lake, flow, {})
             return sum(max(0, end - reached.get(source, NOWHERE).landed) for source, end in ends.items())
 
-        return self.hands.land(flow.source) if self._waits_for(flow, left) else 0
+        return self.hands.land(flow.source) if self._waits_for(landing(flow.source), left) else 0
 
     def send_to_end(self, flow: FlowConfig) -> int:
         """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
-        if (self.is_live(flow) or self.is_watched(flow)) and self.control.state().of_stream(
-            flow.name, flow.target
-        ) is None:
+        may_run = self.is_live(flow) or self.is_watched(flow) or self.hands.runs(flow.name)
+        if may_run and self.control.state().of_stream(flow.name, flow.target) is None:
 
             def left() -> int:
                 return sum(position for _, position in self.unsent(flow, self.sent(flow)))
 
-            if not self._waits_for(flow, left):
+            if not self._waits_for(flow.name, left):
                 return 0
         return self.hands.drain(flow)
 
@@ -255,13 +256,13 @@ class Desk:
         waiting = still_in_relay(self.lake, flow.source, late, held)
         return [(source, held[source] - at) for source, at in late.items() if source in waiting]
 
-    def _patience_s(self, flow: FlowConfig, usual_s: float) -> float:
-        return max(usual_s, _STARVED_S) if self.hands.runs(flow) else usual_s
+    def _patience_s(self, stream: str, usual_s: float) -> float:
+        return max(usual_s, _STARVED_S) if self.hands.runs(stream) else usual_s
 
-    def _waits_for(self, flow: FlowConfig, left: Callable[[], int]) -> int:
+    def _waits_for(self, stream: str, left: Callable[[], int]) -> int:
         """Wait while what is left shrinks, and return the rest."""
         waiting, moved = left(), time.monotonic()
-        while waiting and time.monotonic() - moved < self._patience_s(flow, _MOVES_WITHIN_S):
+        while waiting and time.monotonic() - moved < self._patience_s(stream, _MOVES_WITHIN_S):
             self.wait(_LOOK_S)
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()

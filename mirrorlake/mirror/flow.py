@@ -133,7 +133,7 @@ class FlowHandle(Shown):
             take_over: with `once`, republish in the place of a process that carries the flow.
 
         Raises:
-            AlreadyRuns: with `once`, a living process carries the flow; nothing was done.
+            AlreadyRuns: with `once`, a living process of any machine carries the flow; nothing was done.
         """
         return self._services.runner.republish(
             self.config,

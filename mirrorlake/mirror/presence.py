@@ -1,53 +1,271 @@
-"""Which flows a process of this machine runs at this moment, for whoever would begin them a second time.
+"""Which streams a process runs at this moment, for whoever would begin them a second time.
 
-A lock of the operating system ends with its process, however that ends. It keeps nobody out: where two run all the same, table
-and ledger decide (law F, `lake/one_writer.py`): the newer one goes on, and the older one stops with exit 3.
+A lock of the operating system ends with its process, however that ends; other machines do not see it. They see a sign of life
+in the lake: a small file that its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks of two machines
+disagree, so a reader looks whether the sign changes: one that does not for 2.5 times the interval that it names is of a process
+that died, and the reader removes it.
+
+Neither keeps anybody out: where two run all the same, table and ledger decide (law F, `lake/one_writer.py`): the newer one goes
+on, and the older one stops with exit 3, or waits where the newer one is a command that ends soon.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
+import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from functools import cached_property
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from mirrorlake.render import moment
+from mirrorlake.runtime import Folder, beating, cache_directory, folder_of
+
+log = logging.getLogger(__name__)
+
+# On an object store each sign is a request that is paid for: some 4 cents a day and process.
+EVERY_S = 10.0
+# A store that is slow, or a machine that is busy, delays a sign; two are late at most.
+_GONE_AFTER = 2.5
+_CLEANS_AT = (1, 4)
+_LOOK_S, _MOST_BETWEEN_S, _AGAIN_S = 0.5, 1.0, 30.0
 
 
-@contextmanager
-def announced(lake: Path | None, flows: Iterable[str], *, now: Callable[[], datetime]) -> Iterator[None]:
-    """Let other processes see that this one runs the flows; on a lake that is no folder of this machine, nobody sees it."""
-    said = f"process {os.getpid()} on {socket.gethostname()}, since {moment(now())}"
-    with ExitStack() as held:
-        for name in flows:
-            if lake is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """The sign of life of a process: which streams it carries, for good or as a command that is `temporary`."""
+
+    id: str
+    host: str
+    process: int
+    since: str
+    streams: tuple[str, ...]
+    temporary: bool
+    every_s: float
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}, since {self.since}"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A sign as it was read last: since when it is as it is, by this machine's clock, and whether it was seen to change.
+
+    `is_gone` says that its process has died.
+    """
+
+    sign: Sign
+    text: str
+    since: float
+    has_changed: bool = False
+    is_gone: bool = False
+
+
+class Presence:
+    """Show other processes which streams this one carries, and see theirs.
+
+    Args:
+        root: gives the folder of the lake's checkpoint locations, which every process of the lake reaches.
+        lake: the lake where it is a folder of this machine: its locks tell who carries a stream here.
+        now: the wall clock.
+        clock: a clock that never goes back.
+        wait: sleeps.
+    """
+
+    def __init__(
+        self,
+        root: Callable[[], str],
+        lake: Path | None,
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._root = root
+        self._lake = lake
+        # Of another lake the machine's own folder tells which processes of this machine live.
+        self._locks = (cache_directory() if lake is None else lake) / "running"
+        self._now = now
+        self._clock = clock
+        self._wait = wait
+        self._seen: dict[str, _Seen] = {}
+        self._next_look = clock()
+        self._looking = threading.Lock()
+
+    @contextmanager
+    def announced(self, streams: Iterable[str], *, temporary: bool = False) -> Iterator[str]:
+        """Let other processes see that this one carries some streams; gives the id of the sign.
+
+        Whoever a `temporary` owner replaces takes the stream again once the sign is gone.
+        """
+        sign = Sign(
+            id=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            process=os.getpid(),
+            since=moment(self._now()),
+            streams=tuple(streams),
+            temporary=temporary,
+            every_s=EVERY_S,
+        )
+        with ExitStack() as held:
+            for name in self._locks_of(sign):
+                # A folder that may not be written, or that knows no locks, is no reason not to run.
+                with suppress(OSError):
+                    held.enter_context(_shared(self._file(name), str(sign), is_left=name != sign.id))
+            held.enter_context(self._signing(sign))
+            yield sign.id
+
+    def here(self, streams: Iterable[str]) -> Mapping[str, str]:
+        """Return who carries which of some streams on this machine, this process included; a lake elsewhere does not tell."""
+        return {} if self._lake is None else {name: said for name in streams if (said := self._locked(name))}
+
+    def carried(self, streams: Sequence[str]) -> Mapping[str, str]:
+        """Return who carries which of some streams on any machine, by what is known at this moment, this process included."""
+        found = {name: str(one.sign) for one in self._look() if not one.sign.temporary for name in one.sign.streams}
+        found |= self.here(streams)
+        return {name: found[name] for name in streams if name in found}
+
+    def surely_carried(self, streams: Sequence[str]) -> Mapping[str, str]:
+        """Return who carries some streams, after waiting for the next sign of a process of another machine, if it comes."""
+        said: set[str] = set()
+        while not self.here(streams):
+            waits = [one for one in self._look() if not (one.sign.temporary or {*streams}.isdisjoint(one.sign.streams))]
+            if any(one.has_changed for one in waits) or not waits:
                 break
-            # A folder that may not be written, or that knows no locks, is no reason not to run.
-            with suppress(OSError):
-                held.enter_context(_shared(_file(lake, name), said))
-        yield
+            for one in waits:
+                if one.sign.id not in said:
+                    said.add(one.sign.id)
+                    within_s = _GONE_AFTER * one.sign.every_s
+                    log.warning(
+                        "presence.waits for=%s why=its next sign of life is due within %.0f s", one.sign, within_s
+                    )
+            self._wait(_LOOK_S)
+        return self.carried(streams)
 
+    def lives(self, sign: str) -> bool:
+        """Tell whether the process of a sign lives, as far as that is known."""
+        return any(one.sign.id == sign for one in self._look())
 
-def running(lake: Path | None, flows: Iterable[str]) -> Mapping[str, str]:
-    """Return who runs which of these flows, this process included."""
-    found: dict[str, str] = {}
-    for name in flows:
-        if lake is None:
-            break
-        file = _file(lake, name)
-        with suppress(FileNotFoundError), file.open("r", encoding="utf-8") as handle:
+    # -- signs ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signing(self, sign: Sign) -> Iterator[None]:
+        number = count()
+
+        def write(beat: str) -> None:
+            self._folder.write(sign.id, json.dumps({**asdict(sign), "beat": beat}))
+            if next(number) in _CLEANS_AT and not sign.temporary:
+                # Processes that died before left theirs.
+                self._look()
+
+        try:
+            write("")
+        except Exception as error:
+            # Such as a store that only Spark reaches: the process runs all the same, and other machines do not see it.
+            log.info("presence.no_sign why=%s", error)
+            yield
+            return
+        try:
+            with beating(write, every_s=sign.every_s):
+                yield
+        finally:
+            self._remove(sign.id)
+
+    def _look(self) -> list[_Seen]:
+        """Return the signs of processes that live, as far as that is known; they are read at most once a second."""
+        with self._looking:
+            if self._clock() >= self._next_look:
+                self._next_look = self._clock() + _MOST_BETWEEN_S
+                try:
+                    self._read()
+                except Exception as error:
+                    # Whoever looks works with the lake, too, and meets its trouble there. Without credentials each look at
+                    # S3 takes seconds.
+                    log.info("presence.no_look why=%s", error)
+                    self._next_look = self._clock() + _AGAIN_S
+            return [one for one in self._seen.values() if not one.is_gone]
+
+    def _read(self) -> None:
+        found, now = dict[str, _Seen](), self._clock()
+        # A name with a dot is a file that its process is writing.
+        for name in (name for name in self._folder.names() if not name.startswith(".")):
+            try:
+                text = self._folder.read(name)
+            except FileNotFoundError:
+                continue
+            if (sign := _sign_of(text)) is None:
+                continue
+            seen = self._seen.get(name)
+            if seen is None or seen.text != text:
+                seen = _Seen(sign, text, now, has_changed=seen is not None)
+            if not seen.is_gone and self._is_gone(seen, now):
+                # Where it may not be removed, it is remembered.
+                seen.is_gone = True
+                log.info("presence.gone sign=%s of=%s", name, sign)
+                self._remove(name)
+            found[name] = seen
+        self._seen = found
+
+    def _is_gone(self, seen: _Seen, now: float) -> bool:
+        if seen.sign.host == socket.gethostname():
+            names = self._locks_of(seen.sign)
+            if any(map(self._locked, names)):
+                seen.has_changed = True
+            elif any(self._file(name).exists() for name in names):
+                # A folder that knows no locks, and has none, tells nothing.
+                return True
+        return now - seen.since > _GONE_AFTER * seen.sign.every_s
+
+    def _remove(self, sign: str) -> None:
+        with suppress(Exception):
+            self._folder.remove(sign)
+            self._file(sign).unlink(missing_ok=True)
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return folder_of(f"{self._root()}/running")
+
+    # -- locks ----------------------------------------------------------------------------------------------------
+
+    def _locked(self, name: str) -> str:
+        """Return what the holder of a lock says; empty where nobody holds it."""
+        with suppress(OSError), self._file(name).open("r", encoding="utf-8") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                found[name] = handle.read().strip()
-    return found
+                return handle.read().strip() or "a process of this machine"
+        return ""
+
+    def _file(self, name: str) -> Path:
+        return self._locks / f"{name.replace('->', '.')}.lock"
+
+    def _locks_of(self, sign: Sign) -> tuple[str, ...]:
+        # In the lake's folder processes that carry a stream, one after another, share its lock; a command's is its own.
+        return (sign.id,) if sign.temporary or self._lake is None else sign.streams
+
+
+def _sign_of(text: str) -> Sign | None:
+    """Read a sign; None where a later release wrote one of another kind."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+        known = {field.name: found[field.name] for field in fields(Sign)}
+        return Sign(**{**known, "streams": tuple(known["streams"])})
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @contextmanager
-def _shared(file: Path, said: str) -> Iterator[None]:
+def _shared(file: Path, said: str, *, is_left: bool) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="utf-8") as handle:
         # Shared: a mirror that takes over does not wait for the one before it, only for a look that ends at once.
@@ -56,7 +274,5 @@ def _shared(file: Path, said: str) -> Iterator[None]:
         handle.write(said)
         handle.flush()
         yield
-
-
-def _file(lake: Path, flow: str) -> Path:
-    return lake / "running" / f"{flow.replace('->', '.')}.lock"
+    if not is_left:
+        file.unlink(missing_ok=True)

@@ -14,7 +14,6 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
-from mirrorlake.mirror.presence import announced, running
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
@@ -24,7 +23,7 @@ from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
-from mirrorlake.model.parked import landing
+from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, Tell
 from mirrorlake.render import plural
 from mirrorlake.runtime import Duties, Duty, keep_log_small, log_file, log_into_file
@@ -49,13 +48,13 @@ class Runner:
         # A lake cluster is refused here.
         self._connections.admin(source)
         if once:
-            self._require_alone(self._connections.config.flows_from(source), take_over=take_over or rebuild)
+            self._require_alone([landing(source)], take_over=take_over or rebuild)
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
         # Nobody else need run: without upkeep the log of a relay gets 300 000 files a day.
         keeps = self._kept_small(stop)
-        landed, _ = self._stay_on(stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
+        landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
         return landed[0] if landed else Landing(source, 0)
 
     def republish(
@@ -71,11 +70,11 @@ class Runner:
         """Republish one flow (see `FlowHandle.republish`)."""
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
-            self._require_alone([flow], take_over=take_over or rebuild or restore_ledger)
+            self._require_alone([flow.name], take_over=take_over or rebuild or restore_ledger)
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
-        _, sent = self._stay_on(stop, lands=False, flow=flow.name, first=first)
+        _, sent = self._stay_on(flow.name, stop, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else Republishing(flow.name, 0)
 
     def run(
@@ -89,34 +88,36 @@ class Runner:
     ) -> Ran:
         """Land and republish (see `Mirror.run`)."""
         config, flows = self._connections.config, self._connections.chosen(flow)
+        sources = sorted({one.source for one in flows} - {*config.lake_clusters})
+        streams = [*(one.name for one in flows), *map(landing, sources)]
         if once:
-            self._require_alone(flows, take_over=take_over)
-        here = announced(config.lake.folder(), [one.name for one in flows], now=self._connections.now)
-        with here, self._connections.board() as board:
+            self._require_alone(streams, take_over=take_over)
+        with self._connections.presence.announced(streams), self._connections.board() as board:
             lines = RunLines(board, now=self._connections.now)
             self._start(flows, lines, once=once)
             if once:
-                sources = sorted({one.source for one in flows} - {*config.lake_clusters})
                 return self._drain(sources, flows, stop, board)
             self._lines, minute = lines, self._minute(lines, flow)
             background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
             with background, measured(self._connections, self._checks, port=metrics_port):
                 return AlwaysOn(self._connections, self._streams, flow=flow, lines=lines).run(stop)
 
-    def _require_alone(self, flows: Sequence[FlowConfig], *, take_over: bool) -> None:
-        """Refuse a drain beside a living mirror: it would take the flows over, and end.
+    def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
+        """Refuse a drain beside a living mirror: it would take the streams over, and end.
 
         Raises:
-            AlreadyRuns: a process carries one of the flows, and nobody asked to take it over.
+            AlreadyRuns: a process of any machine carries one of the streams, and nobody asked to take it over.
         """
-        found = running(self._connections.config.lake.folder(), [flow.name for flow in flows])
-        if found and not take_over:
-            name, who = next(iter(found.items()))
+        if take_over:
+            return
+        for name, who in self._connections.presence.surely_carried(streams).items():
+            facts = stream_facts(name)
+            said = f"landing of {facts['source']}" if "source" in facts else name
             raise AlreadyRuns(
-                f"{name} is carried by {who}",
-                consequence="it lands and sends what comes, and goes on; this drain did nothing",
+                f"{said} is carried by {who}",
+                consequence="it goes on with what comes; this drain did nothing",
                 remedy="mirrorlake status shows its progress; --take-over drains in its place, and it ends with exit 3",
-                flow=name,
+                **facts,
             )
 
     def so_far(self) -> Ran:
@@ -171,9 +172,11 @@ class Runner:
             return []
         return [Duties("lake", [self._upkeep.duty(stop.is_set)])]
 
-    def _stay_on(self, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any) -> Ran:
+    def _stay_on(
+        self, stream: str, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any
+    ) -> Ran:
         """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
-        with self._connections.board() as board:
+        with self._connections.presence.announced([stream]), self._connections.board() as board:
             lines = RunLines(board, now=self._connections.now)
             self._start_spark(lines)
             with _beside(Duties("lines", [self._minute(lines, flow)]), *beside):

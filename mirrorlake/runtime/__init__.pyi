@@ -2,6 +2,7 @@
 
 from mirrorlake.runtime.background import Duties as Duties
 from mirrorlake.runtime.background import Duty as Duty
+from mirrorlake.runtime.beats import beating as beating
 from mirrorlake.runtime.cache import cache_directory as cache_directory
 from mirrorlake.runtime.cache import locked as locked
 from mirrorlake.runtime.cache import write_atomically as write_atomically

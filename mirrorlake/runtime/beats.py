@@ -56,8 +56,8 @@ class Beats:
 
 
 @contextmanager
-def beating(say: Callable[[str], None]) -> Iterator[None]:
-    """Say a new text every `EVERY_S`, from a thread of its own, as long as the block lasts."""
+def beating(say: Callable[[str], None], *, every_s: float = EVERY_S) -> Iterator[None]:
+    """Say a new text every `every_s` seconds, from a thread of its own, as long as the block lasts."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -67,7 +67,7 @@ def beating(say: Callable[[str], None]) -> Iterator[None]:
             except Exception as error:
                 # A store that is away for a moment; the task itself meets it, too.
                 log.info("task.no_beat why=%s", error)
-            if ended.wait(EVERY_S):
+            if ended.wait(every_s):
                 return
 
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)

@@ -119,9 +119,12 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
 @pytest.mark.law("C", "D", "F")
 def test_a_mirror_of_its_own_process_is_killed_and_goes_on(world: World, tmp_path: Path) -> None:
     produce(world.east, world.topic, 2000)
-    with running(tmp_path / "run.log", "run", "--conf", str(world.conf)) as process:
+    with running(tmp_path / "run.log", "run", "--conf", str(world.conf), host="elsewhere") as process:
         wait_until(lambda: world.remote in topics_of(world.central) or not process.is_running, "something is mirrored")
         produce(world.east, world.topic, 2000, seed=2)
+        refused = run_cli("land", "--source", "east", "--once", "--conf", str(world.conf))
+        said = f"landing of east is carried by process {process.popen.pid} on elsewhere"
+        assert (refused.returncode, said in refused.stderr) == (3, True), refused.stderr
         process.kill()
     with running(tmp_path / "again.log", "run", "--once", "--conf", str(world.conf), "--json") as process:
         wait_until(lambda: not process.is_running, "the drain ends")

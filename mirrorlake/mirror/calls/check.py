@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from mirrorlake import doctor
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Report, Status
-from mirrorlake.mirror import presence
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
@@ -113,7 +112,7 @@ class CheckCalls(CoreCalls):
             producer_options=connections.producer_options,
             held=self._services.streams.held,
             control=connections.control,
-            running=partial(presence.running, self.config.lake.folder(), [one.name for one in self.config.flows]),
+            running=partial(connections.presence.here, [one.name for one in self.config.flows]),
             probed=connections.probed,
         )
         return doctor.examine(reach, only=only, skip=skip)

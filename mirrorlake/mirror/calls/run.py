@@ -12,7 +12,6 @@ from mirrorlake import publish
 from mirrorlake.config import closest, length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import SampledMoment
-from mirrorlake.mirror import presence
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
@@ -51,7 +50,7 @@ class RunCalls(CoreCalls):
             take_over: with `once`, drain in the place of a process that carries the flows; it ends.
 
         Raises:
-            AlreadyRuns: with `once`, a living process carries one of the flows; nothing was done.
+            AlreadyRuns: with `once`, a living process of any machine carries one of the flows; nothing was done.
             MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
         """
         return self._services.runner.run(
@@ -68,17 +67,16 @@ class RunCalls(CoreCalls):
         return self._services.runner.so_far()
 
     def running(self, flow: str | None = None) -> Mapping[str, str]:
-        """Return who runs the flows, or one of them, on this machine now, by flow: a process and since when; asks no cluster.
+        """Return who runs the flows, or one of them, now, by flow: a process and since when; asks no cluster.
 
-        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are not
-        seen, nor any where the lake is no folder of this machine.
+        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are seen
+        by a sign in the lake; that of one that was killed there counts for 25 s after the first look.
 
         Example:
             >>> mirror.running()  # doctest: +SKIP
             {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
         """
-        flows = [one.name for one in self._connections.chosen(flow)]
-        return presence.running(self.config.lake.folder(), flows)
+        return self._connections.presence.carried([one.name for one in self._connections.chosen(flow)])
 
     def land(
         self,
@@ -96,10 +94,10 @@ class RunCalls(CoreCalls):
             once: land the records so far and return; otherwise until `stop` is set.
             stop: set it to return after the batch under way.
             rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
-            take_over: with `once`, land in the place of a process that carries flows of the source.
+            take_over: with `once`, land in the place of a process that lands the source; it ends.
 
         Raises:
-            AlreadyRuns: with `once`, a living process carries a flow of the source; nothing was done.
+            AlreadyRuns: with `once`, a living process of any machine lands the source; nothing was done.
         """
         if source not in self.config.sources:
             known = self.config.sources

@@ -19,6 +19,7 @@ from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
+from mirrorlake.mirror.presence import Presence
 from mirrorlake.progress import Board, Display
 from mirrorlake.topics import LakeTopics, TopicSource
 
@@ -147,6 +148,11 @@ class Connections:
         return Lake(
             lambda: self.spark, self.config.lake, sees_all=lambda: self._started_plainly or self._would_start_plainly()
         )
+
+    @cached_property
+    def presence(self) -> Presence:
+        """What shows other processes of this lake which streams this one carries, and sees theirs."""
+        return Presence(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
 
     def create_tables(self) -> None:
         """Create the tables of all sources, once: it takes a dozen looks at the lake, for which a reader would wait."""

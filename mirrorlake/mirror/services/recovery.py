@@ -13,7 +13,6 @@ from mirrorlake.errors import UsageError
 from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOptions, FailoverReport, Journal, Seam
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import who
-from mirrorlake.mirror.presence import running
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
@@ -154,6 +153,6 @@ class Recovery:
         """List the remote topics of a flow that were lost and wait for a choice."""
         return self._streams.held(flow)
 
-    def runs(self, flow: FlowConfig) -> bool:
-        """Tell whether a process of this machine runs a flow now."""
-        return bool(running(self._connections.config.lake.folder(), [flow.name]))
+    def runs(self, stream: str) -> bool:
+        """Tell whether a process of any machine carries a stream now."""
+        return bool(self._connections.presence.carried([stream]))

@@ -179,7 +179,7 @@ class RunView:
         """Refuse to run what another process runs: this one would take the relay over, and the other end with exit 3 (law F).
 
         Raises:
-            SafetyError: a process of this machine runs it already.
+            SafetyError: a process of any machine runs it already.
         """
         found = await self._runner.ask(mirror.running, flow)
         if found:
@@ -289,10 +289,6 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
         mark = badge("not saved yet", "warn").html()
         lines.insert(
             0, f"<p>{mark} A run elsewhere reads <code>{escape(named)}</code>: save the settings there first.</p>"
-        )
-    if mirror.config.lake.folder() is None:
-        lines.append(
-            "<p>On this lake a run elsewhere is not seen here: the newer of two goes on, the other one stops.</p>"
         )
     return "".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror import always_on
 from mirrorlake.mirror.always_on import AlwaysOn
+from mirrorlake.mirror.presence import Presence
 from mirrorlake.mirror.results import Landing, Ran
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import Subject
@@ -38,6 +40,9 @@ class OneBatch:
     def landing_identity(self, _: str) -> str:
         return "1"
 
+    def newest_owner(self, _: Any) -> str:
+        return ""
+
     def flow_identity(self, flow: Any, _: Any) -> str:
         if flow.name == self.faulty:
             raise ConfigError([])
@@ -58,7 +63,7 @@ class Lake:
 
 
 @pytest.fixture
-def connections() -> Any:
+def connections(tmp_path: Path) -> Any:
     table = Table()
     config = mirror_config(*FLOWS)
     return SimpleNamespace(
@@ -68,6 +73,7 @@ def connections() -> Any:
         metrics=None,
         control=lambda: table,
         lake=Lake,
+        presence=Presence(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
         standing_session=lambda: None,
     )
 

@@ -1,34 +1,126 @@
-"""Who runs a flow on this machine: seen while it runs, and no longer."""
+"""Who carries a stream, on this machine and on others: seen while it runs, and not for ever after it died."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from mirrorlake.mirror.presence import announced, running
+import pytest
+
+from mirrorlake.mirror import presence
+from mirrorlake.mirror.presence import Presence
+from mirrorlake.model.owner import new_owner, said_owner, temporary_sign
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOWS = ["east->central", "west->central"]
 
 
-def now() -> datetime:
-    return NOON
+class Clock:
+    """A clock of one machine; `beats` are the files that others write again while somebody waits."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+        self.beats: list[Path] = []
+
+    def __call__(self) -> float:
+        return self.s
+
+    def wait(self, seconds: float) -> None:
+        self.s += seconds
+        for file in self.beats:
+            file.write_text(json.dumps({**json.loads(file.read_text()), "beat": self.s}))
 
 
-def test_a_flow_that_runs_is_seen_with_its_process_until_it_ends(tmp_path: Path) -> None:
-    flows = ["east->central", "west->central"]
-    assert running(tmp_path, flows) == {}
-    with announced(tmp_path, flows[:1], now=now):
-        found = running(tmp_path, flows)
-        assert list(found) == ["east->central"]
-        assert "process " in found["east->central"]
-        assert "12:00:00" in found["east->central"]
-        with announced(tmp_path, flows, now=now):
-            assert list(running(tmp_path, flows)) == flows, "the one that takes over does not wait"
-        assert list(running(tmp_path, flows)) == ["east->central"]
-    assert running(tmp_path, flows) == {}, "what a killed process left behind is no lock"
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_lake_elsewhere_or_one_that_takes_no_file_keeps_nobody_from_running(tmp_path: Path) -> None:
+def seen_from(lake: Path, clock: Clock, *, here: bool = True) -> Presence:
+    """Look at a lake from this machine, or from one that sees none of its locks."""
+    return Presence(
+        lambda: f"{lake}/checkpoints", lake if here else None, now=lambda: NOON, clock=clock, wait=clock.wait
+    )
+
+
+def left_behind(monkeypatch: pytest.MonkeyPatch, lake: Path, *streams: str) -> Path:
+    """Return the sign that a process of another machine leaves where it is killed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(presence.socket, "gethostname", lambda: "elsewhere")
+        with seen_from(lake, Clock(), here=False).announced(streams) as sign:
+            file = lake / "checkpoints" / "running" / sign
+            text = file.read_text()
+    assert not file.exists()
+    file.write_text(text)
+    return file
+
+
+def test_a_stream_that_runs_here_is_seen_with_its_process_until_it_ends(tmp_path: Path) -> None:
+    at, beside = seen_from(tmp_path, Clock()), seen_from(tmp_path, Clock())
+    assert at.carried(FLOWS) == {}
+    with at.announced(FLOWS[:1]):
+        found = beside.surely_carried(FLOWS)
+        assert list(found) == FLOWS[:1]
+        assert "process " in found[FLOWS[0]]
+        assert "12:00:00" in found[FLOWS[0]]
+        with beside.announced(FLOWS):
+            assert list(at.here(FLOWS)) == FLOWS, "the one that takes over does not wait"
+        assert list(at.here(FLOWS)) == FLOWS[:1]
+    assert beside.here(FLOWS) == {}, "what a killed process left behind is no lock"
+    assert not [*(tmp_path / "checkpoints" / "running").iterdir()], "the signs are gone"
+
+
+@pytest.mark.law("F")
+def test_law_f_a_process_of_another_machine_is_seen_by_a_sign_that_changes_and_forgotten_once_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    reader, file = seen_from(tmp_path, clock), left_behind(monkeypatch, tmp_path, *FLOWS[:1])
+    assert list(reader.carried(FLOWS)) == FLOWS[:1], "it may live"
+    clock.beats = [file]
+    assert "on elsewhere" in reader.surely_carried(FLOWS)[FLOWS[0]]
+    for _ in range(100):
+        clock.wait(1)
+        assert list(reader.carried(FLOWS)) == FLOWS[:1]
+    clock.beats, began = [], clock.s
+    another, text = seen_from(tmp_path, clock), file.read_text()
+    assert another.surely_carried(FLOWS) == {}
+    assert 2 * presence.EVERY_S < clock.s - began < 3 * presence.EVERY_S
+    assert not file.exists(), "the next command does not wait for it again"
+    # Where it cannot be removed.
+    file.write_text(text)
+    clock.wait(1)
+    assert another.carried(FLOWS) == {}
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("here", [True, False], ids=["a folder of this machine", "a lake elsewhere"])
+def test_law_f_the_sign_of_a_command_ends_with_it_and_that_of_one_killed_here_at_once(
+    tmp_path: Path, here: bool
+) -> None:
+    clock, locks = Clock(), tmp_path / "running" if here else tmp_path / "cache" / "running"
+    command, lander = seen_from(tmp_path, Clock(), here=here), seen_from(tmp_path, clock, here=here)
+    with command.announced(["land east"], temporary=True) as sign:
+        owner = new_owner(sign)
+        assert temporary_sign(owner) == sign
+        assert "process " in said_owner(owner)
+        assert lander.lives(sign)
+        assert lander.carried(["land east"]) == {}, "it carries the stream for nobody to wait for"
+        left = (tmp_path / "checkpoints" / "running" / sign).read_bytes()
+    clock.s += 2
+    assert not lander.lives(sign)
+    assert not [*locks.iterdir()]
+    (tmp_path / "checkpoints" / "running" / sign).write_bytes(left)
+    (locks / f"{sign}.lock").write_text("of a process that is gone")
+    clock.s += 2
+    assert not lander.lives(sign), "no lock, no process"
+    assert not temporary_sign(new_owner())
+
+
+def test_a_lake_that_takes_no_file_keeps_nobody_from_running(tmp_path: Path) -> None:
     (tmp_path / "running").write_text("a file in the place of the folder")
-    with announced(None, ["a"], now=now), announced(tmp_path, ["a"], now=now):
-        assert running(None, ["a"]) == {}
+    (tmp_path / "checkpoints").write_text("another one")
+    found = seen_from(tmp_path, Clock())
+    with found.announced(["a"]):
+        assert found.surely_carried(["a"]) == {}

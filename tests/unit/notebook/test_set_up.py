@@ -18,7 +18,6 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.presence import announced
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Change, Plan
@@ -393,7 +392,7 @@ def test_a_mirror_that_runs_on_this_machine_says_so(tmp_path: Path) -> None:
     config.read_from(tmp_path / "conf" / "mirror.yml", OWN)
     mirror = Mirror(config)
     assert mirror.running() == {}
-    with announced(mirror.config.lake.folder(), ["east->west"], now=lambda: NOW):
+    with Mirror(config)._connections.presence.announced(["east->west"]):
         assert list(mirror.running("east->west")) == ["east->west"]
 
 
