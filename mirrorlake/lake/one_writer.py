@@ -20,6 +20,7 @@ from mirrorlake.lake.landing_commits import (
     CLAIM,
     CLAIMED_PROPERTY,
     CLUSTER_PROPERTY,
+    OWNER_PROPERTY,
     Seat,
     Signed,
     app_id,
@@ -37,6 +38,11 @@ _ATTEMPTS = 5
 class OneWriter:
     """Write to the relay of a source as its only lander.
 
+    Args:
+        lake: the lake.
+        alias: the source.
+        owner: the name under which it claims; a new one where none is given.
+
     Attributes:
         number: the newest checkpoint number.
         is_held: whether this writer lands under it, or has, before another one took the relay over.
@@ -46,11 +52,11 @@ class OneWriter:
         was_restored: whether somebody has put an older version back since (Delta RESTORE).
     """
 
-    def __init__(self, lake: Lake, alias: str) -> None:
+    def __init__(self, lake: Lake, alias: str, *, owner: str = "") -> None:
         self._lake = lake
         self._alias = alias
         self._location = lake.relay_location(alias)
-        self._owner = new_owner()
+        self._owner = owner or new_owner()
         self.is_held = False
         self.number = 0
         self.is_claimed = False
@@ -95,6 +101,7 @@ class OneWriter:
         before, number = self.last_batch, self.number + 1
         identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
         numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
+        numbered[OWNER_PROPERTY] = f"{number} {self._owner}"
         try:
             self._lake.set_properties(self._location, numbered | identity)
         except Exception as error:
@@ -145,6 +152,24 @@ class OneWriter:
         # It sets its number before it commits under it.
         is_known = self.last is not None and self.last.owner != self._owner
         return replaced(self._alias, self.last if is_known else None)
+
+    def newest_owner(self) -> str:
+        """Read who claimed the newest number last; empty where a release claimed it that recorded no name."""
+        properties = self._lake.properties(self._location)
+        number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
+        return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
+
+    def succeed(self, owner: str) -> None:
+        """Go on under the number that a temporary owner claimed last; whoever claims after that one is newer.
+
+        Raises:
+            LanderReplaced: another lander has claimed the relay since.
+        """
+        self.number = self._recorded()
+        if self.newest_owner() != owner:
+            raise self._replaced()
+        self.hold()
+        self.require()
 
     def seat(self) -> Seat:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""

@@ -68,7 +68,12 @@ class AlwaysOn:
         self._watch = ControlWatch(connections)
         self._notices = Notices(connections)
         self._made_of: dict[str, str] = {}
-        self._holdings = Holdings(lambda: connections.lake, self._require_spark)
+        self._holdings = Holdings(
+            lambda: connections.lake,
+            self._require_spark,
+            owner_of=streams.newest_owner,
+            lives=lambda sign: connections.presence.lives(sign),
+        )
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
         """Run the streams until `stop` is set (see `Supervisor`)."""
@@ -147,13 +152,13 @@ class AlwaysOn:
         self._begin(f"land {source}")
         first, self._first = self._first, {}
         land = partial(self._streams.land, source, stop, once=False, tell=self._tell, **first)
-        return self._holdings.land(source, lambda writer: land(writer=writer))
+        return self._holdings.land(source, lambda writer: land(writer=writer), stop)
 
     def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
         self._begin(f"republish {flow.name}")
         first, self._first = self._first, {}
-        tenure = self._holdings.tenure(flow.name)
-        return self._streams.republish(flow, state, stop, once=False, tell=self._tell, tenure=tenure, **first)
+        send = partial(self._streams.republish, flow, state, stop, once=False, tell=self._tell, **first)
+        return self._holdings.republish(flow, lambda tenure: send(tenure=tenure), stop)
 
     def _begin(self, phase: str) -> None:
         if self._lines is not None:

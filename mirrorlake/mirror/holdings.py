@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from mirrorlake.errors import LanderReplaced
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import LanderReplaced, LaneFenced
 from mirrorlake.lake import Lake, OneWriter
-from mirrorlake.mirror.results import Landing
+from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.model.owner import said_owner, temporary_sign
+from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.republish import Tenure
+
+log = logging.getLogger(__name__)
 
 # A flow waits so long for the landing of its source to claim the relay; a source that is away keeps no flow from its target.
 _LANDING_WITHIN_S = 10.0
@@ -32,16 +38,28 @@ class Holdings:
     """Keep what streams own from one start to the next, as long as nobody pauses, changes or resumes them.
 
     A mirror claims the relay of a source before the flows from it, and looks again between the fence and the claim of a
-    flow: of two mirrors that start side by side, one has both halves (law F).
+    flow: of two mirrors that start side by side, one has both halves (law F). Whom a command replaced that ends soon, such as
+    a failover, waits for its end and takes relay or flow again.
 
     Args:
         lake: the lake.
         can_work: raises where this process cannot run a stream any more.
+        owner_of: reads who claimed a flow last.
+        lives: tells whether the process of a sign of life lives.
     """
 
-    def __init__(self, lake: Callable[[], Lake], can_work: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lake: Callable[[], Lake],
+        can_work: Callable[[], None],
+        *,
+        owner_of: Callable[[FlowConfig], str],
+        lives: Callable[[str], bool],
+    ) -> None:
         self._lake = lake
         self._can_work = can_work
+        self._owner_of = owner_of
+        self._lives = lives
         self._relays: dict[str, tuple[str, _Relay]] = {}
         self._flows: dict[str, tuple[str, Tenure]] = {}
 
@@ -65,21 +83,53 @@ class Holdings:
             for flow, (source, asked) in flows.items()
         }
 
-    def land(self, source: str, call: Callable[[OneWriter], Landing]) -> Landing:
-        """Land a source with the writer of its last start."""
-        _, relay = self._relays[source]
-        self._can_work()
-        try:
-            return call(relay.writer)
-        except LanderReplaced as error:
-            relay.replaced = error
-            raise
-        finally:
-            relay.settled.set()
+    def land(self, source: str, call: Callable[[OneWriter], Landing], stop: threading.Event) -> Landing:
+        """Land a source with the writer of its last start, again after each command that landed in its place."""
+        (_, relay), owner = self._relays[source], ""
+        while True:
+            self._can_work()
+            try:
+                if owner:
+                    relay.writer.succeed(owner)
+                return call(relay.writer)
+            except LanderReplaced as error:
+                owner = relay.writer.newest_owner()
+                if not temporary_sign(owner):
+                    relay.replaced = error
+                    raise
+            finally:
+                relay.settled.set()
+            relay.writer = OneWriter(self._lake(), source)
+            if not self._outlives(owner, landing(source), stop):
+                return Landing(source, 0)
 
-    def tenure(self, flow: str) -> Tenure:
-        """Return the tenure of a flow."""
-        return self._flows[flow][1]
+    def republish(
+        self, flow: FlowConfig, call: Callable[[Tenure], Republishing], stop: threading.Event
+    ) -> Republishing:
+        """Republish a flow with the tenure of its last start, again after each command that sent in its place."""
+        _, tenure = self._flows[flow.name]
+        while True:
+            try:
+                return call(tenure)
+            except LaneFenced:
+                owner = self._owner_of(flow)
+                if not temporary_sign(owner):
+                    raise
+            if not self._outlives(owner, flow.name, stop):
+                return Republishing(flow.name, 0)
+            tenure.begin(owner)
+
+    def _outlives(self, owner: str, stream: str, stop: threading.Event) -> bool:
+        """Wait for the end of a temporary owner; False where the stream is to stop before."""
+        facts = stream_facts(stream)
+        log.warning(
+            "stream.waits what=%s why=%s has taken it for a while", stream, said_owner(owner), extra={"facts": facts}
+        )
+        while self._lives(temporary_sign(owner)):
+            if stop.wait(_LOOK_S):
+                return False
+        log.warning("stream.goes_on what=%s", stream, extra={"facts": facts})
+        return not stop.is_set()
 
     def _may_claim(self, source: str) -> None:
         self._can_work()
@@ -92,5 +142,10 @@ class Holdings:
             relay.settled.wait(_LOOK_S)
         if relay.replaced is not None:
             raise relay.replaced
-        if relay.writer.is_held:
-            relay.writer.require()
+        try:
+            if relay.writer.is_held:
+                relay.writer.require()
+        except LanderReplaced:
+            # Its landing comes back.
+            if not temporary_sign(relay.writer.newest_owner()):
+                raise

@@ -153,15 +153,16 @@ class FencedLanes:
 
 
 @contextmanager
-def fence(admin: ClusterAdmin, task: LaneTask) -> Iterator[FencedLanes]:
+def fence(admin: ClusterAdmin, task: LaneTask, owner: str = "") -> Iterator[FencedLanes]:
     """Fence every lane of a flow, those of an older and larger number of lanes too, and read where each stands.
 
-    The new owner gets a name of its own; lane and owner of the task are filled in.
+    `owner` names the new owner, by a name that no other attempt has, and one is made where none is given; lane and owner of
+    the task are filled in.
 
     Raises:
         SafetyError: the clock of this machine cannot be right; nothing was written.
     """
-    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=new_owner())
+    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=owner or new_owner())
     refuse_absurd_clock(now, flow=claim.flow)
     topic = ledger_topic(claim.flow)
     state = admin.describe([topic]).get(topic)

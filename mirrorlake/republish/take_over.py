@@ -75,7 +75,7 @@ class TakeOver:
                 claim was contested, another `TakeOver` may make it.
         """
         self._tenure.may_claim()
-        with fence(self._target, self._task) as lanes:
+        with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.extract is not None:
                 check_extract(self._flow, lanes, self._settings.selection)
@@ -102,7 +102,7 @@ class TakeOver:
         Raises:
             LaneFenced: another process resends for this flow.
         """
-        with fence(self._target, self._task) as lanes:
+        with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
             settled = self._settle(lanes.remotes, {})
             claims = self._claim(lanes, settled, lanes.checkpoint_location + 1)
         return self._own(claims, settled)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from mirrorlake.errors import LaneFenced
 from mirrorlake.model.ledger import Claim
-from mirrorlake.model.owner import said_owner
+from mirrorlake.model.owner import new_owner, said_owner
 
 
 def taken_over(newest: Claim) -> LaneFenced:
@@ -28,15 +28,21 @@ class Tenure:
     Args:
         may_claim: called before the lanes are fenced, and again before they are claimed; raises where this process is not to
             own the flow.
+        sign: the id of the sign of life of a command that owns the flow for a moment; empty for an owner that stays.
     """
 
-    def __init__(self, may_claim: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, may_claim: Callable[[], object] = lambda: None, *, sign: str = "") -> None:
         self._may_claim = may_claim
+        self._sign = sign
         self._owners: set[str] = set()
         self._epoch: int | None = None
 
+    def new_owner(self) -> str:
+        """Make a name under which the flow may be claimed."""
+        return new_owner(self._sign)
+
     def begin(self, owner: str) -> None:
-        """Take note of a name under which this process claims the flow."""
+        """Take note of a name under which this process claims the flow, or of a temporary owner that has ended."""
         self._owners.add(owner)
 
     def claimed(self, claim: Claim) -> None:

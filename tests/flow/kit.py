@@ -305,14 +305,25 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
 
 
+_ELSEWHERE = """
+import fcntl, socket
+from mirrorlake.mirror import presence
+socket.gethostname, fcntl.flock, presence.EVERY_S = (lambda: {host!r}), (lambda *_: None), 1.0
+from mirrorlake.cli import main
+main()
+"""
+
+
 class Process:
     """A mirrorlake command that stays on; its output is kept for the failure message."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, host: str = "") -> None:
+        """Start it; with `host`, as if on another machine: under that name, and seen by no lock of this one."""
         self.arguments = arguments
         self._log = log
         self._open = log.open("ab")
-        command = [sys.executable, "-m", "mirrorlake", *arguments]
+        begin = ["-c", _ELSEWHERE.format(host=host)] if host else ["-m", "mirrorlake"]
+        command = [sys.executable, *begin, *arguments]
         self.popen = subprocess.Popen(command, stdout=self._open, stderr=subprocess.STDOUT, env=environment())
 
     @property
@@ -347,8 +358,8 @@ class Process:
 
 
 @contextmanager
-def running(log: Path, *arguments: str) -> Iterator[Process]:
-    process = Process(log, *arguments)
+def running(log: Path, *arguments: str, host: str = "") -> Iterator[Process]:
+    process = Process(log, *arguments, host=host)
     try:
         yield process
     finally:

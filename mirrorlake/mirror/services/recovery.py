@@ -12,14 +12,17 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOptions, FailoverReport, Journal, Seam
 from mirrorlake.groups import GroupSync
-from mirrorlake.lake import who
+from mirrorlake.lake import OneWriter, who
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause, Subject
+from mirrorlake.model.owner import new_owner
+from mirrorlake.model.parked import landing
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.republish import Tenure
 from mirrorlake.rules import View
 
 
@@ -129,17 +132,24 @@ class Recovery:
     # -- hands ----------------------------------------------------------------------------------------------------
 
     def land(self, alias: str) -> int:
-        """Land what a source holds now, and return how many records that were."""
-        with self._connections.board() as board:
-            return self._streams.land(alias, threading.Event(), once=True, tell=board.tell).records
+        """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
+        connections = self._connections
+        with connections.presence.announced([landing(alias)], temporary=True) as sign, connections.board() as board:
+            writer = OneWriter(connections.lake, alias, owner=new_owner(sign))
+            return self._streams.land(alias, threading.Event(), once=True, tell=board.tell, writer=writer).records
 
     def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
-        """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest."""
-        state, at = self._connections.control().state(), self._connections.now()
+        """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
+
+        A republisher that is replaced comes back after it.
+        """
+        connections = self._connections
+        state, at = connections.control().state(), connections.now()
         source = Subject(kind="cluster", name=flow.source)
         rests = replace(state, pauses={**state.pauses, source: Pause(subject=source, who=who(), since=at)})
-        with self._connections.board() as board:
-            return self._streams.drain(flow, rests, tell=board.tell, through=through).records
+        with connections.presence.announced([flow.name], temporary=True) as sign, connections.board() as board:
+            tenure = Tenure(sign=sign)
+            return self._streams.drain(flow, rests, tell=board.tell, through=through, tenure=tenure).records
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
         """Compare the places where the flow's records stand, without asking the clusters in `lost`."""

@@ -141,10 +141,16 @@ class Streams:
         return Republishing(flow.name, republisher.records)
 
     def drain(
-        self, flow: FlowConfig, state: ControlState, *, tell: Tell, through: Callable[[View | None], View] | None
+        self,
+        flow: FlowConfig,
+        state: ControlState,
+        *,
+        tell: Tell,
+        through: Callable[[View | None], View] | None,
+        tenure: Tenure | None = None,
     ) -> Republishing:
         """Republish what is landed of a flow; `through` makes the view that records go through from the flow's own."""
-        republisher = self._republisher(flow, state, tell, through)
+        republisher = self._republisher(flow, state, tell, through, tenure)
         republisher.run(once=True, stop=threading.Event())
         return Republishing(flow.name, republisher.records)
 
@@ -166,6 +172,14 @@ class Streams:
         return republish.Republisher(
             connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure
         )
+
+    def newest_owner(self, flow: FlowConfig) -> str:
+        """Read who claimed a flow last; empty where nobody has."""
+        connections = self._connections
+        with closing(connections.ledger(flow)) as ledger:
+            last = republish.read_lanes(ledger, connections.admin(flow.target), flow.ledger_topic)
+        newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
+        return newest.owner if newest is not None else ""
 
     def in_order(self, flow: str) -> InOrder:
         """Hold a flow's lanes in this process, for what is sent in a given order."""

@@ -26,6 +26,7 @@ from tests.flow.kit import (
     consume,
     create_topic,
     produce,
+    running,
     staying_on,
     topic_name,
     topics_of,
@@ -63,11 +64,13 @@ class World:
             for group, read in self.groups.items():
                 commit(self.east, group, topic, dict.fromkeys(range(PARTITIONS), read))
 
-    def mirror(self, *more: dict[str, Any], **settings: Any) -> Mirror:
+    def mirror(self, *more: dict[str, Any], east: Mapping[str, Any] | None = None, **settings: Any) -> Mirror:
         ours = {"topics": f".*-{self.tag}", "groups": f".*-{self.tag}"}
         flows = [{"source": "east", "target": "central", **ours, **settings}]
         return self._make(
-            {"east": self.east, "central": self.central, **self.spare}, [*flows, *({**ours, **flow} for flow in more)]
+            {"east": self.east, "central": self.central, **self.spare},
+            [*flows, *({**ours, **flow} for flow in more)],
+            east=east or {},
         )
 
     def assert_groups_stand(self, where: KafkaCluster, prefix: str = "east.") -> None:
@@ -477,6 +480,55 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(
     assert mirror[FLOW].failover(dry_run=True).state == "planned", "a drill fails nothing over"
 
 
+@pytest.mark.law("E", "F")
+def test_law_f_a_slow_mirror_of_another_machine_is_waited_for_and_comes_back_where_a_command_takes_its_place(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Time enough for a turn to come, and too little for one to be waited for without a sign of life.
+    monkeypatch.setattr(desk, "_MOVES_WITHIN_S", 1.0)
+    mirror, topic, expected = world.mirror(east={"land": {"trigger": "6s"}}), world.topics[0], EACH
+    recovery = mirror._services.recovery
+
+    def produced(prefix: str) -> None:
+        nonlocal expected
+        produce(world.east, topic, 4, prefix=prefix)
+        expected += 4
+
+    def arrived() -> bool:
+        return len(values_of(world.central, f"east.{topic}")) == expected
+
+    def owner() -> str:
+        return mirror.lake.properties(mirror.lake.relay_location("east")).get("mirrorlake.checkpoint.owner", "")
+
+    with running(tmp_path / "elsewhere.log", "run", "--conf", world.conf, host="elsewhere") as elsewhere:
+        wait_until(lambda: f"east.{topic}" in topics_of(world.central) and arrived(), "the mirror elsewhere runs")
+        refused = run_cli("run", "--once", "--conf", world.conf)
+        said = f"is carried by process {elsewhere.popen.pid} on elsewhere"
+        assert (refused.returncode, said in refused.stderr) == (3, True), refused.stderr
+
+        # Where a command takes its place, it comes back: landing unless a turn of its own came first, and sending.
+        first = owner()
+        while owner() == first:
+            produced("landed here")
+            recovery.land("east")
+        recovery.drain(mirror.config.flow(FLOW))
+        wait_until(lambda: " elsewhere/" in owner(), "it lands again")
+        produced("landed there")
+        wait_until(arrived, "it sends again")
+
+        theirs = owner()
+        produced("waited for")
+        assert mirror[FLOW].failover(unproven=True).missing == 0
+        assert (owner(), arrived()) == (theirs, True), "it was waited for"
+        assert not mirror.parked(), elsewhere.output
+        mirror.resume(flow=FLOW)
+        elsewhere.kill()
+    produced("after its death")
+    drained = run_cli("run", "--once", "--conf", world.conf)
+    assert drained.returncode == 0, "the sign of a machine that died does not keep others out for ever"
+    assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
+
+
 @contextmanager
 def producing(where: KafkaCluster, topics: list[str], prefix: str) -> Iterator[list[bytes]]:
     """Write to topics until the block ends; gives the values that were confirmed."""
@@ -510,10 +562,10 @@ def producing(where: KafkaCluster, topics: list[str], prefix: str) -> Iterator[l
 @pytest.mark.law("F")
 def test_law_f_there_and_back_beside_a_running_mirror_while_producers_go_on(world: World) -> None:
     back = {"source": "central", "target": "east", "policy": "identity"}
-    running, mirror = world.mirror(back, policy="identity"), world.mirror(back, policy="identity")
-    running.run(once=True)
+    stays, mirror = world.mirror(back, policy="identity"), world.mirror(back, policy="identity")
+    stays.run(once=True)
     written: list[bytes] = []
-    with staying_on(running):
+    with staying_on(stays):
         with producing(world.east, world.topics, "before") as sent:
             wait_until(lambda: len(sent) > 60, "producers write")
             wait_until(lambda: b"before-" in b"".join(values_of(world.central, world.topics[0])), "the mirror runs")

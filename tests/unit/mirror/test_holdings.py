@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +12,14 @@ from mirrorlake.errors import LanderReplaced, LaneFenced, StoreError
 from mirrorlake.lake.landing_commits import replaced
 from mirrorlake.mirror import holdings
 from mirrorlake.mirror.holdings import Holdings
-from mirrorlake.mirror.results import Landing
+from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import new_owner, said_owner
 from mirrorlake.republish.tenure import Tenure
+from tests.builders import mirror_config
 
 FLOW = "east->central"
+CONFIG = mirror_config({"target": "central"}).flows[0]
 
 
 class Relay:
@@ -23,6 +27,7 @@ class Relay:
 
     def __init__(self) -> None:
         self.number = 0
+        self.owner = ""
 
 
 class Writer:
@@ -33,9 +38,17 @@ class Writer:
     def is_held(self) -> bool:
         return self.number > 0
 
-    def claim(self) -> None:
+    def claim(self, owner: str = "") -> None:
         self.relay.number += 1
+        self.number, self.relay.owner = self.relay.number, owner or new_owner()
+
+    def newest_owner(self) -> str:
+        return self.relay.owner
+
+    def succeed(self, owner: str) -> None:
         self.number = self.relay.number
+        if self.relay.owner != owner:
+            raise replaced(self.alias)
 
     def require(self) -> None:
         if self.number != self.relay.number:
@@ -47,7 +60,14 @@ class Process:
 
     def __init__(self, relay: Relay) -> None:
         self.gone: list[StoreError] = []
-        self.holdings = Holdings(lambda: relay, self._can_work)  # type: ignore[arg-type, return-value]
+        self.stop, self.ends_after, self.sent_by = threading.Event(), 0, ""
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.holdings = Holdings(
+            lambda: relay,  # type: ignore[arg-type, return-value]
+            self._can_work,
+            owner_of=lambda _: self.sent_by,
+            lives=self._lives,
+        )
         self.want("1")
 
     def want(self, asked: str, *, landed: bool = True) -> None:
@@ -57,6 +77,13 @@ class Process:
         if self.gone:
             raise self.gone[0]
 
+    def _lives(self, sign: str) -> bool:
+        assert sign == "ab12"
+        self.ends_after -= 1
+        if self.ends_after == 0:
+            self.meanwhile()
+        return self.ends_after >= 0
+
     def land(self) -> Landing:
         def call(writer: Any) -> Landing:
             if writer.is_held:
@@ -64,11 +91,18 @@ class Process:
             writer.claim()
             return Landing("east", 1)
 
-        return self.holdings.land("east", call)
+        return self.holdings.land("east", call, self.stop)
 
     @property
     def tenure(self) -> Tenure:
-        return self.holdings.tenure(FLOW)
+        seen: list[Tenure] = []
+
+        def call(tenure: Tenure) -> Republishing:
+            seen.append(tenure)
+            return Republishing(FLOW, 0)
+
+        self.holdings.republish(CONFIG, call, self.stop)
+        return seen[0]
 
 
 @pytest.fixture
@@ -106,6 +140,59 @@ def test_law_f_a_flow_waits_a_moment_for_the_landing_of_its_source_and_goes_with
     process.tenure.may_claim()
     process.want("1", landed=False)
     process.tenure.may_claim()
+
+
+@pytest.mark.law("F")
+def test_law_f_whom_a_command_replaced_waits_for_its_end_and_comes_back_by_itself(relay: Relay) -> None:
+    process, command = Process(relay), Writer(relay, "east")
+    process.land()
+    command.claim(new_owner("ab12"))
+    process.ends_after = 3
+    # A flow of the source goes on meanwhile.
+    process.tenure.may_claim()
+    assert process.land().records == 1
+    assert (process.ends_after, relay.number) == (-1, 3), "law F: it claimed once the command had ended"
+    # Another mirror that claims meanwhile is the newer one.
+    newer = Process(relay)
+    command.claim(new_owner("ab12"))
+    process.ends_after, process.meanwhile = 3, newer.land
+    with pytest.raises(LanderReplaced):
+        process.land()
+    newer.tenure.may_claim()
+    process.want("2")
+    process.land()
+    # One that is to stop does not wait.
+    command.claim(new_owner("ab12"))
+    process.ends_after = 3
+    process.stop.set()
+    before = relay.number
+    assert process.land().records == 0
+    assert relay.number == before
+
+
+@pytest.mark.law("F")
+def test_law_f_a_flow_that_a_command_sent_for_is_claimed_again_after_it_and_one_of_another_mirror_is_not(
+    relay: Relay,
+) -> None:
+    process, mine, theirs = Process(relay), new_owner(), new_owner("ab12")
+    last = [Claim(flow=FLOW, lanes=1, epoch=5, owner=mine)]
+
+    def send(tenure: Tenure) -> Republishing:
+        tenure.may_claim(last)
+        tenure.begin(mine)
+        tenure.claimed(last[0])
+        return Republishing(FLOW, 1)
+
+    process.land()
+    process.holdings.republish(CONFIG, send, process.stop)
+    last.append(Claim(flow=FLOW, lanes=1, epoch=6, owner=theirs))
+    process.sent_by, process.ends_after = theirs, 2
+    assert process.holdings.republish(CONFIG, send, process.stop).records == 1
+    assert process.ends_after == -1
+    last.append(Claim(flow=FLOW, lanes=1, epoch=7, owner=new_owner()))
+    process.sent_by = last[-1].owner
+    with pytest.raises(LaneFenced):
+        process.holdings.republish(CONFIG, send, process.stop)
 
 
 @pytest.mark.law("F")
