@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 # A source that gives nothing for so long does not give what is missing.
 _SILENT_S = 30.0
 _STEP_S, _STEP_BYTES, _STEP_RECORDS = 2.0, 64 << 20, 1_000_000
+_EXPLAINED = """
+    SELECT sum(missing) AS missing FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation
+    AND partition = :partition AND first_offset = :low AND last_offset = :high AND kind = 'expired'
+"""
 _REMOVABLE, _KEPT = {"delta.appendOnly": "false"}, {"delta.appendOnly": "true"}
 
 
@@ -78,16 +82,8 @@ class Mending:
         ]
         landed = sum(map(len, rows))
         lost = broken.records - landed
-        if lost > 0:
-            # Before the file is gone from the log: a death in between leaves both.
-            gap = Gap(
-                source=broken.source,
-                first_offset=broken.first_offset,
-                last_offset=broken.last_offset,
-                missing=lost,
-                kind="expired",
-            )
-            self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now())])
+        # Before the file is gone from the log: a death in between leaves both.
+        self._explain(broken, lost)
         files = list(write_files(table.path, relay_schema(), iter(rows)))
         table.settle(_REMOVABLE)
         try:
@@ -108,6 +104,23 @@ class Mending:
             *(self._alias, broken.file.path, broken.first_offset, broken.last_offset, landed, lost),
         )
         return Mended(broken, landed, max(0, lost))
+
+    def _explain(self, broken: BrokenFile, lost: int) -> None:
+        """Record how many records have left the source; once, whoever mends the file, also at the same moment (law F)."""
+        gap = Gap(
+            source=broken.source,
+            first_offset=broken.first_offset,
+            last_offset=broken.last_offset,
+            missing=lost,
+            kind="expired",
+        )
+        place = {**asdict(gap.source), "low": gap.first_offset, "high": gap.last_offset}
+        [known] = self._lake.ask(_EXPLAINED, source=self._alias, missing_ok=True, **place) or [None]
+        explained = int(known.missing or 0) if known is not None else 0
+        if lost > explained:
+            # More may have left the source since a repair that died.
+            row = gap_row(self._alias, replace(gap, missing=lost - explained), self._now())
+            self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}", version=lost)
 
     def _records(self, broken: BrokenFile) -> Iterator[pa.Table]:
         """Read from the source what a file held, as far as the source still has it."""

@@ -123,14 +123,20 @@ class Repair(Shown):
 
 
 def repair_relay(
-    lake: Lake, alias: str, *, mending: Callable[[], Mending], now: Callable[[], datetime], check: bool = False
+    lake: Lake,
+    alias: str,
+    *,
+    writer: OneWriter,
+    mending: Callable[[], Mending],
+    now: Callable[[], datetime],
+    check: bool = False,
 ) -> Repair:
     """Find broken files and doubled rows of a source's relay and, unless `check` only looks, land again and remove.
 
     Broken files of side tables, which belong to the whole lake, are taken out of them first.
 
-    A file is mended beside whoever lands. Whoever removes doubled rows is the relay's one writer: a lander that runs meanwhile
-    writes nothing more and stops with exit 3.
+    A file is mended beside whoever lands. Whoever removes doubled rows is the relay's one writer, by the name of `writer`: a
+    lander that runs meanwhile writes nothing more, and goes on after it where that is a temporary owner's.
 
     Raises:
         UsageError: the source has no relay.
@@ -168,7 +174,6 @@ def _repair_relay(
     if check or not found:
         return Repair(source=alias, doubled=found, broken=broken, mended=mended)
     lake.refuse_spark(f"taking doubled records out of the relay of {alias}")
-    writer = OneWriter(lake, alias)
     writer.look()
     writer.claim()
     found = _doubled(lake.relay(alias))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirrorlake import landing, maintenance, replay, verify
 from mirrorlake.config import length_of
+from mirrorlake.lake import OneWriter
 from mirrorlake.mirror.calls.core import CoreCalls
+from mirrorlake.model.owner import new_owner
+from mirrorlake.model.parked import landing as stream_of
 
 if TYPE_CHECKING:
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
@@ -207,7 +211,7 @@ class RecoverCalls(CoreCalls):
         of side tables are taken out; the result says what is made again, and what is not.
 
         Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
-        stops with `LanderReplaced`: start it again.
+        waits for the end of this and goes on.
 
         With `check` it only looks.
 
@@ -220,7 +224,11 @@ class RecoverCalls(CoreCalls):
             options = connections.reader_options(source)
             return landing.Mending(self.lake, connections.admin(source), options, alias=source, now=connections.now)
 
-        return verify.repair_relay(self.lake, source, mending=mending, now=connections.now, check=check)
+        repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=connections.now)
+        if check:
+            return repair(writer=OneWriter(self.lake, source), check=True)
+        with connections.presence.announced([stream_of(source)], temporary=True) as sign:
+            return repair(writer=OneWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:
         """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.

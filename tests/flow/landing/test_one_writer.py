@@ -13,10 +13,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
+from mirrorlake.lake import OneWriter
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.landing import lander as land
 from mirrorlake.landing.land_query import start_landing
 from mirrorlake.mirror import Mirror
+from mirrorlake.model.owner import temporary_sign
 from tests.flow.kit import assert_equal_topics, held, wait_until
 from tests.servers.lakes import Pair
 
@@ -90,6 +92,9 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     assert_equal_topics(pair.source(), pair.target(f"fed.{topic}"))
     done = mirror.repair("east")
     assert (done.rows, done.left) == (sum(n * (times - 1) for times, n in doubled.items()), 0)
+    assert temporary_sign(OneWriter(mirror.lake, "east").newest_owner()), (
+        "a lander that it replaces comes back after it"
+    )
     assert places(mirror, topic) == {1: 400}
     assert mirror.repair("east").rows == 0
     pair.produce(50, seed=4)

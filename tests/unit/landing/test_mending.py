@@ -1,0 +1,105 @@
+"""Law E: what has left the source of a broken file is one gap, whoever mends the file, and however often."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import StoreError
+from mirrorlake.lake import BrokenFile, Lake, broken_files, gap_row, land_rows, relay_schema, write_files
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import GAPS, RELAY
+from mirrorlake.landing import mending
+from mirrorlake.landing.mending import Mending
+from mirrorlake.model.flow import SourcePartition
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+RECORDS = 40
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Make a relay of one file, which is empty."""
+
+    def no_session() -> Any:
+        raise AssertionError("a folder needs no Spark")
+
+    lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path))), FolderTables()
+    tables.create(lake.relay_location("east"), RELAY)
+    tables.create(lake.meta_location(GAPS), GAPS)
+    source = SourcePartition("orders", 1, 0)
+    given = pa.table(
+        {
+            "offset": pa.array(range(RECORDS), pa.int64()),
+            "timestamp": pa.array([NOON] * RECORDS, pa.timestamp("us", tz="UTC")),
+            "timestamp_type": pa.array([0] * RECORDS, pa.int32()),
+            "key": pa.array([b"k"] * RECORDS, pa.binary()),
+            "value": pa.array([b"v"] * RECORDS, pa.binary()),
+            "headers": pa.array([None] * RECORDS, relay_schema().field("headers").type),
+        }
+    )
+    location = lake.relay_location("east")
+    files = list(write_files(location, relay_schema(), iter(land_rows(relay_schema(), source, given, NOON))))
+    tables.commit(location, files, app_id="test", version=1, signature="{}")
+    for file in files:
+        Path(location, file.path).write_bytes(b"")
+    return lake
+
+
+def broken(lake: Lake) -> list[BrokenFile]:
+    table = lake.upkeep(lake.relay_location("east"))
+    assert table is not None
+    return list(broken_files(table))
+
+
+def mend(lake: Lake, file: BrokenFile) -> Any:
+    """Mend a file whose topic the source has no more."""
+    return Mending(lake, None, {}, alias="east", now=lambda: NOON).mend(file)  # type: ignore[arg-type]
+
+
+def gaps(lake: Lake) -> list[int]:
+    return [int(row.missing) for row in lake.ask("SELECT missing FROM {gaps} WHERE kind = 'expired'")]
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_two_repairs_at_the_same_moment_explain_what_left_the_source_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, turns = Barrier(2), itertools.count()
+
+    def together(*given: Any) -> Any:
+        if next(turns) < both.parties:
+            both.wait(60)
+        return gap_row(*given)
+
+    monkeypatch.setattr(mending, "gap_row", together)
+    [file] = broken(lake)
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(mend, lake, file) for _ in range(both.parties)]
+        failures = [call.exception(timeout=120) for call in calls]
+    assert sorted(type(one) for one in failures if one is not None) == [StoreError], failures
+    assert (gaps(lake), broken(lake)) == ([RECORDS], [])
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_a_repair_that_died_after_its_gap_is_repeated_without_another_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> Any:
+        raise InterruptedError
+
+    [file] = broken(lake)
+    with monkeypatch.context() as patch:
+        patch.setattr(mending, "write_files", killed)
+        with pytest.raises(InterruptedError):
+            mend(lake, file)
+    assert mend(lake, file).lost == RECORDS
+    assert (gaps(lake), broken(lake)) == ([RECORDS], [])
