@@ -9,6 +9,7 @@ from pathlib import Path
 from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
 from mirrorlake.doctor.ground import Ground
 from mirrorlake.doctor.registry import check
+from mirrorlake.lag import other_flows
 from mirrorlake.lake import (
     RELAY,
     SIDE_TABLES,
@@ -187,6 +188,28 @@ def _samples(ground: Ground) -> Iterator[Seen]:
         yield warning("samples", f"{said}, though the mirror runs here", "read the log of run for why looks fail")
     else:
         yield fine("samples", said)
+
+
+@check(
+    "lake.other-flows",
+    layer="lake",
+    finds="warning",
+    fix="run the other settings file, or mirrorlake retire --flow F for a flow that is gone for good",
+)
+def _other_flows(ground: Ground) -> Iterator[Seen]:
+    """No flow of another settings file, and none that was renamed or removed, holds records back that nobody sends (law E)."""
+    found = other_flows(ground.config, ground.control(), lake=ground.lake, now=ground.now)
+    for one in found:
+        worked = f", last worked {duration(ground.now - one.worked_at)} ago" if one.worked_at else ""
+        said = f"{one.state}{worked}: {count(one.waiting)} offsets landed and not sent to {one.target}"
+        if one.holds_back:
+            why = f" ({one.reason})" if one.reason else ""
+            fix = f"run its settings file; if it is gone for good: mirrorlake retire --flow '{one.flow}'"
+            yield warning(one.flow, f"{said}; they stay in the relay of {one.source}{why}", fix)
+        else:
+            yield fine(one.flow, said)
+    if not found:
+        yield fine("flows", "all that the lake knows are in this settings file")
 
 
 @check("lake.checkpoint-location", layer="lake", per="relay", fix="mirrorlake land --source A --rebuild-checkpoint")

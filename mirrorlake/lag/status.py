@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, overload
 
 from mirrorlake.lag.moment import all_known, total
 from mirrorlake.lag.objectives import FlowObjectives, objectives_table
+from mirrorlake.lag.others import OtherFlow, others_table
 from mirrorlake.lag.standing import (
     PartitionStatus,
     TopicStatus,
@@ -182,7 +183,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
     """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
-    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known.
+    `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
+    are those of other settings files on the same lake; they change no verdict.
 
     Example:
         >>> mirror.status().verdict  # doctest: +SKIP
@@ -194,6 +196,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
     flows: tuple[FlowStatus, ...]
     observed_at: datetime | None
     removed_tables: tuple[str, ...] = ()
+    other_flows: tuple[OtherFlow, ...] = ()
     shown_by: By = "topic"
     json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
 
@@ -277,6 +280,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
                 *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
                 *(str(one) for flow in self.flows for one in flow.held),
+                *([others_table(self.other_flows)] if self.other_flows else []),
             ),
         )
 

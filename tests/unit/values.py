@@ -18,6 +18,7 @@ from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, P
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.loss import FlowLoss, Loss
+from mirrorlake.lag.others import OtherFlow
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
@@ -357,6 +358,7 @@ def every(text: str) -> list[Shown]:
             ledgers=(TrimmedLedger(flow=text, why_not=text),),
         ),
         Retirement(flow=text, state="planned", waiting={text: 300}),
+        OtherFlow(flow=text, source=text, target=text, waiting=300, state="paused", reason=text, worked_at=NOON),
         ProofReport(verification=text, at=NOON, proofs=(proof(text),), reports=(report(text),)),
         Repair(
             source=text,

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from mirrorlake.lag import (
     Windows,
     blocked_partitions,
     make_report,
+    other_flows,
     read_status,
 )
 from mirrorlake.lake import KeptProofs, removed_from
@@ -183,17 +185,26 @@ class Checks:
 
     def _status(self, chosen: Sequence[FlowConfig], sampler: Sampler) -> Status:
         connections, look = self._connections, sampler.look()
-        return read_status(
+        state = connections.control().state()
+        status = read_status(
             chosen,
             look,
             lake=connections.lake,
             target=connections.admin,
             readers=connections.reader,
-            state=connections.control().state(),
+            state=state,
             retention_of=self._retention(),
             windows=lambda: self._windows_of(chosen),
             blocked_of=self._blocked,
         )
+        others = other_flows(
+            connections.config,
+            state,
+            lake=connections.lake,
+            now=connections.now(),
+            sources={flow.source for flow in chosen},
+        )
+        return replace(status, other_flows=others)
 
     def _blocked(self, alias: str, stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
         connections = self._connections

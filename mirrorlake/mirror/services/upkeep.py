@@ -10,7 +10,8 @@ from datetime import timedelta
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError, UsageError
 from mirrorlake.kafka import TombstoneWriter
-from mirrorlake.lake import AUDIT, SIGN_EVERY_S, StreamSign, flow_sign, landed_positions
+from mirrorlake.lag import SIGNED_WITHIN, waiting_of
+from mirrorlake.lake import AUDIT, StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance import (
     CHOICES,
     REWRITE,
@@ -40,8 +41,6 @@ from mirrorlake.runtime import Duty
 from mirrorlake.topics import settings_in_force
 
 _FIRST_S = 60.0
-# A stream that works signs each 20 s, and may miss one on a busy machine.
-_SIGNED_WITHIN_S = 3 * SIGN_EVERY_S
 # A replay that nobody goes on with holds nothing back for ever.
 _REPLAYS_FOR = timedelta(days=7)
 # What says how long a topic keeps a record.
@@ -105,21 +104,15 @@ class Upkeep:
             )
         signed_ms = StreamSign(connections.lake, flow_sign(flow)).read() or 0
         age_s = connections.now().timestamp() - signed_ms / 1000
-        if age_s < _SIGNED_WITHIN_S:
+        if age_s < SIGNED_WITHIN.total_seconds():
             raise SafetyError(
                 f"{flow} was republished {age_s:.0f} s ago",
                 consequence="it runs, so it was not retired",
                 remedy="stop it, and run this again a minute later",
                 flow=flow,
             )
-        source = others[flow].source
-        sent = LedgerCopy(connections.lake, flow, source).positions()
-        landed = landed_positions(connections.lake, source).reached
-        waiting = {
-            str(partition): end - sent.get(partition, 0)
-            for partition, end in sorted(landed.items())
-            if others[flow].carries(partition.topic) and sent.get(partition, 0) < end
-        }
+        landed = landed_positions(connections.lake, others[flow].source).reached
+        waiting = {str(one): offsets for one, offsets in waiting_of(connections.lake, others[flow], landed).items()}
         if apply:
             change = Change(
                 where="lake", kind="flow", name=flow, action="retire", after=waiting, reason=reason, flow=flow

@@ -1,0 +1,116 @@
+"""Flows of other settings files on the same lake, by what the lake knows of them: their clusters are not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cache
+
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.lake import SIGN_EVERY_S, Lake, StreamSign, flow_sign, landed_positions
+from mirrorlake.model.control import ControlState, Pause
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.parked import Parked
+from mirrorlake.render import JsonShown, Sheet, Table, badge, count, table
+from mirrorlake.republish import LedgerCopy
+from mirrorlake.topics import settings_in_force
+
+# A stream that works signs each 20 s, and may miss one on a busy machine.
+SIGNED_WITHIN = timedelta(seconds=3 * SIGN_EVERY_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OtherFlow(JsonShown):
+    """A flow that another settings file has on this lake, or had: renamed and removed flows count until they are retired.
+
+    `waiting` are the offsets that are landed and not sent, by the lake's copy of the ledger, which may be some seconds old; they
+    stay in the relay. `state` is `paused`, `parked`, `runs` where it worked in the last minute, else `stopped`.
+    """
+
+    flow: str
+    source: str
+    target: str
+    waiting: int
+    state: str
+    reason: str = ""
+    worked_at: datetime | None = None
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether records stay in the relay for a flow that nobody carries."""
+        return self.waiting > 0 and self.state != "runs"
+
+    def sheet(self) -> Sheet:
+        """Show what it holds back, and why."""
+        facts = (
+            f"{count(self.waiting)} offsets wait in the relay of {self.source}",
+            self.reason or None,
+            self.worked_at,
+        )
+        return Sheet(title=self.flow, badge=badge(self.state), facts=facts)
+
+
+def other_flows(
+    config: MirrorConfig,
+    state: ControlState,
+    *,
+    lake: Lake,
+    now: datetime,
+    sources: Collection[str] | None = None,
+) -> tuple[OtherFlow, ...]:
+    """List the flows that the lake knows and this settings file does not have, or those of some sources."""
+    landed = cache(lambda alias: landed_positions(lake, alias).reached)
+    found = []
+    for flow in settings_in_force.flows_of_other_files(config, state):
+        if sources is not None and flow.source not in sources:
+            continue
+        has_relay = lake.exists(lake.relay_location(flow.source))
+        waiting = waiting_of(lake, flow, landed(flow.source)) if has_relay else {}
+        worked_ms = StreamSign(lake, flow_sign(flow.name)).read()
+        worked_at = None if worked_ms is None else datetime.fromtimestamp(worked_ms / 1000, timezone.utc)
+        said, reason = _state(flow, state, worked_at, now)
+        found.append(
+            OtherFlow(
+                flow=flow.name,
+                source=flow.source,
+                target=flow.target,
+                waiting=sum(waiting.values()),
+                state=said,
+                reason=reason,
+                worked_at=worked_at,
+            )
+        )
+    return tuple(found)
+
+
+def others_table(others: Iterable[OtherFlow]) -> Table:
+    """Show the flows of other settings files."""
+    columns = ["flow", "source", "target", "state", "landed, not sent", "last worked", "why"]
+    rows = [
+        (one.flow, one.source, one.target, badge(one.state), one.waiting, one.worked_at, one.reason or None)
+        for one in others
+    ]
+    return table("other settings files on this lake", columns, rows)
+
+
+def waiting_of(lake: Lake, flow: FlowConfig, landed: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
+    """Count the offsets of a flow that are landed and not sent, by source partition; partitions without any are left out."""
+    sent = LedgerCopy(lake, flow.name, flow.source).positions()
+    return {
+        partition: end - sent.get(partition, 0)
+        for partition, end in sorted(landed.items())
+        if flow.carries(partition.topic) and sent.get(partition, 0) < end
+    }
+
+
+def _state(flow: FlowConfig, state: ControlState, worked_at: datetime | None, now: datetime) -> tuple[str, str]:
+    whole = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
+    pauses: list[Pause] = [whole] if whole else list(state.topics_of(flow.name).values())
+    parked: tuple[Parked, ...] = state.of_flow(flow.name, flow.source)
+    if pauses:
+        return "paused", "; ".join(map(str, pauses))
+    if parked:
+        return "parked", "; ".join(map(str, parked))
+    is_signed = worked_at is not None and now - worked_at < SIGNED_WITHIN
+    return ("runs", "") if is_signed else ("stopped", "")
