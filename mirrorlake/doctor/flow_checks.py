@@ -184,4 +184,23 @@ def _twice(ground: Ground) -> Iterator[Seen]:
         yield fine("flows", "no topic goes to one cluster by two of them")
 
 
+@check(
+    "flow.other-files",
+    layer="flow",
+    per="flow",
+    fix="another policy, or existing: append; provenance: true where flows lead round",
+)
+def _other_files(at: FlowGround) -> Iterator[Seen]:
+    """No remote topic holds records of others, and no flow of another settings file brings records back: neither is sent to."""
+    remotes = {state.name: state for state in at.remotes.values()}
+    sources: dict[str, list[str]] = {}
+    for name in at.topics:
+        sources.setdefault(at.flow.remote_topic(name), []).append(name)
+    found = at.ground.reach.others(at.flow).refuse(remotes, sources)
+    for remote, why in sorted(found.items()):
+        yield failure(remote, f"{at.flow.name} does not send to it: {why.cause}", why.remedy)
+    if not found:
+        yield fine(at.flow.name, "no remote topic holds records of others, and nothing comes back")
+
+
 _COPIED = "SELECT lane, max(ledger_seq) AS seq FROM {offset_map} WHERE flow = :flow GROUP BY lane"

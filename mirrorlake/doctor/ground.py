@@ -14,7 +14,7 @@ from mirrorlake.lake import Control, Lake, TableSchema, landed_positions, read_t
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.topics import LakeTopics, TopicSource
+from mirrorlake.topics import LakeTopics, OtherFiles, TopicSource
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class Reach:
     ledger: Callable[[FlowConfig], LedgerReader]
     producer_options: Callable[[FlowConfig], Mapping[str, str]]
     held: Callable[[FlowConfig], Iterable[HeldTopic]]
+    others: Callable[[FlowConfig], OtherFiles]
     control: Callable[[], Control]
     running: Callable[[], Mapping[str, str]]
     probed: Callable[[], Mapping[str, Mapping[str, str]]]

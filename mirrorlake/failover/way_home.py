@@ -50,6 +50,8 @@ def made_way_home(flow: FlowConfig, topics: Collection[str] | None = None) -> Fl
             "exclude_groups": list(flow.exclude_groups.expressions),
             "policy": flow.policy.plain(),
             "rules": flow.rules,
+            # Nobody could say so in a settings file that does not have the flow.
+            "existing": "append",
         }
     )
 

@@ -23,8 +23,9 @@ from mirrorlake.lag.verdict import HopPlace
 from mirrorlake.lake import Lake, from_micros, proven_until
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.render import duration
-from mirrorlake.republish import look_at_remotes, merged_positions, merged_remotes
+from mirrorlake.republish import look_at_remotes, merged_positions
 
 log = logging.getLogger(__name__)
 

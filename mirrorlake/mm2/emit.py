@@ -10,12 +10,12 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, Mm2Writer, RawRecord, RecordReader
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, is_outdated, syncs_of
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.model.remotes import Remote, is_other
-from mirrorlake.republish import merged_positions, merged_remotes
+from mirrorlake.republish import merged_positions
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import TopicSource
 

@@ -25,11 +25,26 @@ VERSION = 2
 _READABLE = (1, 2)
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a flow's records come from, for other settings files, which read it from the ledger.
+
+    `source` and `target` are the aliases in the flow's own file, `cluster_id` is the source's, empty where nobody has recorded
+    it; `adds_hops` says whether the flow writes where records have been (`model/loops/hops.py`).
+    """
+
+    source: str
+    target: str
+    cluster_id: str = ""
+    adds_hops: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Whose a lane of a flow is, and which checkpoint location its owner uses.
 
-    `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own was replaced and stops.
+    `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own was replaced and stops. `origin` is
+    None in ledgers of releases that did not write it.
     `checkpoint_location` is a number, 0 before there is one; `batch` is the newest batch sent from it, -1 for none; `scope`
     says what the flow carried there.
     """
@@ -42,6 +57,7 @@ class Claim:
     checkpoint_location: int = 0
     batch: int = -1
     scope: CheckpointScope = field(default_factory=CheckpointScope)
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +80,9 @@ class LedgerRecord:
 
     def to_json(self) -> bytes:
         """Return the record as compact JSON."""
-        claim = self.claim
+        claim, origin = self.claim, self.claim.origin
         extra = {
+            **({"origin": [origin.source, origin.target, origin.cluster_id, origin.adds_hops]} if origin else {}),
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
             **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
@@ -114,6 +131,7 @@ class LedgerRecord:
                     checkpoint_location=document["checkpoint" if is_old else "checkpoint_location"],
                     batch=document["batch"],
                     scope=CheckpointScope.read(document.get("carried", "") if is_old else document["scope"]),
+                    origin=Origin(*document["origin"]) if "origin" in document else None,
                 ),
                 seq=document["seq"],
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
@@ -136,6 +154,14 @@ def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
     if before is None or not is_possible(before.claim.epoch):
         return True
     return (record.claim.epoch, record.seq) > (before.claim.epoch, before.seq)
+
+
+def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
+    """Return the remote topic of each source topic by the newest owner that named one; `last` is the last record of each lane."""
+    remotes: dict[str, Remote] = {}
+    for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
+        remotes |= record.remotes
+    return remotes
 
 
 def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:

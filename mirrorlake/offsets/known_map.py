@@ -33,7 +33,7 @@ from mirrorlake.lake import (
     tables_of,
 )
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.shared_partitions import RelatedFlows
@@ -42,7 +42,6 @@ from mirrorlake.republish import (
     look_at_remotes,
     map_rows,
     merged_positions,
-    merged_remotes,
     read_lanes,
     withheld_rows,
 )

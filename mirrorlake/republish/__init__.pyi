@@ -1,7 +1,6 @@
 """The face of `mirrorlake.republish`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.republish.fencing import merged_positions as merged_positions
-from mirrorlake.republish.fencing import merged_remotes as merged_remotes
 from mirrorlake.republish.fencing import read_lanes as read_lanes
 from mirrorlake.republish.files import files_of as files_of
 from mirrorlake.republish.in_order import InOrder as InOrder

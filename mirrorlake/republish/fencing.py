@@ -14,9 +14,9 @@ from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spe
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
-from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord, merged_remotes
 from mirrorlake.model.owner import new_owner
-from mirrorlake.model.remotes import Remote, Settled
+from mirrorlake.model.remotes import Settled
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,6 @@ def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourceParti
         for source, offset in each.items():
             positions[source] = max(positions.get(source, 0), offset)
     return positions
-
-
-def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
-    """Return the remote topic of each source topic by the newest owner that named one."""
-    remotes: dict[str, Remote] = {}
-    for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
-        remotes |= record.remotes
-    return remotes
 
 
 class FencedLanes:

@@ -10,8 +10,9 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
+from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
-from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
+from mirrorlake.republish.fencing import merged_positions, read_lanes
 from mirrorlake.republish.settling import look_at_remotes
 
 

@@ -13,6 +13,7 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules import View
 from mirrorlake.runtime import Duty
+from mirrorlake.topics import OtherFiles
 
 
 class FlowListener:
@@ -42,10 +43,11 @@ class Extract:
 class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
-    `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
-    topics the flow carries; those of `paused` wait in the relay. `choices` are what a person chose for remote topics that
-    were lost. `listener` hears what it does. With an `extract`, that part of the relay is sent and nothing else;
-    its `selection` is the fingerprint of all that decides what is sent.
+    `beside` are all flows of the settings: two may meet on one target. `others` looks at what flows of other settings files
+    wrote there; None takes every topic. `selection` is the fingerprint of what decides which topics the flow carries; those
+    of `paused` wait in the relay. `choices` are what a person chose for remote topics that were lost. `listener` hears what
+    it does. With an `extract`, that part of the relay is sent and nothing else, whoever filled the topics; its `selection`
+    is the fingerprint of all that decides what is sent.
     """
 
     flow: FlowConfig
@@ -59,9 +61,10 @@ class RepublishSettings:
     choices: Sequence[Choice] = ()
     listener: FlowListener = field(default_factory=FlowListener)
     extract: Extract | None = None
+    others: OtherFiles | None = None
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""
         # It writes the remote topics of this flow on purpose.
         beside = [each for each in self.beside if each.name != self.flow.name]
-        return replace(self, flow=self.flow.redrive(), duties=(), beside=beside)
+        return replace(self, flow=self.flow.redrive(), duties=(), beside=beside, others=None)

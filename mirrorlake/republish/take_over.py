@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from mirrorlake.kafka import ClusterAdmin, cut_logs
 from mirrorlake.kafka.lane import LedgerReader, ends_of
-from mirrorlake.lake import Audit, Lake, SourceTopics
+from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import Claim
+from mirrorlake.model.ledger import Claim, Origin
 from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -50,10 +50,13 @@ class TakeOver:
             self._topics.known |= settings.extract.topics
         self._copy = LedgerCopy(lake, flow.name, flow.source)
         self._copy.load()
-        self._remotes = RemoteTopics(target, flow, audit, lake, all_flows=settings.beside)
-        self._task = lane_task(
-            settings, Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch), self._remotes
+        self._remotes = RemoteTopics(
+            target, flow, audit, lake, all_flows=settings.beside, others=None if settings.extract else settings.others
         )
+        cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
+        origin = Origin(flow.source, flow.target, cluster_id, flow.adds_hops)
+        claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch, origin=origin)
+        self._task = lane_task(settings, claim, self._remotes)
 
     def to_follow(
         self,

@@ -8,6 +8,8 @@ from mirrorlake.topics.edits import SETTINGS as SETTINGS
 from mirrorlake.topics.group_refusal import refused as refused
 from mirrorlake.topics.history import History as History
 from mirrorlake.topics.history import aware as aware
+from mirrorlake.topics.ledger_flows import LedgerFlows as LedgerFlows
+from mirrorlake.topics.other_files import OtherFiles as OtherFiles
 from mirrorlake.topics.permissions import needed_acls as needed_acls
 from mirrorlake.topics.remote_topics import RemoteTopics as RemoteTopics
 from mirrorlake.topics.remote_topics import target_of as target_of

@@ -13,11 +13,13 @@ from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime import Duty
 from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
+from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import (
     Admins,
     BothEnds,
     Sources,
+    filled_or_round,
     led_by_others,
     look,
     name_conflicts,
@@ -32,7 +34,8 @@ _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
 class ContinuousSync:
     """Look at both ends of one flow, record what changed in `metadata`, and correct the target.
 
-    With `sync.continuous: false` it records only. `held` finds the flow's remote topics that were lost: they are left alone.
+    With `sync.continuous: false` it records only. `held` finds the flow's remote topics that were lost, `others` those that it may
+    not write: they are left alone.
     Flows of one process share the `lock`, so that two never plan for one target at a time.
     """
 
@@ -46,6 +49,7 @@ class ContinuousSync:
         lake: Lake,
         now: Callable[[], datetime],
         held: Callable[[], Iterable[HeldTopic]],
+        others: OtherFiles,
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
@@ -55,6 +59,7 @@ class ContinuousSync:
         self._lake = lake
         self._now = now
         self._held = held
+        self._others = others
         self._lock = lock
         self._audit = Audit(lake, now=now)
         self._source = SourceTopics(lake, flow.source)
@@ -89,8 +94,9 @@ class ContinuousSync:
                 led = led_by_others(flow, self._all_flows, names=partial(carried_topics, self._lake))
                 plan = topic_plan(flow, ends, self._audit, beside=self._all_flows, led=led)
                 changes = self._allowed(plan.changes, ends)
-                lost = {one.remote for one in self._held()} if changes else set()
-                changes = [change for change in changes if change.name not in lost]
+                left = {one.remote for one in self._held()} if changes else set()
+                left |= {change.name for change in filled_or_round(flow, ends, self._others)} if changes else set()
+                changes = [change for change in changes if change.name not in left]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
                     ends = look(flow, self._sources, self._admins)

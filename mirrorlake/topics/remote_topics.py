@@ -25,6 +25,7 @@ from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
+from mirrorlake.topics.other_files import OtherFiles
 
 # Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
 _DEFAULT_LIMIT = 1_048_588
@@ -98,9 +99,10 @@ class _Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """A remote topic that lacks something; `fresh` where the flow has republished nothing to it."""
+    """The remote topic of some source topics, that lacks something; `fresh` where the flow has republished nothing to it."""
 
     spec: TopicSpec
+    topics: tuple[str, ...]
     fresh: bool
 
     @property
@@ -112,13 +114,20 @@ class RemoteTopics:
     """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
     What is created or grown is written to `audit`. `all_flows` are all flows of the settings: others could write the same
-    remote topics.
+    remote topics; `others` knows what flows of other settings files did.
 
     Law F: a topic that records were sent to is never made again silently; its id is looked at before every batch.
     """
 
     def __init__(
-        self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit, lake: Lake, *, all_flows: Iterable[FlowConfig] = ()
+        self,
+        admin: ClusterAdmin,
+        flow: FlowConfig,
+        audit: Audit,
+        lake: Lake,
+        *,
+        all_flows: Iterable[FlowConfig] = (),
+        others: OtherFiles | None = None,
     ) -> None:
         self._admin = admin
         self._rivals = [
@@ -126,6 +135,7 @@ class RemoteTopics:
             for each in all_flows
             if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
         ]
+        self._others = others
         self._lake = lake
         self._audit = audit
         self._flow = flow
@@ -182,7 +192,8 @@ class RemoteTopics:
                 the call, nothing is made.
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
                 is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
-                key counts; `placement` maps no place for a source partition.
+                key counts; `placement` maps no place for a source partition; a topic holds records of others, or they would
+                come round.
             ClusterError: the target does not answer, or refuses a topic.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
@@ -206,7 +217,8 @@ class RemoteTopics:
                 if ready is None and self._rivals:
                     self._refuse_rival(remote, next(iter(topics)), written())
                 if ready is None or ready.partitions < spec.partitions:
-                    missing.append(_Wanted(spec=spec, fresh=not any(topic in mirrored_before for topic in topics)))
+                    fresh = not any(topic in mirrored_before for topic in topics)
+                    missing.append(_Wanted(spec=spec, topics=tuple(topics), fresh=fresh))
         if missing:
             self._make(missing, refused)
         if conflicts is not None:
@@ -218,6 +230,7 @@ class RemoteTopics:
     def _make(self, wanted: Sequence[_Wanted], refused: dict[str, MirrorlakeError]) -> None:
         """Make topics that lack something, in a few calls for all of them; what stands in the way of one is noted."""
         states = self._admin.describe([one.name for one in wanted], refused=refused)
+        self._refuse_other_files(wanted, states, refused)
         changes = [
             change
             for one in self._allowed(wanted, states, refused)
@@ -289,6 +302,20 @@ class RemoteTopics:
                         done.append(change)
         finally:
             self._audit.record(done, command="republish")
+
+    def _refuse_other_files(
+        self, wanted: Iterable[_Wanted], states: Mapping[str, TopicState], refused: dict[str, MirrorlakeError]
+    ) -> None:
+        """Note which topics hold records of others, or lead round; each is looked at before its first record of this process."""
+        if self._others is None:
+            return
+        new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
+        fresh = {one.name: states[one.name] for one in new if one.fresh and one.name in states}
+        found = self._others.refuse_round_trips({one.name: one.topics for one in new})
+        found |= self._others.refuse_filled({name: state for name, state in fresh.items() if name not in found})
+        for one in (one for one in new if one.name in found):
+            cause, remedy = found[one.name]
+            refused[one.name] = self._conflict(cause, remedy=remedy, topic=one.topics[0])
 
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
         """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""

@@ -21,11 +21,13 @@ from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
+from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import in_requests
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
 from mirrorlake.topics.topic_plan import (
     Admins,
     Sources,
+    filled_or_round,
     led_by_others,
     look,
     name_conflicts,
@@ -43,12 +45,13 @@ def make_plan(
     lake: Lake,
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[HeldTopic]],
+    others_of: Callable[[FlowConfig], OtherFiles],
     tell: Tell = silent,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
     `all_flows` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
-    were lost; `tell` gets the topics that are compared.
+    were lost; `others_of` tells what flows of other settings files did; `tell` gets the topics that are compared.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -82,6 +85,7 @@ def make_plan(
         notes += _group_notes(flow, all_flows)
         others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
         changes += name_conflicts(flow, ends, others=others)
+        changes += filled_or_round(flow, ends, others_of(flow))
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)
@@ -156,7 +160,7 @@ def apply_plan(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
             remedy="exclude the topic from the flow or name it otherwise; where partitions are missing, set sync.partitions: true, "
-            "grow it yourself or change placement",
+            "grow it yourself or change placement; where it holds records of others: existing: append",
             topic=first.name,
         )
     tables = sum(change.where == "lake" for change in plan.changes)

@@ -14,6 +14,7 @@ from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
+from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_topics import rivals, wanted_remote_topic
 from mirrorlake.topics.sources import TopicSource
 
@@ -236,6 +237,15 @@ def name_conflicts(
             continue
         found.append(_conflict(flow, remote, name, reason))
     return found
+
+
+def filled_or_round(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
+    """Find the remote topics of a flow that hold records of others, or lead back over flows of other settings files."""
+    sources: dict[str, list[str]] = {}
+    for name in sorted(ends.source):
+        sources.setdefault(flow.remote_topic(name), []).append(name)
+    found = others.refuse(ends.remote, sources)
+    return [_conflict(flow, one, sources[one][0], f"{why.cause}; {why.remedy}") for one, why in sorted(found.items())]
 
 
 def rivals_of(flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[FlowConfig]:

@@ -103,6 +103,9 @@ class FlowConfig(Settings):
     unsendable: Literal["halt", "quarantine"] = Field(
         default="halt", description="what to do with a record that cannot arrive unchanged"
     )
+    existing: Literal["refuse", "append"] = Field(
+        default="refuse", description="what to do with a remote topic that holds records of others"
+    )
     start: Annotated[values.Start, BeforeValidator(values.start), PlainSerializer(lambda start: start.plain())] = Field(
         default=values.Start(), description="where a topic begins"
     )

@@ -25,12 +25,17 @@ def ledger_spec(topic: str, lanes: int, replication_factor: int | None = None) -
 
 
 class LedgerReader:
-    """Read the committed records of one ledger topic; close it, or use it in a `with` block."""
+    """Read the committed records of one ledger topic; close it, or use it in a `with` block.
 
-    def __init__(self, alias: str, topic: str, options: Mapping[str, Any]) -> None:
+    Several ledgers of a cluster may be read through one `records`: opening a consumer costs more than a look.
+    """
+
+    def __init__(
+        self, alias: str, topic: str, options: Mapping[str, Any], *, records: RecordReader | None = None
+    ) -> None:
         self.alias = alias
         self.topic = topic
-        self._records = RecordReader(alias, options)
+        self._records = RecordReader(alias, options) if records is None else records
 
     def __enter__(self) -> LedgerReader:
         return self

@@ -111,6 +111,7 @@ class CheckCalls(CoreCalls):
             ledger=connections.ledger,
             producer_options=connections.producer_options,
             held=self._services.streams.held,
+            others=connections.other_files,
             control=connections.control,
             running=partial(connections.presence.here, [one.name for one in self.config.flows]),
             probed=connections.probed,

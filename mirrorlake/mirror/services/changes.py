@@ -39,6 +39,7 @@ class Changes:
                 lake=connections.lake,
                 audit=connections.audit(),
                 held=self._streams.held,
+                others_of=connections.other_files,
                 tell=board.tell,
             )
 

@@ -21,7 +21,7 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.mirror.presence import Presence
 from mirrorlake.progress import Board, Display
-from mirrorlake.topics import LakeTopics, TopicSource
+from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +75,7 @@ class Connections:
         self._admin_options: dict[str, dict[str, Any]] = {}
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
+        self._ledger_flows = LedgerFlows(self.admin, self.reader_options)
         self._starting = threading.Lock()
         self._started_plainly = False
         self._publishing = threading.Lock()
@@ -255,6 +256,19 @@ class Connections:
     def ledger(self, flow: FlowConfig) -> LedgerReader:
         """Return a reader of the flow's ledger; the caller closes it."""
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
+
+    def other_files(self, flow: FlowConfig) -> OtherFiles:
+        """Return what tells what flows of other settings files did where a flow leads."""
+        return OtherFiles(
+            flow,
+            flows=self.config.flows,
+            lake=self.lake,
+            audit=self.audit(),
+            ledgers=self._ledger_flows,
+            admin=self.admin(flow.target),
+            reader=self.reader,
+            has_brokers=lambda alias: not self.config.cluster(alias).is_lake,
+        )
 
     def reader(self, alias: str, *, committed: bool = True) -> RecordReader:
         """Open a reader of a cluster's records."""

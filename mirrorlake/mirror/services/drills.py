@@ -22,9 +22,10 @@ from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.recovery import Recovery
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Subject
+from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
 from mirrorlake.render import document
-from mirrorlake.republish import merged_remotes, read_lanes
+from mirrorlake.republish import read_lanes
 from mirrorlake.topics import settings_in_force
 
 log = logging.getLogger(__name__)

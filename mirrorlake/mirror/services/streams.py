@@ -245,6 +245,7 @@ class Streams:
             reader_options=connections.reader_options(flow.target),
             view=self.view(flow),
             beside=connections.config.flows,
+            others=connections.other_files(flow),
         )
         if connections.metrics is None:
             return settings
@@ -345,5 +346,6 @@ class Streams:
             lake=connections.lake,
             now=connections.now,
             held=partial(self.held, flow),
+            others=connections.other_files(flow),
             lock=self._syncing,
         )

@@ -125,3 +125,52 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     [aside] = mirror.verify("aside")
     assert aside.equal, aside
     assert isinstance(mirror["aside"].offsets.translate(topics["large"], 0, 10), Quarantined)
+
+
+@pytest.mark.law("F")
+def test_a_topic_that_another_flow_filled_is_refused_by_name(pair: Pair) -> None:
+    """A flow under a new name, or of another file, does not send once more what a first one sent; its other topics go on."""
+    name, east, central = topic_name("filled"), pair.east, pair.central
+    filled, beside, local = f"{name}-filled", f"{name}-beside", f"{name}-local"
+    for topic in (filled, beside, local):
+        create_topic(east, topic, 1)
+        produce(east, topic, 20, partitions=1)
+    create_topic(central, f"east.{local}", 1)
+    produce(central, f"east.{local}", 1, partitions=1)
+    plain = pair.flow(topics=f"{name}.*", sync={"groups": False, "configs": False})
+    first = pair.mirror({**plain, "name": "first", "topics": filled})
+    first.run(once=True)
+    produce(east, filled, 5, partitions=1)
+    first.land("east", once=True)
+    first.pause(flow="first", reason="for the test")
+
+    renamed = pair.mirror({**plain, "name": "second"})
+    with pytest.raises(ml.errors.TopicConflict, match="`existing: append` on second"):
+        renamed.run(once=True)
+    assert [count(central, f"east.{topic}") for topic in (filled, beside, local)] == [20, 20, 1]
+    status = renamed.status()
+    assert status["second"].state == "parked"
+    [other] = status.as_dict()["other_flows"]
+    assert (other["flow"], other["state"]) == ("first", "paused")
+    assert other["waiting"] >= 5
+    assert "for the test" in str(status)
+    [held_back] = renamed.doctor(only=["lake.other-flows"]).bad
+    assert (held_back.subject, "mirrorlake retire --flow 'first'" in held_back.fix) == ("first", True)
+    by_flow, by_producer = renamed.plan().conflicts
+    assert [(one.name, one.flow) for one in (by_flow, by_producer)] == [
+        (f"east.{filled}", "second"),
+        (f"east.{local}", "second"),
+    ]
+    assert "was filled by first" in by_flow.reason
+    assert "give it the old name back" in by_flow.reason
+    assert "no ledger there says that second sent them" in by_producer.reason
+    bad = renamed.doctor(only=["flow.other-files"]).bad
+    assert [one.subject for one in bad] == [f"east.{filled}", f"east.{local}"]
+    told = pair.cli("run", "--once")
+    assert (told.returncode, "`existing: append` on second" in told.stderr) == (3, True), told
+
+    appending = pair.mirror({**plain, "name": "second", "existing": "append"})
+    for _ in range(2):
+        appending.run(once=True)
+        assert [count(central, f"east.{topic}") for topic in (filled, local)] == [45, 21], "as asked for, and only once"
+    assert not appending.plan().conflicts

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import mirrorlake as ml
+from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, commit, committed, consume, create_topic, send, topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import Record, commit, committed, consume, count, create_topic, produce, send, topic_name
+from tests.servers.lakes import MakeMirror, mirror_maker
 
 RECORDS = 400
 RING = ("east->west", "west->central", "central->east")
@@ -123,6 +126,41 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     held = mirror["west->east"].offsets.translate(mesh, 0, newest)
     assert isinstance(held, ml.Filtered), held
     assert_groups_skip_nothing(mirror, clusters, (mesh, ring, pair), group=f"{name}-group")
+
+
+@pytest.mark.law("F")
+def test_two_settings_files_make_no_loop(
+    east: KafkaCluster, west: KafkaCluster, spark: SparkSession, empty_lake: Path, tmp_path: Path
+) -> None:
+    """Two files, each with a lake of its own, one each way under `identity`: 30 records stay 30 on both sides."""
+    clusters, name = {"east": east, "west": west}, topic_name()
+    plain, traced, sync = f"{name}-plain", f"{name}-traced", {"groups": False, "configs": False}
+    for topic, homes in ((plain, (east,)), (traced, (east, west))):
+        for home in homes:
+            create_topic(home, topic, 1)
+            produce(home, topic, 30, partitions=1)
+    folders = {alias: tmp_path / alias for alias in clusters}
+    make = {alias: mirror_maker(spark, empty_lake, folder) for alias, folder in folders.items()}
+
+    def mirror(source: str, target: str, topic: str, **more: Any) -> Mirror:
+        folders[source].mkdir(exist_ok=True)
+        end = {"name": f"{name}-{source}", "source": source, "target": target, "policy": "identity", "lanes": 1}
+        return make[source](clusters, [{**end, "topics": topic, "sync": sync, **more}])
+
+    there = mirror("east", "west", plain)
+    there.run(once=True)
+    for more in ({}, {"existing": "append", "provenance": True}):
+        back = mirror("west", "east", plain, **more)
+        assert [(one.name, one.action) for one in back.plan().conflicts] == [(plain, "conflict")], more
+        with pytest.raises(TopicConflict, match=f"could go round for ever: {name}-west, {name}-east, {name}-west"):
+            back.run(once=True)
+        there.run(once=True)
+        assert (count(east, plain), count(west, plain)) == (30, 30), more
+    both = [mirror(source, target, traced, provenance=True) for source, target in permutations(clusters, 2)]
+    for _ in range(2):
+        for one in both:
+            one.run(once=True)
+    assert (count(east, traced), count(west, traced)) == (60, 60), "headers keep them apart, in two files as in one"
 
 
 def assert_groups_skip_nothing(

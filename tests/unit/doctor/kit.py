@@ -61,6 +61,7 @@ def reach_of(folder: Path, *, now: datetime | None, running: Iterable[str], give
         ledger=connections.ledger,
         producer_options=connections.producer_options,
         held=lambda _: (),
+        others=connections.other_files,
         control=connections.control,
         running=lambda: dict.fromkeys(running, "process 1"),
         probed=connections.probed,

@@ -13,7 +13,7 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
-from mirrorlake.model.ledger import Claim, LedgerRecord, supersedes
+from mirrorlake.model.ledger import Claim, LedgerRecord, Origin, supersedes
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.start import check_ledger
@@ -33,6 +33,7 @@ claims = st.builds(
     checkpoint_location=st.integers(0, 99),
     batch=st.integers(-1, 2**40),
     scope=st.builds(CheckpointScope, st.text("0123456789abcdef", min_size=1), st.frozensets(topics, max_size=4)),
+    origin=st.none() | st.builds(Origin, topics, topics, topics, st.booleans()),
 )
 
 

@@ -13,7 +13,7 @@ from mirrorlake.lake.observed import unseen_lives
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.history import Observed
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     SEND_AGAIN,
@@ -27,7 +27,7 @@ from mirrorlake.model.remotes import (
     settle,
 )
 from mirrorlake.republish import quarantine
-from mirrorlake.republish.fencing import merged_positions, merged_remotes
+from mirrorlake.republish.fencing import merged_positions
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.remotes import choose
 from tests.builders import ledger_record

@@ -1,0 +1,111 @@
+"""Flows as the ledgers on a cluster name them: those of other settings files, renamed and removed ones too."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin, RecordReader
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.model.flow import is_ledger
+from mirrorlake.model.ledger import LedgerRecord, Origin, merged_remotes
+from mirrorlake.model.remotes import Remote
+
+log = logging.getLogger(__name__)
+
+# Flows that start together share one look.
+_KNOWN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFlow:
+    """A flow into a cluster by its ledger there; `sent` are the source topics that it has sent records of.
+
+    `origin` is None where a release that did not record it wrote the ledger.
+    """
+
+    name: str
+    ledger: str
+    origin: Origin | None
+    remotes: Mapping[str, Remote]
+    sent: frozenset[str]
+
+
+class LedgerFlows:
+    """Read the ledgers on clusters; only the last record of each lane, all of them through one consumer.
+
+    Args:
+        admin: gives the admin of a cluster.
+        reader_options: gives librdkafka's options of a consumer of a cluster.
+    """
+
+    def __init__(
+        self, admin: Callable[[str], ClusterAdmin], reader_options: Callable[[str], Mapping[str, Any]]
+    ) -> None:
+        self._admin = admin
+        self._reader_options = reader_options
+        self._asking: dict[str, threading.Lock] = {}
+        self._known: dict[str, tuple[float, dict[str, LedgerFlow | None]]] = {}
+
+    def into(self, alias: str, *, but: Collection[str] = ()) -> list[LedgerFlow]:
+        """Return the flows into a cluster, without those whose ledger topics are in `but`.
+
+        A ledger that this principal may not read, or that a later release wrote, is left out.
+
+        Raises:
+            ClusterError: the cluster does not answer.
+        """
+        names = [name for name in self._admin(alias).topic_names() if is_ledger(name) and name not in but]
+        return self._read(alias, names)
+
+    def of(self, alias: str, ledger: str) -> LedgerFlow | None:
+        """Return the flow of one ledger as it is now; None where there is no ledger, or an empty one."""
+        return self._read_now(alias, [ledger]).get(ledger)
+
+    def _read(self, alias: str, names: Iterable[str]) -> list[LedgerFlow]:
+        # One cluster that hangs holds up no other.
+        with self._asking.setdefault(alias, threading.Lock()):
+            at, known = self._known.get(alias, (float("-inf"), {}))
+            if time.monotonic() - at > _KNOWN_S:
+                at, known = time.monotonic(), {}
+                self._known[alias] = at, known
+            names = list(names)
+            if missing := [name for name in names if name not in known]:
+                known.update(self._read_now(alias, missing))
+            return [flow for name in names if (flow := known.get(name)) is not None]
+
+    def _read_now(self, alias: str, names: Iterable[str]) -> dict[str, LedgerFlow | None]:
+        found: dict[str, LedgerFlow | None] = {}
+        states = self._admin(alias).describe(names, refused={})
+        if not states:
+            return found
+        options = self._reader_options(alias)
+        with RecordReader(alias, options, probes=True) as records:
+            for name, state in states.items():
+                reader = LedgerReader(alias, name, options, records=records)
+                try:
+                    last = {lane: reader.last(lane) for lane in range(state.partitions)}
+                except ClusterError as error:
+                    log.info("ledger.not_read cluster=%s ledger=%s why=%s", alias, name, error.cause)
+                    continue
+                found[name] = _flow_of(name, last)
+        return found
+
+
+def _flow_of(ledger: str, last: Mapping[int, LedgerRecord | None]) -> LedgerFlow | None:
+    newest = max((record for record in last.values() if record), key=lambda one: one.claim.epoch, default=None)
+    if newest is None:
+        return None
+    positions = {source.topic for record in last.values() if record for source, at in record.positions.items() if at}
+    return LedgerFlow(
+        name=newest.claim.flow,
+        ledger=ledger,
+        origin=newest.claim.origin,
+        remotes=merged_remotes(last),
+        sent=frozenset(positions),
+    )

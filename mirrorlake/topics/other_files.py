@@ -1,0 +1,340 @@
+"""What flows of other settings files did where a flow leads: who filled its remote topics, who would bring its records back.
+
+One settings file is judged when it is read (`model/loops`). What other files do is told by the ledgers on the clusters, and by
+nothing else: their lakes may be elsewhere.
+
+    x ──identity: orders──> a      the first file
+    b ──identity: orders──> a      this file: orders on a holds records that are not the flow's    `refuse_filled`
+    a ──identity: orders──> x      this file: x->a would bring them back, and so on                `refuse_round_trips`
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError, NotAuthorized
+from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, mm2_topics
+from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, newest_topics
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.ledger import Origin
+from mirrorlake.model.loops.routes import TopicPlace, arrival
+from mirrorlake.model.remotes import is_other, known_id, whole_id
+from mirrorlake.topics.ledger_flows import LedgerFlow, LedgerFlows
+
+log = logging.getLogger(__name__)
+
+# The records of a source that is away are in the relay, and go on; nor is it asked again for each topic.
+_SOURCE_WITHIN_S, _AWAY_FOR_S = 5.0, 60.0
+# Topics that become ready one by one share a look.
+_KNOWN_S = 5.0
+
+
+class Refused(NamedTuple):
+    """Why a remote topic is not written, and what to do."""
+
+    cause: str
+    remedy: str
+
+
+class _Step(NamedTuple):
+    """A flow that brings the records of one topic to another; `origin` is None for a flow of this settings file."""
+
+    name: str
+    start: TopicPlace
+    adds_hops: bool
+    origin: Origin | None
+    ledger: str
+
+
+class OtherFiles:
+    """Judge one flow beside the flows of other settings files, by the ledgers on its clusters.
+
+    Args:
+        flow: the flow.
+        flows: all flows of the settings.
+        lake: knows the topics of sources, and the ids of their clusters.
+        audit: knows the topics that mirrorlake made.
+        ledgers: reads the ledgers on clusters.
+        admin: of the target.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        *,
+        flows: Sequence[FlowConfig],
+        lake: Lake,
+        audit: Audit,
+        ledgers: LedgerFlows,
+        admin: ClusterAdmin,
+        reader: Callable[[str], RecordReader],
+        has_brokers: Callable[[str], bool],
+    ) -> None:
+        self._flow = flow
+        self._flows = flows
+        self._lake = lake
+        self._audit = audit
+        self._ledgers = ledgers
+        self._admin = admin
+        self._reader = reader
+        self._has_brokers = has_brokers
+        self._steps: dict[str, tuple[float, dict[str, list[_Step]]]] = {}
+
+    def refuse(self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]) -> dict[str, Refused]:
+        """Return why remote topics are refused, as `plan` and `doctor` show it; `sources` are the source topics of each.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        mine = self._own_topics()
+        found = self.refuse_filled({name: one for name, one in remotes.items() if not mine & set(sources[name])})
+        if found:
+            # The flow may run, and have sent its first records since the ledger was read.
+            mine = self._own_topics()
+        filled = {name: why for name, why in found.items() if not mine & set(sources[name])}
+        return filled | self.refuse_round_trips(sources)
+
+    def _own_topics(self) -> set[str]:
+        own = self._ledgers.of(self._flow.target, self._flow.ledger_topic)
+        return {*own.sent, *own.remotes} if own else set()
+
+    # -- topics that others filled --------------------------------------------------------------------------------
+
+    def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, Refused]:
+        """Return which of these remote topics hold records that are not the flow's; it has sent nothing to any by its ledger.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        flow = self._flow
+        # Its own heartbeats stand where those of its source go.
+        emitted = {spec.name for spec in mm2_topics(flow)}
+        remotes = {name: state for name, state in remotes.items() if name not in emitted}
+        if flow.existing == "append" or not remotes:
+            return {}
+        places = {
+            TopicPartition(name, number): state for name, state in remotes.items() for number in range(state.partitions)
+        }
+        spans = self._admin.looks.spans(places)
+        holding: dict[str, dict[TopicPartition, int]] = {}
+        for place, (first, end) in spans.items():
+            if first < end:
+                holding.setdefault(place.topic, {})[place] = first
+        for name in self._shared() if holding else ():
+            holding.pop(name, None)
+        if not holding:
+            return {}
+        known = {each.ledger_topic for one in (flow, *self._partners()) for each in (one, one.redrive())}
+        writers = self._ledgers.into(flow.target, but=known)
+        found: dict[str, Refused] = {}
+        for name, firsts in holding.items():
+            by = [one for one in writers if _wrote(one, remotes[name])]
+            if flow.adds_hops:
+                # Its own records are told from those of producers and of flows that say where records have been, too.
+                by = [one for one in by if one.origin is None or not one.origin.adds_hops]
+            is_foreign = bool(by) or not (flow.adds_hops or self._may_be_own(name, firsts))
+            if is_foreign and not self._is_mapped(name):
+                found[name] = self._filled(name, by)
+        return found
+
+    def _shared(self) -> set[str]:
+        """Return the remote topics that flows of this file merge into by their templates."""
+        flow, found = self._flow, set[str]()
+        for each in () if flow.adds_hops else self._partners():
+            names = newest_topics(self._lake, each.source, "source", missing_ok=True)
+            found |= {end.topic for name in names if (end := arrival(each, name)) is not None}
+        return found
+
+    def _partners(self) -> list[FlowConfig]:
+        """Return the other flows of this file that may write one remote topic with the flow."""
+        flow = self._flow
+        return [
+            one for one in self._flows if one.target == flow.target and one.name != flow.name and flow.may_share(one)
+        ]
+
+    def _may_be_own(self, remote: str, firsts: Mapping[TopicPartition, int]) -> bool:
+        """Return whether no record is visible, or a first batch without a transaction was killed before its ledger record."""
+        if self._flow.delivery == "at_least_once":
+            entries = self._audit.entries(self._flow.target, "topic")
+            if any(entry.action == "create" and entry.object == remote for entry in entries):
+                return True
+        with suppress(NotAuthorized), self._reader(self._flow.target) as reader:
+            # What a killed sender aborted leaves offsets and no record.
+            return not any(
+                next(reader.read(place.topic, place.partition, first), None) for place, first in firsts.items()
+            )
+        return False
+
+    def _is_mapped(self, remote: str) -> bool:
+        flow = self._flow
+        return bool(self._lake.ask(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True))
+
+    def _filled(self, remote: str, writers: Sequence[LedgerFlow]) -> Refused:
+        flow = self._flow
+        append = f"`existing: append` on {flow.name} sends after what is there"
+        if not writers:
+            return Refused(
+                f"{remote} on {flow.target} holds records, and no ledger there says that {flow.name} sent them",
+                f"where another mirror filled it for {flow.name}: mirrorlake takeover; else name the topic otherwise with "
+                f"`policy`, or {append}",
+            )
+        names = ", ".join(dict.fromkeys(f"{one.name} ({_from(one)}ledger {one.ledger})" for one in writers))
+        first = writers[0].name
+        return Refused(
+            f"{remote} on {flow.target} was filled by {names}, not by {flow.name}",
+            f"if {flow.name} is {first} under a new name: give it the old name back, and it goes on where that ended; if "
+            f"{first} goes on: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
+            f"'{first}', and {append}, once more what {first} had sent",
+        )
+
+    # -- ways round -----------------------------------------------------------------------------------------------
+
+    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, Refused]:
+        """Return which remote topics lead back to their source topics over flows of other files.
+
+        Law F: as within one file, unless every flow on the way writes where records have been. A source that does not answer
+        is not waited for.
+        """
+        found: dict[str, Refused] = {}
+        for remote, topics in sources.items():
+            for topic in topics:
+                start, goal = TopicPlace(self._flow.source, topic), TopicPlace(self._flow.target, remote)
+                trip = _way_back(start, goal, self._steps_into)
+                if trip and not self._tells_apart(trip):
+                    found[remote] = self._round(topic, trip)
+        return found
+
+    def _steps_into(self, alias: str) -> dict[str, list[_Step]]:
+        """Return what brings records to a cluster, by topic: flows of this file, and those that ledgers there name."""
+        until, found = self._steps.get(alias, (0.0, {}))
+        if time.monotonic() >= until:
+            others, known_s = self._foreign_into(alias)
+            found = self._steps_of(alias, others)
+            self._steps[alias] = time.monotonic() + known_s, found
+        return found
+
+    def _steps_of(self, alias: str, others: Iterable[LedgerFlow]) -> dict[str, list[_Step]]:
+        found: dict[str, list[_Step]] = {}
+        for each in self._flows:
+            names = newest_topics(self._lake, each.source, "source", missing_ok=True) if each.target == alias else ()
+            for name in names:
+                if (end := arrival(each, name)) is not None:
+                    start = TopicPlace(each.source, name)
+                    found.setdefault(end.topic, []).append(
+                        _Step(each.name, start, each.adds_hops, None, each.ledger_topic)
+                    )
+        for one in others:
+            source = self._alias_of(one.origin.cluster_id) if one.origin else None
+            if one.origin is None or source is None:
+                continue
+            for topic, remote in one.remotes.items():
+                step = _Step(one.name, TopicPlace(source, topic), one.origin.adds_hops, one.origin, one.ledger)
+                found.setdefault(remote.name, []).append(step)
+        return found
+
+    def _foreign_into(self, alias: str) -> tuple[list[LedgerFlow], float]:
+        """Return the flows of other files into a cluster, and for how many seconds that answer holds."""
+        if not self._has_brokers(alias):
+            return [], _AWAY_FOR_S
+        names = {each.ledger_topic for flow in self._flows if flow.target == alias for each in (flow, flow.redrive())}
+        try:
+            return within(_SOURCE_WITHIN_S, lambda: self._ledgers.into(alias, but=names)), _KNOWN_S
+        except (MirrorlakeError, TimeoutError) as error:
+            log.warning("loops.not_looked flow=%s cluster=%s why=%s", self._flow.name, alias, error)
+            return [], _AWAY_FOR_S
+
+    def _alias_of(self, cluster_id: str) -> str | None:
+        """Return what this file calls a cluster; None where it does not know it."""
+        if not cluster_id:
+            return None
+        if self._admin.cluster_id() == cluster_id:
+            return self._flow.target
+        for alias in dict.fromkeys(each.source for each in self._flows):
+            location = self._lake.relay_location(alias)
+            known = self._lake.properties(location) if self._lake.exists(location) else {}
+            if known.get(CLUSTER_PROPERTY) == cluster_id:
+                return alias
+        return None
+
+    def _tells_apart(self, trip: Sequence[_Step]) -> bool:
+        """Return whether headers tell every flow on the way where records have been, in the same aliases."""
+        ends = [step.start.alias for step in trip[1:]] + [self._flow.source]
+        return self._flow.adds_hops and all(
+            step.adds_hops
+            and (step.origin is None or (step.origin.source, step.origin.target) == (step.start.alias, end))
+            for step, end in zip(trip, ends, strict=True)
+        )
+
+    def _round(self, topic: str, trip: Sequence[_Step]) -> Refused:
+        flow = self._flow
+        names = ", ".join((flow.name, *(step.name for step in trip), flow.name))
+        other = next(step for step in trip if step.origin)
+        return Refused(
+            f"records of {topic} could go round for ever: {names}; {other.name} belongs to another settings file (ledger "
+            f"{other.ledger})",
+            "use policy: default on these flows, or topics that do not meet, or provenance: true on all of them and the same "
+            f"aliases in all files; if {other.name} is gone for good, delete the topic {other.ledger}",
+        )
+
+
+def _way_back(
+    start: TopicPlace, goal: TopicPlace, steps_into: Callable[[str], Mapping[str, Sequence[_Step]]]
+) -> tuple[_Step, ...]:
+    """Return the flows that bring records from the goal to the start, at least one of another file; else nothing."""
+    ways: list[tuple[TopicPlace, tuple[_Step, ...]]] = [(start, ())]
+    seen = {start}
+    for place, way in ways:
+        for step in steps_into(place.alias).get(place.topic, ()):
+            trip = (step, *way)
+            if step.start == goal and any(one.origin for one in trip):
+                return trip
+            if step.start not in seen and step.start.alias != goal.alias:
+                seen.add(step.start)
+                ways.append((step.start, trip))
+    return ()
+
+
+def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerFlow]:
+    """Return what a call returns; one that takes longer is left to itself.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    answers: queue.SimpleQueue[tuple[list[LedgerFlow], Exception | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put((call(), None))
+        except Exception as error:
+            answers.put(([], error))
+
+    threading.Thread(target=ask, name="look at ledgers", daemon=True).start()
+    try:
+        answer, problem = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    if problem is not None:
+        raise problem
+    return answer
+
+
+def _wrote(flow: LedgerFlow, state: TopicState) -> bool:
+    """Return whether a ledger names this life of a topic."""
+    found = known_id(state.topic_id)
+    return any(one.name == state.name and not is_other(whole_id(one.topic_id), found) for one in flow.remotes.values())
+
+
+def _from(flow: LedgerFlow) -> str:
+    return "" if flow.origin is None else f"from cluster {flow.origin.cluster_id or flow.origin.source}, "
+
+
+_MAPPED = """
+    SELECT 1 AS one FROM {offset_map} WHERE flow IN (:flow, :again) AND target_topic = :remote LIMIT 1
+"""
