@@ -11,7 +11,7 @@ from mirrorlake.lake import CheckpointLocation, Lake, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import kafka_name
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord, Origin
 from mirrorlake.republish.fencing import FencedLanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 
@@ -48,6 +48,26 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         raise _ledger_lost(flow, what)
     if restore and not what and not impossible:
         raise _ledger_whole(flow)
+
+
+def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: Origin | None) -> None:
+    """Compare the source of the flow with that of the ledger's earlier owners, by cluster id.
+
+    Law E: a flow of the same name in another settings file may read another cluster, whose offsets say nothing here.
+
+    Raises:
+        SafetyError: it is another cluster.
+    """
+    found = {record.claim.origin.cluster_id for record in last.values() if record and record.claim.origin} - {""}
+    if origin is None or not origin.cluster_id or found <= {origin.cluster_id}:
+        return
+    raise SafetyError(
+        f"the ledger {flow.ledger_topic} on {flow.target} belongs to a flow {flow.name} from cluster {min(found)}, and "
+        f"{flow.source} is cluster {origin.cluster_id}",
+        consequence="its positions would skip records of this cluster; nothing was republished",
+        remedy=f"give this flow a `name` of its own; if the other one is gone for good, delete the topic {flow.ledger_topic}",
+        flow=flow.name,
+    )
 
 
 def check_extract(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:

@@ -17,7 +17,7 @@ from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
-from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, choose_location
+from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, check_origin, choose_location
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.topics import RemoteTopics
 
@@ -79,6 +79,7 @@ class TakeOver:
         """
         self._tenure.may_claim()
         with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
+            check_origin(self._flow, lanes.last, self._task.claim.origin)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.extract is not None:
                 check_extract(self._flow, lanes, self._settings.selection)

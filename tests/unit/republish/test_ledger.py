@@ -16,7 +16,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, l
 from mirrorlake.model.ledger import Claim, LedgerRecord, Origin, supersedes
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
-from mirrorlake.republish.start import check_ledger
+from mirrorlake.republish.start import check_ledger, check_origin
 from tests.builders import ledger_record, run, run_over
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
@@ -195,3 +195,20 @@ def test_law_f_a_ledger_that_lacks_something_is_refused_and_one_that_is_whole_is
     assert error.value.exit_code == 3
     assert "--restore-ledger" in error.value.remedy
     check(restore=True)
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize(
+    ("before", "now", "is_refused"),
+    [("1", "2", True), ("1", "1", False), ("", "2", False), ("1", "", False), (None, "2", False)],
+)
+def test_law_e_a_ledger_of_another_source_cluster_is_not_gone_on_in(
+    before: str | None, now: str, *, is_refused: bool
+) -> None:
+    flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
+    last = {0: ledger_record(origin=None if before is None else Origin("east", "central", before)), 1: None}
+    if not is_refused:
+        check_origin(flow, last, Origin("east", "central", now))
+        return
+    with pytest.raises(SafetyError, match="from cluster 1, and east is cluster 2"):
+        check_origin(flow, last, Origin("east", "central", now))
