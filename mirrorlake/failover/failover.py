@@ -329,9 +329,10 @@ class Failover:
             if placed is not None
             else tuple(GroupPlaced.of(position) for position in plan or ())
         )
-        looked = "" if seen.answered_at is None else f"; its ends were read {_ago(began - seen.answered_at)} before"
+        age = None if not silent or seen.answered_at is None else max(began - seen.answered_at, timedelta(0))
+        looked = "nobody had read its ends" if age is None else f"its ends were read {duration(age)} before"
         note = (
-            f"{flow.source}: {silent}{looked}"
+            f"{flow.source}: {silent}; {looked}"
             if silent
             else f"{flow.source} answers: it was landed up to its end at that time"
         )
@@ -357,6 +358,7 @@ class Failover:
             groups=groups,
             topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
             fence=tuple(self._after(operation, FENCE) or ()),
+            last_look_s=None if age is None else age.total_seconds(),
             rpo_s=rpo_seconds(seen, lost_at=began) if silent else 0.0 if state == "done" else None,
             rto_s=(now - began).total_seconds() if state == "done" else None,
             objective_rpo_s=rpo_wanted,
@@ -379,10 +381,6 @@ class Failover:
         return SourceSeen(
             ends=ends, answered_at=at, silent_at=recorded.silent_at if silent else None, in_step_at=in_step_at
         )
-
-
-def _ago(age: timedelta) -> str:
-    return duration(max(age, timedelta(0)))
 
 
 def _said(step: str, after: Any) -> str:

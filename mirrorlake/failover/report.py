@@ -140,10 +140,11 @@ class StepTaken:
 class FailoverReport(JsonShown):
     """What a failover did (`done`) or would do (`planned`).
 
-    `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `rto_s` are the seconds from the command's
-    first call to its last step, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
-    a planned failover would be refused. `lost` are the records of the source that never arrived, where
-    it answers again and they were asked for: at most a thousand, with coordinates and content. `added_groups` names the groups
+    `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `last_look_s` is how long before the failover
+    began the ends of a source were read last that does not answer: records of that time are not among `partitions`. `rto_s` are
+    the seconds from the command's first call to its last step, whatever lay between. `source_note` says how the source was found.
+    `refusals` are the reasons why a planned failover would be refused. `lost` are the records of the source that never arrived,
+    where it answers again and they were asked for: at most a thousand, with coordinates and content. `added_groups` names the groups
     that a repeated call placed, or would place: earlier calls had not asked for them.
     """
 
@@ -166,6 +167,7 @@ class FailoverReport(JsonShown):
     fence: tuple[str, ...] = ()
     lost: tuple[TailRecord, ...] = ()
     added_groups: tuple[str, ...] = ()
+    last_look_s: float | None = None
     rpo_s: float | None = None
     rto_s: float | None = None
     objective_rpo_s: float | None = None

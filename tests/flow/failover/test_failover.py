@@ -145,6 +145,8 @@ def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.Monkey
         assert {row["missing"] for row in report["partitions"] if row["topic"] == world.topics[0]} == {7}
         assert all(row["seen_at"] for row in report["partitions"])
         assert report["rpo_s"] >= 0
+        assert report["last_look_s"] > 0, "how old the last look was bounds what nobody has seen"
+        assert "; its ends were read " in report["source_note"]
         assert report["rto_s"] > 0
         assert report["records_again"] == 0
         assert {row["group"] for row in report["groups"]} == set(world.groups)
