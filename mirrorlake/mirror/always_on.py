@@ -82,7 +82,7 @@ class AlwaysOn:
         ended: list[Landing | Republishing] = [one for several in results.values() for one in several]
         if self._lines is not None:
             # They count what streams did that failed since, too.
-            counted = self._lines.ran()
+            counted = self._lines.end()
             ended = [*counted.landed, *counted.republished]
         for one in ended:
             if isinstance(one, Landing):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,8 @@ from mirrorlake.render import count, duration, plural
 
 LINE_EVERY_S = 60.0
 _LANDING, _SENDING = "land ", "republish "
+# Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are told as of its count.
+_PAIRED_S = 10.0
 
 
 class RunLines:
@@ -24,9 +26,12 @@ class RunLines:
     Args:
         board: shows the lines.
         now: the wall clock.
+        sources: lists the source of each flow.
     """
 
-    def __init__(self, board: Board, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, board: Board, *, now: Callable[[], datetime], sources: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         self._board = board
         self._now = now
         self._began = time.monotonic()
@@ -34,6 +39,10 @@ class RunLines:
         self._done: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._last = (self._began, Ran([], []))
+        self._sources = sources
+        # By landing stream: when its count changed last, and what all streams had done then.
+        self._paired: dict[str, tuple[float, dict[str, int]]] = {}
+        self._has_ended = False
 
     def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
         """Say a line, from any thread."""
@@ -67,6 +76,8 @@ class RunLines:
             # It started again, and counts from nothing.
             self._before[phase] = self._before.get(phase, 0) + known
         self._done[phase] = done
+        if phase.startswith(_LANDING) and done and done != known:
+            self._paired[phase] = time.monotonic(), self._counts()
 
     def begin(self, phase: str) -> None:
         """Note that a stream starts, and counts from nothing: what it did before stands."""
@@ -74,12 +85,28 @@ class RunLines:
             self._before[phase] = self._before.get(phase, 0) + known
             self._done[phase] = 0
 
+    def end(self) -> Ran:
+        """Count the work of a run whose streams have ended, by stream; withheld records count as republished here."""
+        self._has_ended = True
+        return self.ran()
+
     def ran(self) -> Ran:
-        """Count the run's work so far, by stream; withheld records count as republished here."""
-        counts = {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
+        """Count the run's work so far, by stream; a flow as of the moment at which its source was counted last.
+
+        Counted at different moments, more would go out than came in.
+        """
+        counts, now = self._counts(), time.monotonic()
+        for flow, source in {} if self._has_ended else self._sources().items():
+            at, then = self._paired.get(f"{_LANDING}{source}", (now - _PAIRED_S, counts))
+            phase = f"{_SENDING}{flow}"
+            if phase in counts and now - at < _PAIRED_S:
+                counts[phase] = min(counts[phase], then.get(phase, 0))
         landed = [Landing(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
         sent = [Republishing(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)]
         return Ran(landed, sent)
+
+    def _counts(self) -> dict[str, int]:
+        return {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
 
     def minute(self, status: Callable[[], Status]) -> None:
         """Say what came in and went out since the last such line, the lag, and the worst verdict."""
@@ -99,6 +126,13 @@ class RunLines:
             found = status()
         except MirrorlakeError as error:
             self.say("running", f"{said} · lag not known: {error.cause}", **facts, why=error.cause)
+            return
+        unknown = [flow.unknown for flow in found.values() if flow.unknown]
+        if unknown and len(unknown) == len(found):
+            why = "; ".join(dict.fromkeys(unknown))
+            self.say(
+                "running", f"{said} · lag not known: {why} · {found.verdict}", **facts, why=why, verdict=found.verdict
+            )
             return
         at_least = "" if found.is_whole else "at least "
         lag = f"lag {at_least}{plural(found.offset_lag, 'offset')}, {duration(found.time_lag_ms)}"

@@ -93,7 +93,7 @@ class Runner:
         if once:
             self._require_alone(streams, take_over=take_over)
         with self._connections.presence.announced(streams), self._connections.board() as board:
-            lines = RunLines(board, now=self._connections.now)
+            lines = RunLines(board, now=self._connections.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
                 return self._drain(sources, flows, stop, board)
@@ -123,6 +123,9 @@ class Runner:
     def so_far(self) -> Ran:
         """Count the work of the newest always-on run so far (see `Mirror.so_far`)."""
         return Ran([], []) if self._lines is None else self._lines.ran()
+
+    def _sources(self) -> dict[str, str]:
+        return {flow.name: flow.source for flow in self._connections.config.flows}
 
     def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
         """Begin what the streams need, and say each of it; Spark starts beside the rest, and the streams wait for it.
@@ -177,7 +180,7 @@ class Runner:
     ) -> Ran:
         """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
         with self._connections.presence.announced([stream]), self._connections.board() as board:
-            lines = RunLines(board, now=self._connections.now)
+            lines = RunLines(board, now=self._connections.now, sources=self._sources)
             self._start_spark(lines)
             with _beside(Duties("lines", [self._minute(lines, flow)]), *beside):
                 streams = AlwaysOn(self._connections, self._streams, flow=flow, lines=lines, **chosen)
