@@ -26,14 +26,17 @@ estimate of what follows; nothing any more, as it is gone."""
 
 # Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
 FEWEST_SAMPLES = 3
+# A healthy mirror has records of up to so many seconds under way: its turns, transactions of a few seconds, and their commits.
+# Over so little, a lag that grows or falls is chance.
+PACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUp:
     """When a hop reaches its end at the rates of the window, in offsets a second.
 
-    `eta_ms` counts from the last sample: 0 when nothing waits, None when it never does, or nothing can be said. The rates are
-    None where too few samples know them.
+    `eta_ms` counts from the last sample: 0 when nothing waits, or no more than is under way in a mirror in pace; None when it
+    never does, or nothing can be said. The rates are None where too few samples know them.
     """
 
     eta_ms: int | None
@@ -66,6 +69,9 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
         return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")
     position_per_s = (last.position - known[0].position) / span_s
     end_per_s = ((last.end_position or 0) - (known[0].end_position or 0)) / span_s
+    if is_in_pace(known):
+        reason = f"in pace: {waiting} records are under way"
+        return CatchUp(eta_ms=0, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
     gain = position_per_s - end_per_s
     if gain > 0:
         eta_ms = math.ceil(waiting / gain * 1000)
@@ -82,6 +88,19 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
     else:
         reason = f"never: {waiting} records wait, and their number grows by {-gain:.3g} a second"
     return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
+
+
+def is_in_pace(window: Sequence[Sample]) -> bool:
+    """Tell whether what waits is no more than what a healthy mirror has under way: by its age, or at the rate of the window."""
+    known = _since_last_step_back(window)
+    if not known:
+        return False
+    first, last = known[0], known[-1]
+    if last.time_lag_ms is not None:
+        return last.time_lag_ms <= PACE_S * 1000
+    span_s = (last.observed_at - first.observed_at).total_seconds()
+    passed = last.position - first.position
+    return passed > 0 and (last.waiting or 0) * span_s <= passed * PACE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

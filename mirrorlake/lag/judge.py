@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
@@ -15,7 +15,9 @@ from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up,
 from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.sql import Answer
-from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
+from mirrorlake.lag.status import Status
+from mirrorlake.lag.status_hops import Windows, append_look
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.topics import TopicSource
@@ -82,6 +84,7 @@ def judge_lag(
     asked: Answer,
     *,
     now: datetime,
+    status: Status | None = None,
     retention_of: RetentionOf | None = None,
     lake: Lake | None = None,
 ) -> LagVerdict:
@@ -89,10 +92,12 @@ def judge_lag(
 
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
-    `asked` is lag as `lag/sql.py` computes it; `retention_of` is asked for hops where records wait; `lake` holds `positions`, for
-    the earliest offsets of the sources.
+    `asked` is lag as `lag/sql.py` computes it; the look of `status` is the last sample; `retention_of` is asked for hops where
+    records wait; `lake` holds `positions`, for the earliest offsets of the sources.
     """
-    windows = read_windows(asked)
+    windows: Windows = read_windows(asked)
+    if status is not None:
+        windows = append_look(windows, status)
     waiting = {place for place, window in windows.items() if window[-1].waiting != 0}
     if lake is None or not waiting:
         return judge_windows(windows, now=now, retention_of=retention_of)
@@ -132,7 +137,7 @@ def judge_windows(
         if held and window[-1].observed_at > held[-1].observed_at:
             # Only changes are written down: it stood there until the last look.
             held = (*held, Earliest(observed_at=window[-1].observed_at, offset=held[-1].offset))
-        found = judge(window, now=now)
+        found = judge(window, now=now, is_group=place.hop == "consumed")
         hops.append(
             HopVerdict(
                 place=place,
@@ -144,20 +149,7 @@ def judge_windows(
                 retention=_risk(place, window, now, retention_of, held, sizes if reads_source else dict),
             )
         )
-    return LagVerdict(hops=tuple(sorted(hops, key=_worst_first)))
-
-
-def _worst_first(hop: HopVerdict) -> tuple[Any, ...]:
-    place = hop.place
-    return (
-        -hop.verdict,
-        not hop.at_risk,
-        place.flow,
-        place.topic,
-        place.partition,
-        HOPS.index(place.hop),
-        place.group_id or "",
-    )
+    return LagVerdict(hops=tuple(hops)).worst_first()
 
 
 def _risk(

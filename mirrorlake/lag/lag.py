@@ -25,7 +25,9 @@ from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LAG_COLUMNS, Answer
 from mirrorlake.lag.sql_views import create_views
-from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
+from mirrorlake.lag.status import Status
+from mirrorlake.lag.status_hops import adopt_status
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict
 from mirrorlake.lake import (
     OFFSET_MAP,
     POSITIONS,
@@ -63,6 +65,7 @@ class Lag:
         readers: opens a reader of a source's records.
         now: the clock, in UTC.
         retention_of: looks up how long the topic is kept that a hop reads from.
+        status: reads where the flows stand now; without it, verdicts are those of the samples.
         paused: tells what is paused.
         every: the time between two looks of the sampler.
 
@@ -82,11 +85,13 @@ class Lag:
         readers: Readers,
         now: Callable[[], datetime],
         retention_of: RetentionOf | None = None,
+        status: Callable[[], Status] | None = None,
         paused: Callable[[], ControlState] = lambda: NOTHING_ASKED,
         every: timedelta = timedelta(seconds=30),
     ) -> None:
         self._apart = LOOKS_APART * max(every, timedelta(seconds=1))
         self._retention_of = retention_of
+        self._status = status
         self._paused = paused
         self._lake = lake
         self.flows = tuple(flows)
@@ -262,10 +267,11 @@ class Lag:
         )
 
     def verdict(self) -> LagVerdict:
-        """Judge each hop by its newest ten samples, by rule and without thresholds (see `lag.verdict`).
+        """Judge each hop by its newest ten samples, by rule (see `lag.verdict`).
 
-        With it come the objectives, the time to catch up and whether retention deletes first what waits; for the latter the
-        clusters of hops where records wait are asked for the retention of their topics.
+        The verdicts on flows are those of `mirror.status()`, whose look is the last sample. With them come the objectives, the time
+        to catch up and whether retention deletes first what waits; for the latter the clusters of hops where records wait are asked
+        for the retention of their topics.
 
         Raises:
             UsageError: nothing was sampled yet.
@@ -276,14 +282,14 @@ class Lag:
         """
         # Before the questions: the time that they take is not silence.
         now = self._now()
-        asked = self.asked_over(self._look_before(WINDOW_SAMPLES))
-        found = judge_lag(asked, now=now, retention_of=self._retention_of, lake=self._lake)
+        start = self._look_before(WINDOW_SAMPLES)
+        asked = self.asked_over(start)
+        status = None if self._status is None else self._status()
+        found = judge_lag(asked, now=now, status=status, retention_of=self._retention_of, lake=self._lake)
+        if status is not None:
+            found = adopt_status(found, status, self._paused())
         objectives = judge_objectives(self.flows, found.rpo_ms, measured_rto(self._lake, self.flows))
-        found = replace(found, objectives=objectives)
-        if found.verdict <= Verdict.OK:
-            # A pause explains a standstill; where there is none, the lake is not asked.
-            return found
-        return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self.flows})
+        return replace(found, objectives=objectives)
 
     def windows(self) -> dict[tuple[str, SourcePartition], list[Sample]]:
         """Read the newest samples of the hop `republished`, oldest first, by flow and partition, for one that comes now.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError
+from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
@@ -20,11 +20,13 @@ from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.verdict import HopPlace
-from mirrorlake.lake import Lake, from_micros, proven_until
-from mirrorlake.model.control import ControlState
+from mirrorlake.lake import Lake, Subject, from_micros, proven_until
+from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import duration
+from mirrorlake.render import moment as format_time
 from mirrorlake.republish import look_at_remotes, merged_positions
 
 log = logging.getLogger(__name__)
@@ -59,14 +61,20 @@ def read_status(
     `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits,
     `blocked_of` for transactions that hang on the sources.
 
-    Of a flow whose source or target had no answer it says why, and nothing more.
-
-    Raises:
-        ClusterError: no flow has both ends answering, or a target ceases to.
+    Of a flow whose source or target had no answer it says why, since when, and nothing more.
     """
-    unknown = {flow.name: error for flow in flows if (error := moment.error_of(flow))}
-    if unknown and len(unknown) == len(flows):
-        raise next(iter(unknown.values()))
+    silent = {flow.name: subject for flow in flows if (subject := moment.silent_subject(flow))}
+    unknown = {name: moment.errors[subject] for name, subject in silent.items()}
+    remotes: dict[str, Sequence[HeldTopic]] = {}
+    for flow in flows:
+        if flow.name not in unknown:
+            last = moment.lanes[flow.name]
+            try:
+                admin = target(flow.target)
+                remotes[flow.name], _ = look_at_remotes(flow, admin, merged_remotes(last), merged_positions(last))
+            except ClusterError as error:
+                # It answered a moment ago.
+                unknown[flow.name], silent[flow.name] = error, ("flow", flow.name)
     every, flows = flows, [flow for flow in flows if flow.name not in unknown]
     at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
     lags = {
@@ -92,13 +100,7 @@ def read_status(
     )
     rto = measured_rto(lake, flows)
     found = {
-        flow.name: FlowStatus(
-            flow=flow.name,
-            partitions=(),
-            observed_at=at,
-            parked=state.of_flow(flow.name, flow.source),
-            unknown=unknown[flow.name].cause,
-        )
+        flow.name: _unknown_status(flow, silent[flow.name], unknown[flow.name], state, at=at, lake=lake)
         for flow in every
         if flow.name in unknown
     }
@@ -113,9 +115,8 @@ def read_status(
     expiries = _expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at)
     hung = {alias: _hung(alias, flows, positions, blocked_of) for alias in {flow.source for flow in flows}}
     for flow in flows:
-        last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
-        held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
-        held = [one.shared_by({tp.topic for tp in positions[flow.name]}, flow.remote_topic) for one in held]
+        landed, topics = moment.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
+        held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
         lost = {topic: one.cause for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
         proven = proven_until(lake, flow)
@@ -124,21 +125,16 @@ def read_status(
             offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
             if time_lag is None and (flow.source, row.source) in unlanded:
                 time_lag = age_ms(unlanded[flow.source, row.source], at)
-            pause, why = paused(tp.topic), ""
-            if tp.topic in lost:
-                stands, why = "held", lost[tp.topic]
-            elif pause:
-                stands, why = "paused", str(pause)
-            elif offset_lag == 0:
-                stands = "in_step"
-            elif row.source in landed:
-                stands = "behind"
-            else:
-                stands, why = "not_started", "nothing was landed yet"
-            expiry = expiries.get((flow.source, row.source))
-            if expiry is not None and expiry.is_soon and stands != "held":
-                by = " (an estimate by size)" if expiry.by == "estimate" else ""
-                stands, why = "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}{by}"
+            expiry, open_one = expiries.get((flow.source, row.source)), hung[flow.source].get(tp)
+            stands, why = _state_of(
+                lost=lost.get(tp.topic),
+                expiry=expiry,
+                pause=paused(tp.topic),
+                open_one=open_one,
+                waits=offset_lag > 0,
+                is_landed=row.source in landed,
+                at=at,
+            )
             look = Sample(
                 observed_at=at,
                 position=row.republished,
@@ -146,10 +142,9 @@ def read_status(
                 offset_lag=offset_lag,
                 time_lag_ms=time_lag,
             )
-            open_one = hung[flow.source].get(tp)
-            if open_one is not None and stands in ("in_step", "behind", "not_started"):
-                stands, why = "blocked", open_one.why(at)
-            window = [*sampled.get((flow.name, row.source), ()), look]
+            # What another sampler saw meanwhile is no earlier than this look.
+            earlier = [one for one in sampled.get((flow.name, row.source), ()) if one.observed_at < at]
+            window = [*earlier, look]
             judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
             rows.append(
                 PartitionStatus(
@@ -178,6 +173,56 @@ def read_status(
         objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
         found[flow.name] = replace(status, objectives=objectives[0] if objectives else None)
     return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
+
+
+def _state_of(
+    *,
+    lost: str | None,
+    expiry: Expiry | None,
+    pause: Pause | None,
+    open_one: Blocked | None,
+    waits: bool,
+    is_landed: bool,
+    at: datetime,
+) -> tuple[str, str]:
+    """Return what mirrorlake knows of a partition, one of `STATES`, and why."""
+    if lost is not None:
+        return "held", lost
+    if expiry is not None and expiry.is_soon:
+        by = " (an estimate by size)" if expiry.by == "estimate" else ""
+        return "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}{by}"
+    if pause is not None:
+        return "paused", str(pause)
+    if open_one is not None:
+        return "blocked", open_one.why(at)
+    if not waits:
+        return "in_step", ""
+    return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
+
+
+def _unknown_status(
+    flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
+) -> FlowStatus:
+    """Return the status of a flow of which a subject had no answer."""
+    rows = lake.ask(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
+    since = rows[0].answered_at if rows else None
+    pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
+    why = [str(pause)] if pause else []
+    why.append(error.cause if since is None else f"{error.cause}; its last answer was at {format_time(since)}")
+    return FlowStatus(
+        flow=flow.name,
+        partitions=(),
+        observed_at=at,
+        parked=state.of_flow(flow.name, flow.source),
+        unknown="; ".join(why),
+        away=flow.target if subject[0] == "flow" else flow.source,
+        answered_at=since,
+    )
+
+
+_ANSWERED = """
+    SELECT max(observed_at) AS answered_at FROM {samples} WHERE subject = :subject AND name = :name AND error IS NULL
+"""
 
 
 def _hung(

@@ -7,7 +7,7 @@ JavaScript is off; its own policy forbids it to load or to run anything. Everyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from mirrorlake.lag.moment import Total, all_known, total
 from mirrorlake.lag.objectives import objectives_table
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
 from mirrorlake.lag.verdict import LagVerdict, Verdict
+from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Line, Sheet, Shown, Table, badge, chart, count, duration, escape, moment, table
 
@@ -37,9 +38,11 @@ _WORDS = {
     "offset lag": "how many offsets of the source a hop has not passed yet; markers of transactions count, too",
     "time lag": "how long the oldest record that waits for a hop has waited; 0 where none waits",
     "hop": "a step on the way: landed (source to relay), republished (relay to target), consumed (read by a group)",
-    "verdict": "what the samples of a window say by Burrow's rules: OK, WARNING (lag grows), STALL, STOP, REWIND, UNKNOWN",
-    "catches up in": "when the lag is gone at the present rates; a dash where it does not shrink, or there is none",
-    "at risk": "partitions whose records the source deletes before they are landed, at the present rates",
+    "verdict": "what the samples of a window say by Burrow's rules: OK, WARNING (lag grows), STALL, STOP, REWIND, UNKNOWN; PAUSED "
+    "where a person wanted it",
+    "catches up in": "when the lag is gone at the present rates; a dash where it does not shrink, or no more waits than is under way",
+    "at risk": "partitions whose records the source deletes before they are landed, and groups that retention overtakes, at the "
+    "present rates",
     "latency": "from a record's own timestamp to its commit on the target; p50 of the records are faster, p99 nearly all",
     "RPO": "what would be lost if the source were lost at that moment: the age of the oldest record that is not on the target",
     "RTO": "how long a failover takes until groups are placed on the target, as measured by the last drill or failover",
@@ -56,7 +59,8 @@ class Report(Shown):
     """A report on a stretch of time; `html` is the page, `write` makes a file of it.
 
     `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
-    points are in the order of time; `verifications` are the last ones that are known; `mirror` names the flows, `host` the machine
+    points are in the order of time; `verifications` are the last ones of this process, and `recorded` the newest of any other one;
+    `mirror` names the flows, `host` the machine
     that made it.
     """
 
@@ -69,6 +73,7 @@ class Report(Shown):
     rpo: tuple[RpoPoint, ...] = ()
     verifications: tuple[VerifyReport, ...] = ()
     verified_at: datetime | None = None
+    recorded: tuple[NewestProof, ...] = ()
     mirror: str = ""
     host: str = ""
 
@@ -99,6 +104,7 @@ class Report(Shown):
             "rpo": {flow: {"now_ms": now, "most_ms": most} for flow, (now, most) in self._rpo_of_flows().items()},
             "verified_at": None if self.verified_at is None else self.verified_at.isoformat(),
             "verifications": [{"flow": one.flow, "equal": one.equal} for one in self.verifications],
+            "recorded": [{**asdict(one), "at": one.at.isoformat()} for one in self.recorded],
         }
 
     def html(self) -> str:
@@ -158,10 +164,7 @@ class Report(Shown):
         rpo, rows = self._rpo_of_flows(), []
         for flow in sorted({*self.verdict.flows, *rpo}):
             hops = [hop for hop in self.verdict.hops if hop.place.flow == flow]
-            # The mirror's own way; groups have lags of their own.
-            sent = self.verdict.of(flow, "republished")
-            lag = total(hop.last for hop in sent) if sent else Total(None, None)
-            eta_ms = all_known(max, (hop.catch_up.eta_ms for hop in sent)) if sent else None
+            lag, eta_ms = self._lag_of(flow)
             now, most = rpo.get(flow, (None, None))
             rows.append(
                 (
@@ -170,13 +173,24 @@ class Report(Shown):
                     len(hops),
                     lag.offset_lag,
                     _span(lag.time_lag_ms),
-                    _span(eta_ms),
-                    sum(hop.at_risk for hop in hops),
+                    # Nothing to catch up is no forecast.
+                    _span(eta_ms or None),
+                    self.verdict.at_risk_words(flow),
                     _span(now),
                     _span(most),
                 )
             )
         return table("flows, from the source's end to the target", columns, rows)
+
+    def _lag_of(self, flow: str) -> tuple[Total, int | None]:
+        """Return the lag of a flow and its time to catch up, as its status says; groups have lags of their own."""
+        status = None if self.verdict.status is None else self.verdict.status.get(flow)
+        if status is not None:
+            return Total(status.offset_lag if status.is_whole else None, status.time_lag_ms), status.eta_ms
+        sent = self.verdict.of(flow, "republished")
+        if not sent:
+            return Total(None, None), None
+        return total(hop.last for hop in sent), all_known(max, (hop.catch_up.eta_ms for hop in sent))
 
     def _rpo_of_flows(self) -> dict[str, tuple[int | None, int | None]]:
         """Find per flow the newest RPO and the largest that is known, in milliseconds."""
@@ -190,7 +204,7 @@ class Report(Shown):
         return found
 
     def _proofs(self) -> Table:
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (
                 one.flow,
                 badge("equal" if one.equal else "different"),
@@ -199,6 +213,10 @@ class Report(Shown):
                 self.verified_at,
             )
             for one in self.verifications
+        ]
+        rows += [
+            (one.flow, badge("different") if one.differs else badge("proven", "good"), one.records, None, one.at)
+            for one in self.recorded
         ]
         title = "last verification" if rows else "no verification is recorded: mirrorlake report --verify runs one"
         return table(title, ["flow", "result", "records verified", "differences", "at"], rows)
@@ -234,9 +252,16 @@ class Report(Shown):
         )
 
     def _verify_section(self) -> str:
-        if not self.verifications:
+        if not self.verifications and not self.recorded:
             return "<p>None is recorded: <code>mirrorlake report --verify</code> runs one.</p>"
         parts = []
+        if self.recorded:
+            columns = ["flow", "records compared", "at", "report"]
+            known = [
+                (r.flow, r.records, r.at, f"mirrorlake verify --of {r.verification} --report proof.html")
+                for r in self.recorded
+            ]
+            parts.append(table("recorded by other processes", columns, known))
         for one in self.verifications:
             columns = ["topic", "generation", "partition", "records landed", "republished", "withheld", "verified"]
             columns += ["not republished", "not compared"]
@@ -284,6 +309,7 @@ def make_report(
     settings: str,
     verifications: Iterable[VerifyReport] = (),
     verified_at: datetime | None = None,
+    recorded: Iterable[NewestProof] = (),
     mirror: str = "",
     host: str = "",
 ) -> Report:
@@ -308,6 +334,7 @@ def make_report(
         rpo=rpo,
         verifications=tuple(verifications),
         verified_at=verified_at,
+        recorded=tuple(recorded),
         mirror=mirror,
         host=host,
     )

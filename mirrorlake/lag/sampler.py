@@ -85,10 +85,10 @@ class SampledMoment:
         """Every position that was seen."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
-    def error_of(self, flow: FlowConfig) -> ClusterError | None:
-        """Return why nothing is known of a flow: its source, or its target, had no answer; None where both had."""
+    def silent_subject(self, flow: FlowConfig) -> Subject | None:
+        """Return what had no answer, so that nothing is known of a flow: its source or its target; None where both had."""
         subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
-        return next((self.errors[subject] for subject in subjects if subject in self.errors), None)
+        return next((subject for subject in subjects if subject in self.errors), None)
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Tell how far a flow has come in the newest life of each partition that it carries."""

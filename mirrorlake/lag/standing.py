@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.moment import Sample, all_known, total
-from mirrorlake.lag.verdict import Judgement, Verdict, judge
+from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst
 from mirrorlake.render import Badge, Table, badge, count, table
 
 STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
@@ -21,18 +21,17 @@ STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_sta
 `unknown` is that of a flow of which a cluster did not answer, `empty` of one that carries no topic yet.
 """
 
-# Of one look, what cannot be told may be wrong: UNKNOWN is said before OK.
-_VERDICTS = tuple(Verdict[name].name for name in ("REWIND", "STALL", "STOP", "WARNING", "UNKNOWN", "OK"))
+_VERDICTS = tuple(verdict.name for verdict in SEVERITY)
 _AT_LEAST = {"parked": Verdict.STOP, "held": Verdict.STALL, "expiring": Verdict.WARNING, "blocked": Verdict.WARNING}
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
-    """Return the first of REWIND, STALL, STOP, WARNING, UNKNOWN, OK that holds somewhere; UNKNOWN of none.
+    """Return the name of the `worst` of verdicts, by name.
 
     >>> worst_verdict(["OK", "UNKNOWN"]), worst_verdict(["STALL", "OK"]), worst_verdict([])
     ('UNKNOWN', 'STALL', 'UNKNOWN')
     """
-    return min(verdicts, key=_VERDICTS.index, default="UNKNOWN")
+    return worst(Verdict[name] for name in verdicts).name
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -41,10 +40,14 @@ def worst_state(states: Iterable[str]) -> str:
 
 
 def judge_standing(window: Sequence[Sample], *, state: str, why: str = "", now: datetime) -> Judgement:
-    """Judge a window whose last sample is this look; a `state` that is bad by itself makes it worse, and `why` comes first."""
+    """Judge a window whose last sample is this look; a `state` that is bad by itself makes it worse, and `why` comes first.
+
+    What a person paused is PAUSED, whatever its samples say.
+    """
     found = judge(window, now=now)
+    verdict = Verdict.PAUSED if state == "paused" else worst([found.verdict, _AT_LEAST.get(state, found.verdict)])
     return Judgement(
-        verdict=max(found.verdict, _AT_LEAST.get(state, Verdict.UNKNOWN)),
+        verdict=verdict,
         reason=f"{why}; {found.reason}" if why else found.reason,
     )
 
@@ -79,7 +82,7 @@ class PartitionStatus:
     """Where the newest life of one source partition stands in one flow; positions are next offsets.
 
     The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is Burrow's (OK,
-    WARNING, STOP, STALL, REWIND, UNKNOWN; see `lag.verdict`), its `reason` in words. The `state` is what mirrorlake knows:
+    WARNING, STOP, STALL, REWIND, UNKNOWN; see `lag.verdict`) or PAUSED, its `reason` in words. The `state` is what mirrorlake knows:
     `in_step` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
     the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `held` the remote
     topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
@@ -111,8 +114,8 @@ class PartitionStatus:
 
     @property
     def not_proven(self) -> int:
-        """The offsets on the target that no verification has compared yet."""
-        return max(0, self.republished - (self.proven_until or 0))
+        """The offsets of the source that no verification has found on the target yet."""
+        return max(0, self.source_end - (self.proven_until or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,7 @@ class TopicStatus:
 
     @property
     def not_proven(self) -> int:
-        """The offsets on the target that no verification has compared yet."""
+        """The offsets of the source that no verification has found on the target yet."""
         return sum(row.not_proven for row in self.partitions)
 
 
@@ -200,19 +203,19 @@ def reason_of(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
 
 
 def standing_badge(verdict: str, state: str) -> Badge:
-    """Show a verdict; what a person paused is not an alarm."""
-    return badge(verdict, "off") if state in ("paused", "empty") else badge(verdict)
+    """Show a verdict; a flow that carries no topic yet is not an alarm."""
+    return badge(verdict, "off") if state == "empty" else badge(verdict)
 
 
 def proven_words(not_proven: int, of: Sequence[PartitionStatus]) -> str:
-    """Say how much of what is on the target is proven.
+    """Say how much of what the source held is proven to be on the target.
 
     >>> proven_words(0, []), proven_words(1200, [])
-    ('all', 'nothing')
+    ('nothing', 'nothing')
     """
-    if not not_proven:
-        return "all"
-    return "nothing" if all(row.proven_until is None for row in of) else f"all but {count(not_proven)}"
+    if all(row.proven_until is None for row in of):
+        return "nothing"
+    return f"all but {count(not_proven)}" if not_proven else "all"
 
 
 def length(ms: int | None) -> timedelta | None:
@@ -239,7 +242,8 @@ def topic_table(topics: Iterable[TopicStatus], *, named: bool) -> Table:
                 length(one.time_lag_ms),
                 one.in_per_s,
                 one.out_per_s,
-                length(one.eta_ms) if one.offset_lag else None,
+                # Nothing to catch up is no forecast.
+                length(one.eta_ms or None),
                 proven_words(one.not_proven, one.partitions),
                 one.reason,
             )

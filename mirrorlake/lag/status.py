@@ -24,7 +24,7 @@ from mirrorlake.lag.standing import (
     worst_state,
     worst_verdict,
 )
-from mirrorlake.lag.verdict import Verdict
+from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import JsonShown, Sheet, Table, count, duration, plural, table
@@ -74,9 +74,7 @@ class _Totals:
     def _facts(self) -> tuple[str, ...]:
         rows = self._partitions()
         found = Counter(row.verdict for row in rows)
-        verdicts = [
-            f"{count(found[word.name])} {word.name}" for word in sorted(Verdict, reverse=True) if word.name in found
-        ]
+        verdicts = [f"{count(found[word.name])} {word.name}" for word in SEVERITY if word.name in found]
         said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
         left = min((row.expires_in_ms for row in rows if row.expires_in_ms is not None), default=None)
         if left is not None:
@@ -92,7 +90,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
-    cluster did not answer, beside flows whose clusters did; nothing else is known then. Shown `by` topic, or by partition.
+    cluster did not answer, `away`, and when it did last by the samples, `answered_at`; nothing else is known then. Shown `by`
+    topic, or by partition.
 
     Example:
         >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
@@ -110,6 +109,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     parked: tuple[Parked, ...] = ()
     objectives: FlowObjectives | None = None
     unknown: str | None = None
+    away: str | None = None
+    answered_at: datetime | None = None
     shown_by: By = "topic"
     json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
     json_also: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason")
@@ -139,8 +140,9 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
     @property
     def verdict(self) -> str:
-        """The first of REWIND, STALL, STOP, WARNING, UNKNOWN, OK that holds; at least STOP where a stream is parked."""
-        return worst_verdict([*(["STOP"] if self.parked else []), *(row.verdict for row in self.partitions)])
+        """The first of REWIND, STALL, STOP, WARNING, UNKNOWN, PAUSED, OK that holds; at least STOP where a stream is parked."""
+        beyond = [*(["STOP"] if self.parked else []), *([] if self.is_whole else ["UNKNOWN"])]
+        return worst_verdict([*beyond, *(row.verdict for row in self.partitions)])
 
     @property
     def state(self) -> str:
@@ -266,7 +268,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 length(one.time_lag_ms),
                 one.reason,
             )
-            for one in sorted(self.flows, key=lambda one: _VERDICT_RANK[one.verdict], reverse=True)
+            for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
         ]
         return Sheet(
             title="Status",
@@ -279,13 +281,11 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
                 *([objectives_table(objectives)] if objectives else []),
                 *([_rows(self.flows, self.shown_by, named=len(self) > 1)] if self._partitions() else []),
                 *(f"{one.flow}: {_NO_TOPIC}" for one in self.flows if one.is_whole and not one.partitions),
+                *(f"{one.flow}: {one.unknown}" for one in self.flows if one.unknown and len(self) == 1),
                 *(str(one) for flow in self.flows for one in flow.held),
                 *([others_table(self.other_flows)] if self.other_flows else []),
             ),
         )
-
-
-_VERDICT_RANK = {name: rank for rank, name in enumerate(("OK", "UNKNOWN", "WARNING", "STOP", "STALL", "REWIND"))}
 
 
 def _rows(flows: Sequence[FlowStatus], by: By, *, named: bool = False) -> Table:

@@ -57,8 +57,10 @@ from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
 from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
 from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET
 from mirrorlake.lake.proofs import KeptProofs as KeptProofs
+from mirrorlake.lake.proofs import NewestProof as NewestProof
 from mirrorlake.lake.proofs import ProvenRange as ProvenRange
 from mirrorlake.lake.proofs import RangeProof as RangeProof
+from mirrorlake.lake.proofs import newest_proofs as newest_proofs
 from mirrorlake.lake.proofs import proven_until as proven_until
 from mirrorlake.lake.proofs import read_proofs as read_proofs
 from mirrorlake.lake.publish_log import APP as APP

@@ -192,7 +192,7 @@ def _verdict(hops: _Hops) -> int:
     return worst(hop.verdict for hop in hops)
 
 
-_VERDICTS = "0 unknown, 1 OK, 2 WARNING, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
+_VERDICTS = "0 unknown, 1 OK, 2 WARNING, 3 PAUSED, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
 _HOP_FIGURES = (
     ("mirrorlake_position", "Next upstream offset to pass the hop.", _position),
     ("mirrorlake_offset_lag", "Offsets between the position and the source's end.", _offset_lag),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from mirrorlake.lag import Figures, measure
+from mirrorlake.lag import Figures, Status, measure
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 
@@ -42,7 +42,9 @@ def measured(connections: Connections, checks: Checks, *, port: int | None) -> I
             connections.metrics = metrics
             stack.callback(setattr, connections, "metrics", None)
             every_s = settings.every.total_seconds()
-            look, first_s = partial(_look, connections, checks), min(every_s, _FIRST_LOOK_S)
+            # One sampler for all looks: it knows what is away, and asks for it beside them.
+            look = partial(_look, connections, checks, checks.statuses(None))
+            first_s = min(every_s, _FIRST_LOOK_S)
             feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()
             stack.callback(_quietly, feed.stop)
         except Exception:
@@ -58,5 +60,5 @@ def _quietly(call: Callable[..., object], *arguments: object) -> None:
         log.exception("metrics.failed what=stop")
 
 
-def _look(connections: Connections, checks: Checks) -> Figures:
-    return measure(connections.lake, checks.lag(connections.config.flows), now=connections.now)
+def _look(connections: Connections, checks: Checks, status: Callable[[], Status]) -> Figures:
+    return measure(connections.lake, checks.lag(connections.config.flows, status=status), now=connections.now)

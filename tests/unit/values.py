@@ -86,7 +86,9 @@ def partition_status(
         republished=1000 - lag,
         offset_lag=lag,
         time_lag_ms=None if state == "not_started" else lag * 1000,
-        verdict={"in_step": "OK", "behind": "WARNING", "not_started": "UNKNOWN"}.get(state, "STALL"),
+        verdict={"in_step": "OK", "behind": "WARNING", "not_started": "UNKNOWN", "paused": "PAUSED"}.get(
+            state, "STALL"
+        ),
         state=state,
         reason=f"it is {state}",
     )

@@ -27,10 +27,10 @@ class CheckCalls(CoreCalls):
     """Tell where a mirror stands, and prove it."""
 
     def status(self, flow: str | None = None) -> Status:
-        """Show where each partition of each flow stands.
+        """Show where each partition of each flow stands; a flow whose source or target does not answer is UNKNOWN.
 
         Raises:
-            ClusterError: a source or a target does not answer.
+            StoreError: the lake failed.
         """
         return self._services.checks.status(flow)
 

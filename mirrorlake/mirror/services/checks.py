@@ -34,7 +34,7 @@ from mirrorlake.lag import (
     other_flows,
     read_status,
 )
-from mirrorlake.lake import KeptProofs, removed_from
+from mirrorlake.lake import KeptProofs, newest_proofs, removed_from
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -68,7 +68,7 @@ class Checks:
     def __init__(self, connections: Connections, streams: Streams) -> None:
         self._connections = connections
         self._streams = streams
-        self._windows: dict[tuple[str, ...], tuple[datetime, Windows]] = {}
+        self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
 
@@ -124,8 +124,8 @@ class Checks:
             every = every_s or self._connections.config.sampling.every.total_seconds() or _SAMPLE_S
             stop.wait(max(0.0, begun + every - time.monotonic()))
 
-    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
-        """Build the lag of these flows."""
+    def lag(self, flows: Sequence[FlowConfig], *, status: Callable[[], Status] | None = None) -> Lag:
+        """Build the lag of these flows; `status` tells where they stand, for verdicts, instead of a sampler of their own."""
         connections = self._connections
         return Lag(
             connections.lake,
@@ -137,6 +137,7 @@ class Checks:
             readers=connections.reader,
             now=connections.now,
             retention_of=self._retention(),
+            status=status or (lambda: self._status(flows, self.sampler(flows))),
             paused=lambda: connections.control().state(),
             every=connections.config.sampling.every,
         )
@@ -151,6 +152,7 @@ class Checks:
         if verify:
             self.verify(flow)
         known = [self._verified[each.name] for each in chosen if each.name in self._verified]
+        others = [each.name for each in chosen if each.name not in self._verified]
         end = self._connections.now()
         return make_report(
             self.lag(chosen),
@@ -159,6 +161,7 @@ class Checks:
             settings=identity(plain(self._connections.config)),
             verifications=[found for found, _ in known],
             verified_at=min((at for _, at in known), default=None),
+            recorded=newest_proofs(self._connections.lake, others) if others else (),
             mirror=", ".join(each.name for each in chosen),
             host=socket.gethostname(),
         )
@@ -214,13 +217,17 @@ class Checks:
         return blocked_partitions(connections.admin(alias), readers, stable, now=connections.now())
 
     def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
-        """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart."""
-        key, now = tuple(flow.name for flow in flows), self._connections.now()
-        read_at, held = self._windows.get(key, (None, {}))
-        if read_at is None or not timedelta() <= now - read_at < _WINDOWS_AGE:
-            held = self.lag(flows).windows()
-            self._windows[key] = now, held
-        return held
+        """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart.
+
+        A view of some flows takes what a view of more flows has read, so that both judge the same.
+        """
+        names, now = frozenset(flow.name for flow in flows), self._connections.now()
+        for known, (read_at, windows) in list(self._windows.items()):
+            if names <= known and timedelta() <= now - read_at < _WINDOWS_AGE:
+                return windows
+        windows = self.lag(flows).windows()
+        self._windows[names] = now, windows
+        return windows
 
     def history(self) -> History:
         """Open the history of the clusters (see `Mirror.history`)."""

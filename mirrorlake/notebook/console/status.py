@@ -28,7 +28,7 @@ COLUMNS = (
     Column("in", "In/s", kind="number", help="Offsets a second that come to the source"),
     Column("out", "Out/s", kind="number", help="Offsets a second that reach the target"),
     Column("eta", "Catches up in", kind="number", help="At the rates of the newest samples"),
-    Column("proven", "Proven", help="How much of what is on the target a verification has compared and found equal"),
+    Column("proven", "Proven", help="How much of what the source held a verification has found equal on the target"),
     Column("why", "Why", kind="prose"),
 )
 
@@ -127,7 +127,7 @@ def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
         duration(flow.time_lag_ms),
         _rate(flow.in_per_s),
         _rate(flow.out_per_s),
-        _eta(flow.offset_lag, flow.eta_ms),
+        _eta(flow.eta_ms),
         str(flow.objectives) if flow.objectives else None,
         flow.reason,
     )
@@ -158,7 +158,7 @@ def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[st
     yield "time_lag", Cell(duration(one.time_lag_ms), one.time_lag_ms)
     yield "in", Cell(_rate(one.in_per_s), one.in_per_s)
     yield "out", Cell(_rate(one.out_per_s), one.out_per_s)
-    yield "eta", Cell(_eta(one.offset_lag, one.eta_ms), one.eta_ms if one.offset_lag else None)
+    yield "eta", Cell(_eta(one.eta_ms), one.eta_ms or None)
     yield "proven", proven
     yield "why", one.reason
 
@@ -167,5 +167,6 @@ def _rate(per_s: float | None) -> str:
     return count(per_s)
 
 
-def _eta(offset_lag: int, eta_ms: int | None) -> str:
-    return duration(eta_ms) if offset_lag else ""
+def _eta(eta_ms: int | None) -> str:
+    # Nothing to catch up is no forecast.
+    return "" if eta_ms == 0 else duration(eta_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,11 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.forecast import Earliest
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.verdict import HopPlace, LagVerdict, Verdict, name_pauses
-from mirrorlake.model.control import ControlState, Pause, Subject
+from mirrorlake.lag.standing import PartitionStatus
+from mirrorlake.lag.status import FlowStatus, Status
+from mirrorlake.lag.status_hops import adopt_status, append_look
+from mirrorlake.lag.verdict import HopPlace, LagVerdict, Verdict
+from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, hop_place, sample
 
@@ -41,9 +45,12 @@ def stalled_and_well() -> LagVerdict:
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     found = stalled_and_well()
-    assert [hop.verdict for hop in found.hops] == [Verdict.STALL, Verdict.OK, Verdict.OK, Verdict.UNKNOWN]
-    assert found.verdict is Verdict.STALL
-    assert found.flows == {"east->central": Verdict.STALL, "east->west": Verdict.UNKNOWN}
+    assert [hop.verdict for hop in found.hops] == [Verdict.STALL, Verdict.UNKNOWN, Verdict.OK, Verdict.OK]
+    assert found.flows == {"east->central": Verdict.OK, "east->west": Verdict.UNKNOWN}, "a group is no flow"
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.groups == {"<img src=x onerror=alert(1)>": Verdict.STALL}
+    assert not found.is_fine
+    assert found.at_risk_words() == "1 group"
     assert found.complete == 0.75
     assert LagVerdict(hops=()).complete == 1.0
     assert sorted(hop.samples for hop in found.hops) == [2, 3, 3, 3]
@@ -54,8 +61,8 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
 def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> None:
     found = stalled_and_well()
     document = json.loads(json.dumps(found.as_dict()))
-    assert document["verdict"] == "STALL"
-    assert [hop["eta_ms"] for hop in document["hops"]] == [None, 0, 80_000, None]
+    assert document["verdict"] == "UNKNOWN"
+    assert [hop["eta_ms"] for hop in document["hops"]] == [None, None, 0, 80_000]
     html, text = found._repr_html_(), str(found)
     assert "<img" not in html
     assert "&lt;img" in html
@@ -92,22 +99,62 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
     assert not found["consumed"].at_risk, "on the target, whose own offsets are others"
 
 
-@pytest.mark.parametrize(
-    ("subject", "named"),
-    [
-        (Subject(kind="cluster", name="east"), {"landed"}),
-        (Subject(kind="flow", name="east->central"), {"republished"}),
-        (Subject(kind="cluster", name="central"), {"republished"}),
-        (Subject(kind="topic", name="orders", flow="east->central"), {"republished"}),
-        (Subject(kind="topic", name="orders", flow="east->west"), set()),
-    ],
-    ids=str,
-)
-def test_a_standstill_that_somebody_wanted_says_who_and_how_it_ends(subject: Subject, named: set[str]) -> None:
-    hops = [hop_place("landed"), hop_place("republished"), hop_place("consumed", group="billing")]
-    found = judge_windows({each: window([3, 3, 3], end=10) for each in hops}, now=NOON + timedelta(minutes=2))
+def looked(*rows: PartitionStatus, **flow: Any) -> Status:
+    at = NOON + timedelta(minutes=3)
+    found = FlowStatus(flow="east->central", partitions=rows, observed_at=at, **flow)
+    return Status(flows=(found,), observed_at=at)
+
+
+def row(partition: int = 0, verdict: str = "OK", **figures: Any) -> PartitionStatus:
+    known = {"source_end": 10, "landed": 9, "republished": 4, "offset_lag": 6, "time_lag_ms": 500}
+    return PartitionStatus(topic="orders", partition=partition, verdict=verdict, reason="it is so", **(known | figures))
+
+
+HOPS = (hop_place("landed"), hop_place("republished"), hop_place("consumed", group="billing"))
+
+
+def test_the_look_of_a_status_is_the_last_sample_of_the_mirror_s_own_hops_and_its_verdict_counts() -> None:
+    status = looked(row(verdict="PAUSED", eta_ms=7))
+    windows = append_look({each: window([3, 3, 3], end=10) for each in HOPS}, status)
+    found = judge_windows(windows, now=NOON + timedelta(minutes=3))
+    told = {hop.place.hop: hop for hop in adopt_status(found, status, NOTHING_ASKED).hops}
+    assert {name: (hop.last.position, hop.last.offset_lag) for name, hop in told.items()} == {
+        "landed": (9, 1),
+        "republished": (4, 6),
+        "consumed": (3, 7),
+    }
+    assert told["landed"].last.offset_lag <= told["republished"].last.offset_lag, "one moment: no more out than in"
+    assert (told["republished"].verdict, told["republished"].catch_up.eta_ms) == (Verdict.PAUSED, 7)
+    assert adopt_status(found, status, NOTHING_ASKED).flows == {"east->central": Verdict.PAUSED}
+    assert told["consumed"].verdict is Verdict.STALL
+
+
+@pytest.mark.parametrize(("away", "unknown"), [("central", {"republished"}), ("east", {"landed", "republished"})])
+def test_what_a_cluster_that_is_away_would_have_to_tell_is_unknown(away: str, unknown: set[str]) -> None:
+    status = looked(unknown=f"{away} is away", away=away)
+    found = judge_windows({each: window([10, 10, 10], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
+    told = adopt_status(found, status, NOTHING_ASKED)
+    assert {hop.place.hop for hop in told.hops if hop.verdict is Verdict.UNKNOWN} == unknown
+    assert (told.verdict, told.is_fine, told.rpo_ms) == (Verdict.UNKNOWN, False, {"east->central": None})
+    assert f"{away} is away" in str(told)
+
+
+def test_landing_that_somebody_paused_is_paused_whatever_waits() -> None:
+    subject = Subject(kind="cluster", name="east")
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
-    told = name_pauses(found, state, {"east->central": "central"})
-    assert told.flows == found.flows, "records wait all the same"
-    assert {hop.place.hop for hop in told.hops if "is paused by ann" in hop.reason} == named
-    assert all(subject.options in hop.reason for hop in told.hops if hop.place.hop in named)
+    found = judge_windows({each: window([3, 3, 3], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
+    [landed] = adopt_status(found, looked(row()), state).of("east->central", "landed")
+    assert landed.verdict is Verdict.PAUSED
+    assert "is paused by ann" in landed.reason
+    assert subject.options in landed.reason
+
+
+def test_at_risk_counts_partitions_and_groups_not_hops() -> None:
+    hops = [
+        hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))
+    ]
+    windows = {each: window([3, 3, 3], end=10) for each in hops}
+    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: Kept(ms=HOUR_MS))
+    assert len(found.at_risk) == 16
+    assert found.at_risk_words("east->central") == "8 partitions, 1 group"
+    assert "retention overtakes 8 partitions, 1 group" in str(found)

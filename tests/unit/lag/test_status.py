@@ -30,7 +30,7 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.removed import write_removed
-from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
+from mirrorlake.lake.schema import METADATA, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
@@ -107,11 +107,12 @@ def status(
     state: ControlState = NOTHING_ASKED,
     windows: Callable[[], Windows] = dict,
     held: Sequence[HeldTopic] = (),
+    look_at_remotes: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
-    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: (list(held), {}))
+    monkeypatch.setattr(status_module, "look_at_remotes", look_at_remotes or (lambda *_: (list(held), {})))
     sites = SampleSites(
         flows=[FLOW],
         sampling=SamplingConfig(),
@@ -266,20 +267,31 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
         assert (found.is_whole, there.is_whole) == (False, True)
         assert (found.offset_lag, found.time_lag_ms) == (2, None), "the unknown one may be the largest"
         assert "west is away" in str(found), "asked again in the background, and still named"
-        with pytest.raises(ClusterUnreachable, match="west is away"):
-            asked(flows[0])
+        alone = asked(flows[0])
+        assert (alone.verdict, alone.is_whole, "west is away" in str(alone)) == ("UNKNOWN", False, True)
 
 
-def test_a_cluster_that_does_not_answer_is_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Away(Cluster):
-        def topic_names(self) -> list[str]:
-            raise ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
+def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last_answer(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> Any:
+        raise ClusterUnreachable("central is away", alias="central")
 
-        def broker_count(self) -> int:
-            raise ClusterUnreachable("east is away")
-
-    with pytest.raises(ClusterUnreachable):
-        status(lake, Away({}), {}, monkeypatch)
+    subject = Subject(kind="flow", name=FLOW.name)
+    state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON)})
+    answered = {
+        "observed_at": NOON,
+        "subject": "flow",
+        "name": FLOW.name,
+        "complete": True,
+        "took_ms": 1,
+        "error": None,
+    }
+    lake.append_rows(SAMPLES, [answered])
+    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, look_at_remotes=gone)[FLOW.name]
+    assert (found.verdict, found.away, found.answered_at) == ("UNKNOWN", "central", NOON)
+    assert "is paused by ann" in found.reason
+    assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason
 
 
 LANDED = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
@@ -306,7 +318,8 @@ def samples(*positions: int, end: int = 10) -> list[Sample]:
         ([], "UNKNOWN", "1 of at least 3 samples, and 5 records wait", (None, None), None),
         (samples(5, 5, 5), "STALL", "the position stood at 5 for 30 s", (0.0, 0.0), None),
         (samples(2, 3, 4), "OK", "catching up", (0.0, 0.1), 50_000),
-        (samples(2, 8, 9), "REWIND", "9 to 5", (0.0, 0.1), None),
+        (samples(2, 8, 9), "OK", "catching up", (0.0, 0.1), None),
+        (samples(2, 8, 9, 4), "REWIND", "9 to 4", (0.0, 0.075), None),
     ],
 )
 def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
@@ -342,7 +355,7 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
     row = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[
         FLOW.name
     ][1]
-    assert (row.verdict, row.state) == ("STALL", "paused")
+    assert (row.verdict, row.state) == ("PAUSED", "paused")
     assert "is paused by ada" in row.reason
     assert "the position stood at 5" in row.reason
 
@@ -354,6 +367,7 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
         ("expiring", Verdict.WARNING),
         ("blocked", Verdict.WARNING),
         ("parked", Verdict.STOP),
+        ("paused", Verdict.PAUSED),
         ("held", Verdict.STALL),
     ],
 )
@@ -361,8 +375,9 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
     now = NOON + timedelta(seconds=60)
     fine = judge_standing(samples(10, 10, 10), state=state, why="it is so", now=NOON + timedelta(seconds=50))
     assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
-    back = judge_standing([*samples(2, 8, 9), *samples(5)], state=state, now=now)
-    assert back.verdict is Verdict.REWIND, "the samples say worse"
+    back = judge_standing([*samples(2, 8, 9, 5, 5)], state=state, now=now)
+    worse = Verdict.PAUSED if state == "paused" else Verdict.REWIND
+    assert back.verdict is worse, "the samples say worse, but of what a person wanted"
 
 
 @pytest.mark.law("E")

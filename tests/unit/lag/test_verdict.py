@@ -57,10 +57,12 @@ HISTORIES: list[tuple[str, list[int], list[int | None], float, Verdict]] = [
         600,
         Verdict.REWIND,
     ),
+    ("went back at the last look only", [1000, 2000, 3000, 4000, 3900], [50, 40, 30, 20, 200], 600, Verdict.OK),
     ("went back although nothing waited before", [10, 20, 30, 0, 1], [0, 0, 0, 30, 29], 600, Verdict.REWIND),
     ("looks without a known end change nothing", MOVES, [0, None, 100, None, 200], 600, Verdict.OK),
     ("moves, and the lag grows", MOVES, [50, 100, 150, 200, 250], 600, Verdict.WARNING),
-    ("moves, and the lag stays", MOVES, [50] * 5, 600, Verdict.WARNING),
+    ("moves, and the lag stays", MOVES, [500] * 5, 600, Verdict.WARNING),
+    ("moves, and no more waits than passes in 10 s", MOVES, [50, 60, 70, 80, 100], 600, Verdict.OK),
     ("moves, and the lag once became less", MOVES, [500, 400, 450, 500, 550], 600, Verdict.OK),
     ("an idle topic", STANDS, [0] * 5, 600, Verdict.OK),
     ("an idle topic, one look", [1000], [0], 600, Verdict.OK),
@@ -125,6 +127,27 @@ def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) 
         assert found is (Verdict.STOP if window[-1].offset_lag else Verdict.UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("positions", "age_ms", "verdict"),
+    [
+        ([50], 9_000, Verdict.OK),
+        ([50], 26_000, Verdict.WARNING),
+        ([50, 50, 50], 26_000, Verdict.STALL),
+        ([60, 70], 26_000, Verdict.OK),
+    ],
+    ids=["a spike", "one look", "three looks", "it moves"],
+)
+def test_a_mirror_that_stands_still_since_records_came_is_not_ok(
+    positions: list[int], age_ms: int, verdict: Verdict
+) -> None:
+    at_rest = [sample(at(30 * n), 50, 50) for n in (0, 1)]
+    window = at_rest + [sample(at(30 * n), position, 100) for n, position in enumerate(positions, start=2)]
+    window[-1] = replace(window[-1], time_lag_ms=age_ms, waiting_since=NOON)
+    assert judge(window, now=window[-1].observed_at).verdict is verdict
+    assert judge(window, now=window[-1].observed_at, is_group=True).verdict is Verdict.OK, "a group reads when it likes"
+    assert (catch_up(window).eta_ms == 0) is (age_ms < 10_000)
+
+
 def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_back() -> None:
     window = [sample(at(s), 10, 12, lag_ms=0) for s in (0, 100, 200)]
     assert judge(window, now=at(210)).verdict is Verdict.OK
@@ -135,7 +158,9 @@ def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_b
 
 def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
     assert worst([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
-    assert worst([Verdict.UNKNOWN, Verdict.OK]) is Verdict.OK
+    assert worst([Verdict.UNKNOWN, Verdict.OK]) is Verdict.UNKNOWN
+    assert worst([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
+    assert worst([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
     assert worst([Verdict.UNKNOWN]) is Verdict.UNKNOWN
 
 
@@ -158,7 +183,9 @@ def test_it_has_caught_up_at_its_eta_and_not_before(
     if lag_at(last_s) <= 0:
         return
     found = catch_up(window)
-    if passed_per_s <= produced_per_s:
+    if lag_at(last_s) <= 10 * passed_per_s:
+        assert (found.eta_ms, found.reason.split(":")[0]) == (0, "in pace"), "a trend of what is under way is chance"
+    elif passed_per_s <= produced_per_s:
         assert found.eta_ms is None
         assert found.reason.startswith("never")
     else:

@@ -175,13 +175,13 @@ def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
     found = Status(flows=(first, second), observed_at=NOON)
     assert (dict(found), list(found), found["a->c"]) == ({"a->c": first, "b->c": second}, ["a->c", "b->c"], first)
     assert ([row.partition for row in first], first[1].state, len(first[:1])) == ([0, 1], "behind", 1)
-    assert (found.verdict, first.verdict, second.verdict) == ("STALL", "WARNING", "STALL")
+    assert (found.verdict, first.verdict, second.verdict) == ("WARNING", "WARNING", "PAUSED")
     assert (found.state, first.state, second.state) == ("behind", "behind", "paused")
     assert (found.offset_lag, found.time_lag_ms, second.offset_lag) == (42, 40_000, 2)
     with pytest.raises(KeyError):
         found["nobody"]
     assert found.to_text(zone=timezone(timedelta(hours=2))).split("\n")[0] == (
-        "Status: ✗ STALL · 2 flows · 3 partitions · 1 STALL · 1 WARNING · 1 OK · offset lag 42 · time lag 40.0 s"
+        "Status: ! WARNING · 2 flows · 3 partitions · 1 WARNING · 1 PAUSED · 1 OK · offset lag 42 · time lag 40.0 s"
         " · 2026-07-01 14:00:00 +02:00 (12:00:00 UTC)"
     )
     assert found.as_dict()["flows"][1]["partitions"][0]["state"] == "paused"
@@ -192,7 +192,7 @@ def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
     [
         ([], "empty", "UNKNOWN"),
         (["in_step", "in_step"], "in_step", "OK"),
-        (["in_step", "paused"], "paused", "STALL"),
+        (["in_step", "paused"], "paused", "PAUSED"),
         (["in_step", "not_started"], "not_started", "UNKNOWN"),
         (["not_started", "in_step", "behind"], "behind", "WARNING"),
     ],
@@ -236,7 +236,7 @@ def test_rates_are_those_between_two_looks() -> None:
 
 
 def test_what_a_person_paused_is_no_alarm() -> None:
-    assert "‖ STALL" in status("f", partition_status(state="paused", lag=2)).to_text()
+    assert "‖ PAUSED" in status("f", partition_status(state="paused", lag=2)).to_text()
 
 
 def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
