@@ -18,6 +18,7 @@ from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.verdict import HopPlace, Verdict
+from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from tests.builders import NOON, hop_place, sample
 from tests.unit.markup import ATTACKS
@@ -136,6 +137,18 @@ def test_a_report_is_a_summary_as_text_and_a_document() -> None:
     assert document["rpo"] == {"east->central": {"now_ms": 4000, "most_ms": 90_000}}
     assert document["verifications"] == [{"flow": "east->central", "equal": False}]
     assert (document["lag"]["verdict"], document["lag"]["hops"][0]["verdict"]) == ("OK", "STALL"), "a group's"
+
+
+def test_a_verification_that_another_process_ran_is_named_with_the_command_that_shows_it() -> None:
+    proof = NewestProof(flow=FLOW, verification="v7", at=minute(1), records=2475, differs=False)
+    report = replace(a_report(), verifications=(), recorded=(proof,))
+    for said in (str(report), report.html()):
+        assert "no verification is recorded" not in said
+        assert "None is recorded" not in said
+        assert "2 475" in said
+    assert "mirrorlake verify --of v7 --report proof.html" in report.html()
+    [document] = json.loads(json.dumps(report.as_dict()))["recorded"]
+    assert (document["verification"], document["records"], document["differs"]) == ("v7", 2475, False)
 
 
 def test_what_is_not_known_is_said() -> None:
