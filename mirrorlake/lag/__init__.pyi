@@ -28,6 +28,7 @@ from mirrorlake.lag.standing import proven_words as proven_words
 from mirrorlake.lag.standing import standing_badge as standing_badge
 from mirrorlake.lag.status import FlowStatus as FlowStatus
 from mirrorlake.lag.status import Status as Status
+from mirrorlake.lag.unreachable import Unreachable as Unreachable
 from mirrorlake.lag.verdict import HopVerdict as HopVerdict
 from mirrorlake.lag.verdict import Verdict as Verdict
 from mirrorlake.lag.verdict import worst as worst

@@ -139,7 +139,14 @@ class Sampler:
         ()
     """
 
-    def __init__(self, lake: Lake, sites: Callable[[], SampleSites], *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        sites: Callable[[], SampleSites],
+        *,
+        now: Callable[[], datetime],
+        unreachable: Unreachable | None = None,
+    ) -> None:
         self._lake = lake
         self._sites = sites
         self._now = now
@@ -153,7 +160,7 @@ class Sampler:
         self._ends: dict[str, dict[TopicPartition, int]] = {}
         self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
         self._said: dict[Subject, str] = {}
-        self._unreachable = Unreachable()
+        self._unreachable = unreachable or Unreachable()
 
     def once(self) -> SampledMoment:
         """Look, write what is new, and return what was seen.

@@ -13,12 +13,14 @@ from mirrorlake.lake import Subject
 
 # Requests that wait for brokers at the same time.
 _WORKERS = 8
+# A cluster that is back answers within this; one that is away costs a look no more.
+_ANSWERS_WITHIN_S = 0.5
 
 T = TypeVar("T")
 
 
 class Unreachable:
-    """Remember which clusters did not answer, and ask them again in the background.
+    """Remember which clusters did not answer, and ask them again in the background; for all samplers of a process.
 
     Example:
         >>> unreachable = Unreachable()
@@ -32,22 +34,30 @@ class Unreachable:
         self._away: dict[str, tuple[ClusterError, Callable[[], object]]] = {}
         self._asking: dict[str, threading.Thread] = {}
         self._answered: set[str] = set()
+        self._lock = threading.Lock()
 
     def note(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
         """Remember that a cluster did not answer, and begin to ask it again with `ask`, which raises while it does not."""
-        self._away[alias] = (why, ask)
-        self._begin(alias)
+        with self._lock:
+            self._away[alias] = (why, ask)
+            self._answered.discard(alias)
+            self._begin(alias)
 
     def why(self, alias: str) -> ClusterError | None:
-        """Return why a cluster is not to be asked now; None where it may be."""
-        if alias in self._answered:
+        """Return why a cluster is not to be asked now; None where it may be. One that is back is given a moment to say so."""
+        with self._lock:
+            if alias not in self._away:
+                return None
+            if alias not in self._answered and not self._asking[alias].is_alive():
+                self._begin(alias)
+            asking, error = self._asking[alias], self._away[alias][0]
+        asking.join(_ANSWERS_WITHIN_S)
+        with self._lock:
+            if alias not in self._answered:
+                return error
             self._answered.discard(alias)
             self._away.pop(alias, None)
-        if alias not in self._away:
             return None
-        if not self._asking[alias].is_alive():
-            self._begin(alias)
-        return self._away[alias][0]
 
     def settle(self, alias: str) -> None:
         """Wait until the request that is under way has ended."""

@@ -28,6 +28,7 @@ from mirrorlake.lag import (
     Sampler,
     SampleSites,
     Status,
+    Unreachable,
     Windows,
     blocked_partitions,
     make_report,
@@ -68,6 +69,8 @@ class Checks:
     def __init__(self, connections: Connections, streams: Streams) -> None:
         self._connections = connections
         self._streams = streams
+        # Of all samplers: a look does not wait again for a cluster that another look has found away.
+        self._unreachable = Unreachable()
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
@@ -93,7 +96,7 @@ class Checks:
         Keep one for as long as it samples, because it remembers.
         """
         sites = self.sample_sites if flows is None else partial(self._sites_of, flows, {})
-        return Sampler(self._connections.lake, sites, now=self._connections.now)
+        return Sampler(self._connections.lake, sites, now=self._connections.now, unreachable=self._unreachable)
 
     def sample_sites(self) -> SampleSites:
         """List the sites to sample from the settings as they are now."""
