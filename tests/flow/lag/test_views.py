@@ -1,0 +1,200 @@
+"""Every view of a mirror says the same at one moment: a backlog, a pause, a restart, a target and a source that are away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.loading import load
+from mirrorlake.lag.figures import measure
+from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.verdict import Verdict
+from mirrorlake.metrics.registry import Metrics
+from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.run_lines import RunLines
+from mirrorlake.notebook.console import console
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.cluster import start_all
+from tests.commands import run_cli
+from tests.flow.kit import count, new_topic, produce, staying_on, wait_until
+from tests.servers.lakes import MakeMirror
+
+CENTRAL, WEST = "east->central", "east->west"
+
+
+class Seen(NamedTuple):
+    """What one view says of a flow; a lag of None is not known, or not told by this view."""
+
+    verdict: str
+    offset_lag: int | None = None
+
+
+def rows(html: str) -> dict[str, list[str]]:
+    """Return the cells of tables by their first cell."""
+    found = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>(.*?)</tr>", html, re.S)]
+    cells = [[re.sub(r"<[^>]*>", "", cell).replace("&gt;", ">").strip() for cell in row] for row in found]
+    return {row[0]: row for row in reversed(cells) if row}
+
+
+def word(text: str) -> str:
+    """Return the word of the first badge of a text."""
+    [first] = re.findall(r"[✓·!✗‖] ([A-Z]+)", text)[:1]
+    return str(first)
+
+
+def number(cell: str) -> int | None:
+    return None if cell == "–" else int(cell.replace("\u202f", "").replace("\xa0", "").replace(" ", ""))
+
+
+def by_status(mirror: Mirror) -> tuple[int, dict[str, Seen]]:
+    told = run_cli("status", "--json", "--conf", str(mirror.config.path))
+    flows = json.loads(told.stdout)["flows"]
+    lags = {one["flow"]: sum(row["offset_lag"] for row in one["partitions"]) for one in flows}
+    return told.returncode, {
+        one["flow"]: Seen(one["verdict"], None if one["unknown"] else lags[one["flow"]]) for one in flows
+    }
+
+
+def by_report(mirror: Mirror) -> dict[str, Seen]:
+    cells = rows(mirror.report(since="1h").html())
+    return {flow: Seen(word(cells[flow][1]), number(cells[flow][3])) for flow in (CENTRAL, WEST)}
+
+
+def by_metrics(mirror: Mirror) -> dict[str, Seen]:
+    metrics, checks = Metrics(per_partition=False), mirror._services.checks
+    figures = measure(
+        mirror.lake, checks.lag(mirror.config.flows, status=checks.statuses(None)), now=checks._connections.now
+    )
+    metrics.show(figures)
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, labels)
+
+    found = {}
+    for flow in mirror.config.flows:
+        [verdict] = [one.name for one in Verdict if value("mirrorlake_verdict", flow=flow.name, verdict=one.name)]
+        place = {"cluster_name": "east", "topic": str(flow.topics), "partition": "", "hop": "republished"}
+        lag = value("mirrorlake_offset_lag", flow=flow.name, **place)
+        found[flow.name] = Seen(verdict, None if lag is None else int(lag))
+        landed = value("mirrorlake_offset_lag", flow=flow.name, **{**place, "hop": "landed"})
+        assert lag is None or landed is None or landed <= lag, "no more out than in"
+    return found
+
+
+def by_console(mirror: Mirror) -> tuple[dict[str, Seen], dict[str, Seen]]:
+    """Return what Status and what Recovery of the console say."""
+    recovered = {}
+    with console(mirror) as made:
+        asyncio.run(made.status.feed.once())
+        cells = rows(made.status.flows.value)
+        status = {flow: Seen(word(cells[flow][1]), number(cells[flow][2])) for flow in (CENTRAL, WEST)}
+        for flow in (CENTRAL, WEST):
+            made.recovery.flow.value = flow
+            asyncio.run(made.recovery.on_look())
+            recovered[flow] = Seen(word(made.recovery.objectives.value))
+        assert made.session.errors.errors == []
+    return status, recovered
+
+
+def by_line(mirror: Mirror) -> str:
+    """Return the verdict of a line of `run`."""
+    said: list[dict[str, Any]] = []
+    lines = RunLines(mirror._connections.board(), now=mirror._connections.now)
+    lines.say = lambda *_, **facts: said.append(facts)  # type: ignore[method-assign]
+    lines.minute(mirror._services.checks.statuses(None))
+    return str(said[0]["verdict"])
+
+
+def agreed(mirror: Mirror) -> tuple[int, dict[str, Seen]]:
+    """Ask every view; return the exit code of `status`, and what all of them say of the flows."""
+    code, told = by_status(mirror)
+    words = {flow: seen.verdict for flow, seen in told.items()}
+    status, recovery = by_console(mirror)
+    assert (by_report(mirror), by_metrics(mirror), status) == (told, told, told)
+    assert {flow: seen.verdict for flow, seen in recovery.items()} == words
+    assert {name: one.name for name, one in mirror.lag.verdict().flows.items()} == words
+    assert by_line(mirror) == mirror.status().verdict
+    return code, told
+
+
+def look_back(mirror: Mirror, *ages_s: int) -> None:
+    """Sample as if somebody had looked so long ago."""
+    now = datetime.now(timezone.utc)
+    for age_s in ages_s:
+        at = now - timedelta(seconds=age_s)
+        Sampler(mirror.lake, mirror._services.checks.sample_sites, now=lambda at=at: at).once()
+
+
+@pytest.mark.law("E")
+def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_that_are_away(
+    make_cluster: Callable[..., KafkaCluster],
+    west: KafkaCluster,
+    make_mirror: MakeMirror,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    east, central = start_all([make_cluster("east"), make_cluster("central")])
+    topic = new_topic(east, 20, partitions=1)
+    flows: list[dict[str, Any]] = [
+        {"source": "east", "target": target, "topics": topic, "sync": {"groups": False, "configs": False}}
+        for target in ("central", "west")
+    ]
+    mirror = make_mirror({"east": east, "central": central, "west": west}, flows)
+    mirror.land("east", once=True)
+    mirror.republish(CENTRAL, once=True)
+    look_back(mirror, 90, 60, 30)
+    behind = {CENTRAL: Seen("OK", 0), WEST: Seen("STALL", 20)}
+    assert agreed(mirror) == (0, behind), "of a flow that never began, nothing moves"
+    assert "all" not in rows(mirror.status()[WEST].to_html())[topic], "nothing of it is proven"
+
+    for flow in (CENTRAL, WEST):
+        mirror.pause(flow=flow, reason="a drill")
+    paused = {CENTRAL: Seen("PAUSED", 0), WEST: Seen("PAUSED", 20)}
+    assert agreed(mirror) == (0, paused), "also where nothing waits"
+    assert "is paused by" in mirror.status()[WEST].reason
+    mirror.resume(flow=WEST)
+
+    with staying_on(mirror) as failures:
+
+        def until(target: KafkaCluster, records: int, what: str) -> None:
+            wait_until(lambda: failures or count(target, f"east.{topic}") == records, what)
+            assert not failures
+
+        until(west, 20, "the flow that was resumed sends")
+        produce(east, topic, 10, partitions=1, seed=2)
+        until(west, 30, "it goes on")
+        mirror.resume(flow=CENTRAL)
+        until(central, 30, "its stream starts")
+        mirror.pause(flow=CENTRAL)
+        wait_until(lambda: mirror.status()[CENTRAL].state == "paused", "it is paused")
+        produce(east, topic, 10, partitions=1, seed=3)
+        until(west, 40, "the other goes on")
+        mirror.resume(flow=CENTRAL)
+        until(central, 40, "it started again")
+        wait_until(lambda: mirror.so_far().landed[0].records == 20, "landing has told all it did")
+        found = agreed(mirror)
+        assert found == (0, {CENTRAL: Seen("OK", 0), WEST: Seen("OK", 0)})
+    ran = {one.flow: one.records for one in mirror.so_far().republished}
+    assert ran == {CENTRAL: 20, WEST: 40}, "a run counts what its streams did before they started again"
+    assert mirror.verify().equal
+
+    def another() -> Mirror:
+        """Return the mirror as another process has it: clients that knew the broker wait for it."""
+        return Mirror(load(Path(str(mirror.config.path))), spark=spark)
+
+    assert "no verification is recorded" not in another().report(since="1h").html()
+    central.kill()
+    mirror = another()
+    code, away = agreed(mirror)
+    assert (code, away) == (4, {CENTRAL: Seen("UNKNOWN"), WEST: Seen("OK", 0)}), "the others are shown"
+    assert "its last answer was at" in mirror.status()[CENTRAL].reason
+    east.kill()
+    assert agreed(another()) == (4, {CENTRAL: Seen("UNKNOWN"), WEST: Seen("UNKNOWN")})
