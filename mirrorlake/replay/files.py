@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,12 @@ def table_of(lake: Lake, definition: Definition, view: View | None) -> pa.Table:
 
 
 def write_parquet(
-    lake: Lake, definition: Definition, view: View | None, folder: str, *, tell: Tell = silent
+    lake: Lake,
+    definition: Definition,
+    view_of: Callable[[Definition], View | None],
+    folder: str,
+    *,
+    tell: Tell = silent,
 ) -> tuple[Definition, int]:
     """Write the records of a replay into a folder, one file per source partition; return what was written, and the number of records.
 
@@ -101,7 +106,7 @@ def write_parquet(
         place.mkdir(parents=True, exist_ok=True)
         # A release up to 0.2.0 left it empty.
         write_atomically(mine, json.dumps(definition.as_dict()))
-        for source, group in groupby(batches_of(lake, definition, view), lambda found: found[0]):
+        for source, group in groupby(batches_of(lake, definition, view_of(definition)), lambda found: found[0]):
             name = f"{source.topic}-{source.generation}-{source.partition}.parquet"
             draft = place / f".{name}.draft"
             with pq.ParquetWriter(draft, RECORDS, compression="zstd") as writer:

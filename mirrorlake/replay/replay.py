@@ -75,7 +75,7 @@ class Replay(Planned[ReplayPlan]):
 
     def arrow(self) -> pa.Table:
         """Read the records as an Arrow table, with upstream offsets; they must fit into memory."""
-        return table_of(self._site.lake, self.plan.definition, self._view())
+        return table_of(self._site.lake, self.plan.definition, self._view(self.plan.definition))
 
     def pandas(self) -> pd.DataFrame:
         """Read the records as a pandas frame; they must fit into memory."""
@@ -95,13 +95,12 @@ class Replay(Planned[ReplayPlan]):
         self._site.audit.record([change], command="replay")
         with self._site.watching() as board:
             definition, written = write_parquet(
-                self._site.lake, self.plan.definition, self._view(), folder, tell=board.tell
+                self._site.lake, self.plan.definition, self._view, folder, tell=board.tell
             )
         total, records = records_in(folder), definition.records
         return ReplayResult(name=folder, sent=written, records=records, total=total, filtered=records - total)
 
-    def _view(self) -> View | None:
-        definition = self.plan.definition
+    def _view(self, definition: Definition) -> View | None:
         return view_of_replay(definition, flow_of(definition, self._site.config))
 
 

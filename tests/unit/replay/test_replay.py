@@ -329,7 +329,7 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
 
 @pytest.mark.law("C", "F")
 def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) -> None:
-    chosen = asked(into="", where="offset < 8", keys=("k",), start=(NOON - timedelta(seconds=7)).isoformat())
+    chosen = asked(into="", where="offset < 8", keys=("k",), start="-7s")
     replay = Replay(world.site(), plan_here(world.site(), chosen), leave=NOTHING_ALLOWED)
     frame = replay.pandas()
     assert frame[["partition", "offset"]].to_numpy().tolist() == [[p, at] for p in range(2) for at in (3, 5, 7)]
@@ -352,6 +352,9 @@ def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) 
     world.land(world.rows("orders", 2, range(10)))
     assert _into(world, chosen, tmp_path / "later")[1] > 6, "more is in the window by now"
     assert _into(world, chosen, tmp_path / "out") == (6, 6), "what was asked is resolved once"
+    (tmp_path / "out" / "_SUCCESS").unlink()
+    world.now = NOON + timedelta(seconds=3)
+    assert _into(world, chosen, tmp_path / "out") == (6, 6), "law F: so are the times between which records count"
 
 
 def _into(world: World, chosen: Asked, folder: Path) -> tuple[int, int]:
