@@ -193,8 +193,8 @@ class FlowGround:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Their partitions."""
-        return [TopicPartition(name, one) for name, state in self.topics.items() for one in range(state.partitions)]
+        """Their partitions that somebody leads; the check `source.leaders` names the others."""
+        return [tp for state in self.topics.values() for tp in led_partitions(state)]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
@@ -231,6 +231,11 @@ class FlowGround:
         """The flow's ledger; None where there is none yet."""
         topic = self.flow.ledger_topic
         return self.ground.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
+
+
+def led_partitions(state: TopicState) -> list[TopicPartition]:
+    """Return the partitions of a topic that somebody leads: of others nothing can be asked."""
+    return [TopicPartition(state.name, one) for one in range(state.partitions) if one not in state.leaderless]
 
 
 def value(settings: Mapping[str, TopicSetting], name: str, default: str = "") -> str:

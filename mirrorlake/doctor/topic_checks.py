@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
-from mirrorlake.doctor.ground import FlowGround, value
+from mirrorlake.doctor.ground import FlowGround, led_partitions, value
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.lag import offset_bytes_of
@@ -57,10 +57,9 @@ def _leaders(at: FlowGround) -> Iterator[Seen]:
     if at.ground.is_lake(at.flow.source):
         yield fine(at.flow.name, "a lake cluster has no brokers")
         return
-    layout = at.ground.admin(at.flow.source).looks.layout()
-    lost = [f"{name}-{one.partition}" for name in at.topics for one in layout.get(name, ()) if one.leader is None]
+    lost = [f"{name}-{one}" for name, state in at.topics.items() for one in sorted(state.leaderless)]
     if lost:
-        fix = f"bring the brokers of {at.flow.source} back"
+        fix = f"bring the brokers of {at.flow.source} back; if they are gone for good: mirrorlake failover --flow '{at.flow.name}'"
         yield failure(at.flow.name, f"{plural(len(lost), 'partition')} without a leader: {some(lost)}", fix)
     else:
         yield fine(at.flow.name, "all partitions have leaders")
@@ -83,7 +82,7 @@ def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
     span = at.ground.landed(alias).get(name)
     if span is None:
         return
-    places = [TopicPartition(name, partition) for partition in range(topic.partitions)]
+    places = led_partitions(topic)
     ends = at.source.latest(places)
     waiting = [tp for tp in places if ends.get(tp, 0) > landed.get(tp, 0)]
     if not waiting:

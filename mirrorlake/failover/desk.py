@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
@@ -13,9 +14,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
-from mirrorlake.kafka import RecordReader
+from mirrorlake.kafka import ELECTED_S, RecordReader, describe_with_leaders, leaderless_error, named
 from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
-from mirrorlake.landing import led_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import landing
@@ -25,6 +25,8 @@ from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 from mirrorlake.runtime import folder_of
+
+log = logging.getLogger(__name__)
 
 # A running mirror looks at the table `control` every 3 s, and ends the batch under way.
 _HEARD_S = 8.0
@@ -150,8 +152,7 @@ class Desk:
             ClusterError: the source does not answer.
         """
         _, unled = self._led(flow, needs_all=False)
-        names = ", ".join(map(str, sorted(unled)))
-        return names and f"nobody leads {names}; the ends that were recorded last stand for them"
+        return f"nobody leads {named(unled)}; the ends that were recorded last stand for them" if unled else ""
 
     def ends(self, flow: FlowConfig, *, needs_all: bool = True) -> dict[SourcePartition, int]:
         """Read the ends of a flow's source, in the life of each partition that landing knows.
@@ -181,7 +182,11 @@ class Desk:
     def _led(self, flow: FlowConfig, *, needs_all: bool) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         source = self.clusters.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
-        states, unled = led_topics(source, names, needs_all=needs_all)
+        states, unled = describe_with_leaders(source, names, elected_s=ELECTED_S)
+        if unled:
+            log.warning("failover.no_leader source=%s partitions=%s", flow.source, named(unled))
+        if unled and needs_all:
+            raise leaderless_error(flow.source, unled, landed="nothing was done by this step")
         every = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
         return [tp for tp in every if tp not in unled], unled
 

@@ -15,7 +15,9 @@ Law H: the source's groups are read, never written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
@@ -24,11 +26,13 @@ from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.groups.standing import group_standing
-from mirrorlake.kafka import Committed, Groups, Mm2Writer, tell_checkpoints
+from mirrorlake.kafka import Committed, Groups, Mm2Writer, describe_with_leaders, named, tell_checkpoints
 from mirrorlake.lake import Lake
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows, resume_readers
+
+log = logging.getLogger(__name__)
 
 
 def plan_groups(
@@ -134,7 +138,14 @@ class GroupSync:
 
     def plan(self) -> GroupPlan:
         """Return the plan of this moment; changes nothing."""
-        return self._plan(self._look())
+        plan = self._plan(self._look())
+        if self._recorded or not self._has_groups:
+            return plan
+        source = self._clusters.admin(self._flow.source)
+        _, leaderless = describe_with_leaders(source, {position.topic for position in plan})
+        if leaderless:
+            log.warning("groups.no_leader source=%s partitions=%s", self._flow.source, named(leaderless))
+        return replace(plan, leaderless=tuple(map(str, sorted(leaderless))))
 
     def standing(self) -> GroupStanding:
         """Return how the groups stand on both clusters, beside the plan of this moment; changes nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import describe_with_leaders
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupStanding, StandingGroup, StandingPart
 from mirrorlake.model.groups import GroupPlan
@@ -81,6 +82,6 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
 
 def _ends(clusters: Clusters, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     wanted, admin = set(places), clusters.admin(alias)
-    known = admin.describe({place.topic for place in wanted})
+    known, leaderless = describe_with_leaders(admin, {place.topic for place in wanted})
     there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
-    return admin.latest(tp for tp in there if tp.partition not in known[tp.topic].leaderless)
+    return admin.latest(there - leaderless)

@@ -11,6 +11,10 @@ from mirrorlake.kafka.fetcher import PositionGone as PositionGone
 from mirrorlake.kafka.fetcher import UnreadableHeaders as UnreadableHeaders
 from mirrorlake.kafka.groups import Committed as Committed
 from mirrorlake.kafka.groups import Groups as Groups
+from mirrorlake.kafka.leaders import ELECTED_S as ELECTED_S
+from mirrorlake.kafka.leaders import describe_with_leaders as describe_with_leaders
+from mirrorlake.kafka.leaders import leaderless_error as leaderless_error
+from mirrorlake.kafka.leaders import named as named
 from mirrorlake.kafka.mm2_internal import Mm2Writer as Mm2Writer
 from mirrorlake.kafka.mm2_internal import mm2_topics as mm2_topics
 from mirrorlake.kafka.mm2_internal import mm2_writer as mm2_writer

@@ -340,12 +340,6 @@ class ClusterAdmin:
         """Return the end of each partition as a `read_committed` reader sees it (the last stable offset)."""
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def led(self, partitions: Iterable[flow.TopicPartition]) -> list[flow.TopicPartition]:
-        """Choose the partitions that somebody leads; of others nothing can be asked."""
-        wanted = list(partitions)
-        states = self.describe({tp.topic for tp in wanted})
-        return [tp for tp in wanted if tp.topic in states and tp.partition not in states[tp.topic].leaderless]
-
     def at_time(self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int) -> dict[flow.TopicPartition, int]:
         """Return the first offset at or after a time; the end where there is none."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))

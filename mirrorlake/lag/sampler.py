@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 
 from mirrorlake.config.schema import FlowConfig, SamplingConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, Groups
+from mirrorlake.kafka import ClusterAdmin, Groups, describe_with_leaders, named
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
@@ -394,10 +394,11 @@ class Sampler:
             return source.earliest(partitions), source.latest(partitions)
         except ClusterError:
             admin = sites.admins[alias]
-            led = admin.led(partitions)
-            if not (unled := sorted({*partitions} - {*led})):
+            _, unled = describe_with_leaders(admin, {tp.topic for tp in partitions})
+            led = [tp for tp in partitions if tp not in unled]
+            if len(led) == len(partitions):
                 raise
-            self._tell_unled(alias, ", ".join(map(str, unled)))
+            self._tell_unled(alias, named(unled & {*partitions}))
             return admin.earliest(led), admin.latest(led)
 
     def _tell_unled(self, alias: str, names: str) -> None:

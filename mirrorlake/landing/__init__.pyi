@@ -9,5 +9,4 @@ from mirrorlake.landing.query import met_another as met_another
 from mirrorlake.landing.retry import pause_s as pause_s
 from mirrorlake.landing.settings import LandListener as LandListener
 from mirrorlake.landing.settings import LandSettings as LandSettings
-from mirrorlake.landing.source_look import led_topics as led_topics
 from mirrorlake.landing.start import refuse_other_cluster as refuse_other_cluster

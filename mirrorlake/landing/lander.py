@@ -22,7 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
-from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.kafka import (
+    ELECTED_S,
+    ClusterAdmin,
+    TopicState,
+    describe_with_leaders,
+    leaderless_error,
+    named,
+)
 from mirrorlake.lake import (
     ACCOUNT_EVERY_S,
     Accounts,
@@ -47,9 +54,7 @@ from mirrorlake.landing.source_look import (
     SourceLook,
     current_partitions,
     ended_lives,
-    led_topics,
     look_at_source,
-    no_leader,
 )
 from mirrorlake.landing.start import landed_and_known, refuse_other_cluster, resumed_offsets, went_back
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -179,7 +184,7 @@ class Lander:
         """Raise `ClusterUnreachable` where a drain left out partitions that nobody leads."""
         if self._unled:
             landed = "all other partitions were landed up to their ends"
-            raise no_leader(self._settings.alias, self._unled, landed=landed)
+            raise leaderless_error(self._settings.alias, self._unled, landed=landed)
 
     # -- before a start -------------------------------------------------------------------------------------------
 
@@ -198,7 +203,11 @@ class Lander:
         landed, known = landed_and_known(self._lake, alias, writer, self._topics, rebuild=rebuild)
         names = self._settings.names(self._admin)
         # A query of Spark's asks for all partitions.
-        states, self._unled = led_topics(self._admin, names, needs_all=not is_live)
+        states, self._unled = describe_with_leaders(self._admin, names, elected_s=ELECTED_S)
+        if self._unled:
+            log.warning("land.no_leader source=%s partitions=%s", alias, named(self._unled))
+            if not is_live:
+                raise leaderless_error(alias, self._unled, landed="nothing of this source was landed")
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
         if recreated and writer.claim(cluster_id):

@@ -6,10 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
-from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.settings import LandSettings
@@ -18,9 +15,6 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 
 log = logging.getLogger(__name__)
-
-# An election takes less, and so does the first one of a new topic.
-_ELECTED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,48 +56,6 @@ class SourceLook:
                 *(alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
                 extra={"facts": {"topic_partition": str(TopicPartition(gap.source.topic, gap.source.partition))}},
             )
-
-
-def led_topics(
-    source: ClusterAdmin, names: Iterable[str], *, needs_all: bool
-) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
-    """Describe topics; return with them the partitions that nobody leads, also not in a few seconds.
-
-    Where their brokers are gone nothing can be asked of them, and the others are landed meanwhile.
-
-    Raises:
-        ClusterUnreachable: there are some, and `needs_all` says that none can be left out.
-    """
-
-    def last(looks: RetryCallState) -> dict[str, TopicState]:
-        assert looks.outcome is not None  # noqa: S101  it has looked
-        found: dict[str, TopicState] = looks.outcome.result()
-        return found
-
-    states = Retrying(
-        retry=retry_if_result(lambda states: any(state.leaderless for state in states.values())),
-        stop=stop_after_delay(_ELECTED_S),
-        wait=wait_fixed(0.5),
-        retry_error_callback=last,
-    )(source.describe, list(names))
-    unled = frozenset(TopicPartition(name, number) for name, state in states.items() for number in state.leaderless)
-    if unled:
-        log.warning("land.no_leader source=%s partitions=%s", source.alias, ", ".join(map(str, sorted(unled))))
-        if needs_all:
-            raise no_leader(source.alias, unled, landed="nothing of this source was landed")
-    return states, unled
-
-
-def no_leader(alias: str, unled: Iterable[TopicPartition], *, landed: str) -> ClusterUnreachable:
-    """Return the error of a drain that is not complete, because nobody leads some partitions."""
-    names = list(map(str, sorted(unled)))
-    return ClusterUnreachable(
-        f"nobody leads {', '.join(names)} of {alias}: the brokers that hold it are away",
-        consequence=f"what it holds is not landed; {landed}",
-        remedy=f"bring these brokers of {alias} back, then run the same command again",
-        alias=alias,
-        partitions=names,
-    )
 
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:

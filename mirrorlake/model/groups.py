@@ -187,10 +187,14 @@ _ORDER: tuple[Action, ...] = ("hold", "move", "in_step")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupPlan(Shown):
-    """Every position of every group of a flow; looked at first, then applied (law G)."""
+    """Every position of every group of a flow; looked at first, then applied (law G).
+
+    Of `leaderless` source partitions only the map is known: a position there goes where the map says, or is held back.
+    """
 
     flow: str
     positions: tuple[GroupPosition, ...]
+    leaderless: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[GroupPosition]:
         return iter(self.positions)
@@ -227,6 +231,7 @@ class GroupPlan(Shown):
                 table("", columns, rows, least=("metadata", "upstream", "target"))
                 if rows
                 else "no group has a position on this flow's topics",
+                *((f"nobody leads on the source: {', '.join(self.leaderless)}",) if self.leaderless else ()),
             ),
         )
 
@@ -247,7 +252,7 @@ class GroupPlan(Shown):
 
     def only(self, groups: Collection[str]) -> GroupPlan:
         """Return the plan of some of the groups."""
-        return GroupPlan(self.flow, tuple(position for position in self.positions if position.group in groups))
+        return replace(self, positions=tuple(position for position in self.positions if position.group in groups))
 
     def as_shown(self, shown: GroupPlan) -> GroupPlan:
         """Return the moves of an earlier plan that this one, of the present, still allows; others are held back, with the reason.
@@ -268,7 +273,7 @@ class GroupPlan(Shown):
                 return replace(one, action="hold", reason="it went back on the source since the plan was shown")
             return one
 
-        return GroupPlan(self.flow, tuple(map(judged, shown.positions)))
+        return replace(self, positions=tuple(map(judged, shown.positions)))
 
     def translated(self) -> list[GroupPosition]:
         """List the positions that could be translated, moved or not."""
@@ -276,9 +281,9 @@ class GroupPlan(Shown):
 
     def holding(self, group: str, reason: str) -> GroupPlan:
         """Return the plan with the moves of one group held back."""
-        return GroupPlan(
-            self.flow,
-            tuple(
+        return replace(
+            self,
+            positions=tuple(
                 replace(p, action="hold", reason=reason) if p.group == group and p.action == "move" else p
                 for p in self.positions
             ),

@@ -79,11 +79,21 @@ class Explained:
     certainty: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A source partition that was not asked, and why: its relay and the target were compared, its source was not."""
+
+    topic: str
+    partition: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class VerifyReport(JsonShown):
-    """The result for one flow; `equal` when there is no difference. Of very many differences the first ones are listed.
+    """The result for one flow; `equal` when there is no difference, and no partition of the source was left out.
 
-    `direct` of the verified records were compared on source and target, without the relay.
+    Of very many differences the first ones are listed. `direct` of the verified records were compared on source and target,
+    without the relay.
 
     Example:
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
@@ -99,6 +109,7 @@ class VerifyReport(JsonShown):
     differences: tuple[Difference, ...]
     explained: tuple[Explained, ...] = ()
     direct: int = 0
+    left_out: tuple[LeftOut, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property
@@ -135,7 +146,7 @@ class VerifyReports(Shown, list[VerifyReport]):
 
     @property
     def equal(self) -> bool:
-        """Tell whether no flow has a difference."""
+        """Tell whether no flow has a difference, and no source partition was left out."""
         return all(report.equal for report in self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -143,6 +154,7 @@ class VerifyReports(Shown, list[VerifyReport]):
         return {
             "equal": self.equal,
             "differences": [{"flow": one.flow, **asdict(d)} for one in self for d in one.differences],
+            "left_out": [{"flow": one.flow, **asdict(left)} for one in self for left in one.left_out],
             "flows": [one.as_dict() for one in self],
             "verification": self.verification,
         }
@@ -165,12 +177,14 @@ class VerifyReports(Shown, list[VerifyReport]):
 def _badge(report: VerifyReport) -> Badge:
     found = len(report.differences)
     words = f"{plural(found, 'difference')}{' or more' if found >= MOST_DIFFERENCES else ''}"
-    return _whole_badge([report]) if report.equal else badge(words, "bad")
+    return badge(words, "bad") if found else _whole_badge([report])
 
 
 def _whole_badge(reports: Sequence[VerifyReport]) -> Badge:
-    if not all(one.equal for one in reports):
+    if any(one.differences for one in reports):
         return badge("different")
+    if not all(one.equal for one in reports):
+        return badge("not all compared", "warn")
     # Equal is said of what was compared only; of a mirror that holds nothing, nothing was.
     return badge("equal") if any(one.verified for one in reports) else badge("nothing compared", "warn")
 
@@ -206,9 +220,11 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
     first, counts = ["flow"] if named else [], [_TITLES.get(name, name.replace("_", " ")) for name in COUNTS]
     why = [(*of(one), e.where, e.kind, e.offsets, e.certainty) for one in reports for e in one.explained]
     wrong = table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)
-    title = "partitions" if differences else ""
+    left = [(*of(one), p.topic, str(p.partition), p.why) for one in reports for p in one.left_out]
+    title = "partitions" if differences or left else ""
     return (
         *([wrong] if differences else []),
+        *([table("source not compared", [*first, "topic", "partition", "why"], left)] if left else []),
         *(
             [table(title, [*first, "topic", "generation", "partition", *counts], proofs, least=_LEAST)]
             if proofs

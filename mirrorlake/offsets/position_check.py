@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import describe_with_leaders
 from mirrorlake.lake import Lake, RelayPart, left_before, read_to
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
@@ -77,11 +78,14 @@ class PositionChecker:
         self._begun = self._landing_begun() if unsure else {}
         self._earliest: Mapping[TopicPartition, int] = {}
         if unsure and source is not None:
-            existing = source.describe({partition.topic for partition, _ in unsure})
+            # Without its beginning, a position counts as the first that can be read there: that is never ahead (law A).
+            existing, leaderless = describe_with_leaders(source, {partition.topic for partition, _ in unsure})
             self._earliest = source.earliest(
                 TopicPartition(s.topic, s.partition)
                 for s in sorted({partition for partition, _ in unsure})
-                if s.topic in existing and s.partition < existing[s.topic].partitions
+                if s.topic in existing
+                and s.partition < existing[s.topic].partitions
+                and TopicPartition(s.topic, s.partition) not in leaderless
             )
         self._spans = self._landed_between()
         self._left_out = self._unread_and_left_out()

@@ -6,16 +6,16 @@ Law E (accounted for): a record counts as verified where both of its places agre
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import ProvenRange, Tombstones
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import certainty
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, PartitionProof, VerifyReport
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, LeftOut, PartitionProof, VerifyReport
 from mirrorlake.verify.cut import FixedCut, runs_within
 from mirrorlake.verify.direct import SourceFeed
 from mirrorlake.verify.due import Bounds, KeptBack, Lost, Waiting
@@ -59,6 +59,7 @@ def flow_report(
     left: Mapping[SourcePartition, Waiting],
     before: Counter[SourcePartition],
     explained: tuple[Explained, ...],
+    leaderless: Collection[TopicPartition] = (),
 ) -> VerifyReport:
     """Report on a flow.
 
@@ -70,6 +71,7 @@ def flow_report(
         left: records that it has not come to.
         before: how many records were proven by earlier verifications and not read again.
         explained: what is missing, and why.
+        leaderless: partitions of its source that were not asked.
     """
     flow, sent = stand.flow, stand.sent
     places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
@@ -105,12 +107,18 @@ def flow_report(
             )
         )
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
+    left_out = tuple(
+        LeftOut(topic=tp.topic, partition=tp.partition, why=f"nobody leads it on {flow.source}")
+        for tp in sorted(leaderless)
+        if flow.carries(tp.topic)
+    )
     return VerifyReport(
         flow=flow.name,
-        equal=not found,
+        equal=not found and not left_out,
         partitions=tuple(partitions),
         differences=tuple(found),
         explained=explained,
+        left_out=left_out,
         direct=sum(sending.directly[FeedKey(flow.name, s)] for s in places if not places[s] & wrong),
     )
 

@@ -28,7 +28,7 @@ from mirrorlake.verify.workers import Capacity
 class SourceSide:
     """A source and its relay: which topics are compared, and what is known of them.
 
-    `default_cleanup` is the policy of topics that set none themselves.
+    `default_cleanup` is the policy of topics that set none themselves. Of `leaderless` partitions nothing is asked.
     """
 
     alias: str
@@ -39,6 +39,7 @@ class SourceSide:
     removed: Mapping[SourcePartition, Spans]
     options: Mapping[str, Any] = field(default_factory=dict)
     default_cleanup: str = ""
+    leaderless: frozenset[TopicPartition] = frozenset()
 
     @property
     def ids(self) -> dict[str, str]:
@@ -71,7 +72,11 @@ def against_source(
     Raises:
         ClusterError: the source does not answer.
     """
-    landed = {source: held for source, held in side.relay.landed.items() if source.topic in side.topics}
+    landed = {
+        source: held
+        for source, held in side.relay.landed.items()
+        if source.topic in side.topics and TopicPartition(source.topic, source.partition) not in side.leaderless
+    }
     there = still_held(admin, side.ids, landed)
     due = {
         source: scope.of(side.alias, source, side.known.left(source, Spans([held.span]), scope))

@@ -9,6 +9,7 @@ differences of their own, and so are records that the relay holds twice.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, spark_options
+from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, named, spark_options
 from mirrorlake.lake import (
     RELAY_TARGET,
     SOURCE_RELAY,
@@ -31,7 +32,7 @@ from mirrorlake.lake import (
     newest_topics,
     tombstones_on,
 )
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
@@ -63,6 +64,8 @@ from mirrorlake.verify.workers import JOB_RECORDS, Capacity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
 _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
@@ -134,6 +137,7 @@ class Verifier:
         self._erased: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
         self._tombstones: dict[str, Sequence[Tombstones]] = {}
+        self._leaderless: dict[str, frozenset[TopicPartition]] = {}
         self._before_landing: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._whole: Mapping[str, int] = {}
@@ -151,6 +155,7 @@ class Verifier:
             self._removed[alias] = removed_spans(self._lake, alias)
             self._erased[alias] = erased_spans(self._lake, alias)
             self._explained[alias] = explained_of(self._lake, alias)
+        self._leaderless = {alias: self._find_leaderless(alias) for alias in {flow.source for flow in self._flows}}
         self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
         ranges = {flow.name: self._proofs.of(flow) for flow in self._flows}
         pieces = self._pieces()
@@ -171,6 +176,20 @@ class Verifier:
         for phase, whole in self._whole.items():
             self._tell(phase, whole, whole)
         return Verification(reports=tuple(reports), proofs=tuple(proofs))
+
+    def _find_leaderless(self, alias: str) -> frozenset[TopicPartition]:
+        """Return the source partitions of which nothing can be asked, because nobody leads them."""
+        if alias in self._lost or self._clusters.config.cluster(alias).is_lake:
+            return frozenset()
+        topics = {
+            source.topic
+            for source in self._relays[alias].landed
+            if any(flow.source == alias and flow.carries(source.topic) for flow in self._flows)
+        }
+        _, leaderless = describe_with_leaders(self._clusters.admin(alias), topics)
+        if leaderless:
+            log.warning("verify.no_leader source=%s partitions=%s", alias, named(leaderless))
+        return leaderless
 
     def _pieces(self) -> dict[str, list[Piece]]:
         found = {}
@@ -298,6 +317,7 @@ class Verifier:
             removed=self._removed[alias],
             options=self._options(alias),
             default_cleanup=self._default_cleanup(alias),
+            leaderless=self._leaderless[alias],
         )
         topics = by_the_relay(side) if self._direct else side.topics
         if self._clusters.config.cluster(alias).is_lake:
@@ -347,7 +367,8 @@ class Verifier:
 
     def _held(self, alias: str, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
         admin, default = self._clusters.admin(alias), self._default_cleanup(alias)
-        return held_at_source(admin, self._recorded[alias], sources, default_cleanup=default)
+        led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self._leaderless[alias]]
+        return held_at_source(admin, self._recorded[alias], led, default_cleanup=default)
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
@@ -381,6 +402,7 @@ class Verifier:
             lost=lost,
             left=still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting,
             before=proven_before(stand, cut, self._scope),
+            leaderless=self._leaderless[flow.source],
             explained=explained_by(
                 flow,
                 self._explained[flow.source],

@@ -112,7 +112,8 @@ def groups(
         return 0
     call = mirror.apply_groups if apply else mirror.plan_groups
     plan = call(flow, recorded=recorded, groups=group)
-    cli.document({"flow": flow, "applied": apply, "groups": [_group(position) for position in plan]})
+    positions = [_group(position) for position in plan]
+    cli.document({"flow": flow, "applied": apply, "groups": positions, "leaderless": list(plan.leaderless)})
     if mirror.config.flow(flow).source in mirror.config.lake_clusters:
         cli.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")
         return 0

@@ -10,15 +10,39 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.chaos.cluster import Side
 from tests.flow.kit import commit, count, produce, staying_on, topic_name, wait_until
 from tests.servers.lakes import MakeMirror
 
 
+def check_questions(mirror: Mirror, there: str, gone: str) -> None:
+    """Whatever asks the source leaves the leaderless partition out by name, and answers everything else."""
+    [proof] = mirror.verify("three->central")
+    assert (proof.equal, proof.differences) == (False, ()), "law E: what was not compared is never called equal"
+    assert [(one.topic, one.partition) for one in proof.left_out] == [(gone, 0)]
+    assert {one.topic: one.verified for one in proof.partitions} == {there: 35, gone: 30}
+    proven = {(one.kind, one.partition.topic) for one in mirror.proof_report(mirror.verify().verification).proofs}
+    assert ("source-relay", gone) not in proven, "nothing is proven of what was not asked, nor called gone"
+    bad = [
+        one
+        for one in mirror.doctor(only=["source", "target", "transactions", "groups", "ledger"])
+        if one.severity == "failure"
+    ]
+    assert [(one.check, f"{gone}-0" in one.detail, bool(one.fix)) for one in bad] == [("source.leaders", True, True)]
+    plan = mirror["three->central"].groups()
+    assert {one.topic: one.action for one in plan} == {there: "move", gone: "in_step"}
+    assert plan.leaderless == (f"{gone}-0",)
+    assert f"nobody leads on the source: {gone}-0" in str(plan)
+
+
 @pytest.mark.law("E")
 def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
-    central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     side = Side("three", tmp_path / "brokers", brokers=3)
     side.start()
@@ -45,6 +69,7 @@ def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
         wait_until(lambda: leader() < 0, "its broker is missed")
         # Somebody consumes from this cluster, so a drain is a task, too.
         commit(side.direct, "readers", there, {0: 1})
+        commit(side.direct, "readers", gone, {0: 2})
         produce(side.direct, there, 5, partitions=1, seed=3)
         with pytest.raises(ClusterUnreachable, match=f"nobody leads {gone}-0 of three") as incomplete:
             mirror.run(once=True)
@@ -68,6 +93,8 @@ def test_law_e_a_partition_that_nobody_leads_waits_and_the_others_are_landed(
         rows = {row.topic: row for row in mirror.status()["three->central"]}
         assert (rows[there].offset_lag, gone in rows) == (5, False), "the others are known"
         assert f"partitions={gone}-0" in caplog.text, "what is left out is named"
+        commit(side.direct, "readers", there, {0: 3})
+        check_questions(mirror, there, gone)
         report = mirror.failover("three->central")
         assert report.state == "done"
         assert f"nobody leads {gone}-0" in report.source_note

@@ -20,6 +20,7 @@ from mirrorlake.lake.live_progress import LiveProgress
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
+from mirrorlake.landing import lander as lander_module
 from mirrorlake.landing import source_look, start
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
@@ -256,7 +257,7 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
 def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_look, "_ELECTED_S", 0.0)
+    monkeypatch.setattr(lander_module, "ELECTED_S", 0.0)
     world.source.unled, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
     world.source.ids["prices"] = "1"
     lander, start = world.started()
