@@ -70,6 +70,17 @@ def table_of(lake: Lake, definition: Definition, view: View | None) -> pa.Table:
     return pa.Table.from_batches((batch for _, batch in batches_of(lake, definition, view)), schema=RECORDS)
 
 
+def _marker(folder: str, name: str) -> Path:
+    return Path(folder, f".replay-{name}")
+
+
+def begun_in(folder: str, name: str) -> Definition | None:
+    """Read what a replay of this name resolved when it began in a folder; None where it has not, or a release up to 0.2.0 began it."""
+    mine = _marker(folder, name)
+    text = mine.read_text(encoding="utf-8") if mine.exists() else ""
+    return Definition.from_dict(json.loads(text)) if text else None
+
+
 def write_parquet(
     lake: Lake,
     definition: Definition,
@@ -89,10 +100,8 @@ def write_parquet(
         SafetyError: the folder holds something else.
         StoreError: it cannot be written.
     """
-    place = Path(folder)
-    mine = place / f".replay-{definition.name}"
-    if mine.exists() and (begun := mine.read_text(encoding="utf-8")):
-        definition = Definition.from_dict(json.loads(begun))
+    place, mine = Path(folder), _marker(folder, definition.name)
+    definition = begun_in(folder, definition.name) or definition
     if (place / DONE).exists() and mine.exists():
         return definition, 0
     if place.exists() and any(place.iterdir()) and not mine.exists():

@@ -29,7 +29,8 @@ from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
-from mirrorlake.replay.define import Site, define, lent_rules
+from mirrorlake.replay.define import Site, define, lent_rules, require_relay
+from mirrorlake.replay.files import begun_in
 from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import Begun
@@ -77,14 +78,22 @@ def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Lea
 def plan_here(site: Site, asked: Asked) -> ReplayPlan:
     """Plan a replay into files or a frame; no cluster is asked.
 
+    One that was begun in its folder goes on with the records that it was planned with (law F), whatever a time like `-2h` means now.
+
     Raises:
         UsageError, TopicDenied: as `plan_replay` does.
         StoreError: the lake failed.
     """
-    definition, held = define(site, asked, flow_name(None, [asked.topic], asked.words()), target=HERE, into=None)
+    name = flow_name(None, [asked.topic], asked.words())
+    begun = begun_in(asked.files, name) if asked.files is not None else None
+    if begun is not None:
+        definition, held = begun, require_relay(site, asked.source)
+    else:
+        definition, held = define(site, asked, name, target=HERE, into=None)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
+        state="new" if begun is None else "begun",
         notes=tuple(gone_notes(site.lake, definition)),
         files=None if held.files is None else len({file.uri for file in files}),
         relay_bytes=None if held.files is None else size_of(files, definition.spans),
