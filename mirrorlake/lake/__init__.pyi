@@ -70,6 +70,7 @@ from mirrorlake.lake.publish_log import Tail as Tail
 from mirrorlake.lake.question import Question as Question
 from mirrorlake.lake.relay_files import COLUMNS as COLUMNS
 from mirrorlake.lake.relay_files import RelayFile as RelayFile
+from mirrorlake.lake.relay_files import is_whole_or_replaced as is_whole_or_replaced
 from mirrorlake.lake.relay_files import read_in_order as read_in_order
 from mirrorlake.lake.relay_files import read_offsets as read_offsets
 from mirrorlake.lake.relay_log import RelayLog as RelayLog

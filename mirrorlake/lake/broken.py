@@ -1,4 +1,4 @@
-"""Find the files of a relay or of a side table that a power cut, or a disk, has left empty or cut."""
+"""Find the files of a relay or of a side table that a power cut, or a disk, has left empty, cut or gone."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _is_broken(table: TableUpkeep, name: str, size: int) -> bool:
     filesystem, path = table.place(name)
     found = filesystem.get_file_info(path)
     if found.type != fs.FileType.File:
-        # Upkeep has rewritten and deleted it meanwhile, or somebody has taken it away: questions say so.
-        return False
+        # Upkeep may have rewritten and deleted it meanwhile; where the newest version names it, it is lost.
+        return name in table.live()["path"].to_pylist()
     if found.size != size:
         return True
     if not isinstance(filesystem, fs.LocalFileSystem):

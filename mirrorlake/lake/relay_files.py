@@ -5,7 +5,7 @@ Runs where Spark's Python workers run; needs pyarrow, no Spark session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -82,16 +82,44 @@ def read_in_order(
 
 
 @contextmanager
-def _naming_broken(uri: str) -> Iterator[None]:
+def _naming_broken(file: RelayFile) -> Iterator[None]:
     try:
         yield
-    except pa.ArrowInvalid as error:
-        *_, kind, alias, name = uri.split("/")
+    except (pa.ArrowInvalid, FileNotFoundError) as error:
+        *_, kind, alias, name = file.uri.split("/")
+        what = (
+            "is missing" if isinstance(error, FileNotFoundError) else f"is broken: {' '.join(str(error).split())[:200]}"
+        )
         raise StoreError(
-            f"{name} in the relay of {alias} is broken: {' '.join(str(error).split())[:200]}",
-            consequence="the records of it and those after it wait; nothing was skipped",
+            f"{name} in the relay of {alias} {what}; it holds {file.source} {file.first_offset}..{file.last_offset}",
+            consequence=f"these records of {file.source.topic} and those after them wait; nothing was skipped",
             remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
+            source_topic=file.source.topic,
+            broken_file=file.uri,
         ) from error
+
+
+def is_whole_or_replaced(uri: str) -> bool:
+    """Return whether a record file can be read to its end, or its relay does not name it any more."""
+    filesystem, path = open_place(uri)
+    folder, _, name = (f"/{path}" if isinstance(filesystem, fs.LocalFileSystem) else uri).rpartition("/")
+    if (listed := _listed(folder, {})) is not None and all(one.uri.rpartition("/")[2] != name for one in listed):
+        return True
+    try:
+        with filesystem.open_input_file(path) as opened:
+            for _ in pq.ParquetFile(opened).iter_batches(batch_size=_ROWS):
+                pass
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def _listed(folder: str, positions: Mapping[SourcePartition, int]) -> list[RelayFile] | None:
+    from mirrorlake.lake.delta_rs import FolderTables
+    from mirrorlake.lake.relay_log import RelayLog
+
+    tables = FolderTables()
+    return RelayLog(tables, folder).files(positions) if tables.has(folder) else None
 
 
 def _first(batch: pa.RecordBatch) -> int:
@@ -117,7 +145,7 @@ def read_records(
             raise
         yield from _read_in_its_place(file, local, position, columns)
         return
-    with opened, _naming_broken(file.uri):
+    with opened, _naming_broken(file):
         for rows in _read_open(opened, file, position, columns, is_far=local is None):
             last = int(rows.column("offset")[-1].as_py())
             yield rows
@@ -133,17 +161,16 @@ def read_records(
 def _read_in_its_place(
     file: RelayFile, local: Path | None, position: int | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    from mirrorlake.lake.delta_rs import FolderTables
-    from mirrorlake.lake.relay_log import RelayLog
-
-    tables, path = FolderTables(), file.uri.rpartition("/")[0] if local is None else str(local.parent)
-    if not tables.has(path):
+    listed = _listed(
+        file.uri.rpartition("/")[0] if local is None else str(local.parent), {file.source: file.first_offset}
+    )
+    if listed is None:
         raise FileNotFoundError(file.uri)
-    listed = RelayLog(tables, path).files({file.source: file.first_offset})
     found = [one for one in listed if one.source == file.source and one.first_offset <= file.last_offset]
     if any(one.uri == file.uri for one in found):
         # The table names it, and it is gone: lost, not rewritten.
-        raise FileNotFoundError(file.uri)
+        with _naming_broken(file):
+            raise FileNotFoundError(file.uri)
     for rows in read_in_order(found, position=max(position or 0, file.first_offset), columns=columns):
         until = int(np.searchsorted(rows.column("offset").to_numpy(), file.last_offset, side="right"))
         if until:

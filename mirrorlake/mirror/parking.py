@@ -68,6 +68,10 @@ class Stream:
         """What a person asked of the stream: another text means that it is asked for anew."""
         return f"{self.made_of} {self.resumed}"
 
+    def replaces(self, running: Stream) -> bool:
+        """Return whether the stream has other settings than the running one, or a person resumed one of its topics since."""
+        return self.made_of != running.made_of or self.resumed not in (None, running.resumed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingPlace:

@@ -144,7 +144,7 @@ class Supervisor:
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
         """Stop what is not wanted as it is; return whether something is stopping."""
         for name, one in self._running.items():
-            if (name not in wanted or wanted[name].made_of != one.stream.made_of) and not one.stop.is_set():
+            if (name not in wanted or wanted[name].replaces(one.stream)) and not one.stop.is_set():
                 log.info("stream.stop what=%s", name, extra={"facts": stream_facts(name)})
                 one.stop.set()
         return any(one.stop.is_set() for one in self._running.values())

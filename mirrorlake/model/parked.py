@@ -34,6 +34,15 @@ def of_topics(flow: str, streams: Iterable[str]) -> list[str]:
     return [name for name in streams if name.startswith(f"{flow}{_OF_TOPIC}")]
 
 
+def whole_stream(stream: str) -> str:
+    """Return the stream that a topic which waits belongs to; any other is its own.
+
+    >>> whole_stream(topic_stream("east->central", "orders")), whole_stream("land east")
+    ('east->central', 'land east')
+    """
+    return stream.partition(_OF_TOPIC)[0]
+
+
 def stream_facts(stream: str) -> dict[str, str]:
     """Name the source or the flow of a stream, as log lines do.
 
@@ -71,7 +80,7 @@ class Parked(Shown):
         """The command that starts it again."""
         kind, _, source = self.stream.partition(" ")
         is_landing = kind == "land" and bool(source)
-        return "mirrorlake resume " + (f"--cluster {source}" if is_landing else f"--flow '{self.stream}'")
+        return "mirrorlake resume " + (f"--cluster {source}" if is_landing else f"--flow '{whole_stream(self.stream)}'")
 
     def is_same(self, other: Parked | None) -> bool:
         """Tell whether both say the same of the same stream, at whatever time; of what is retried, the cause may differ."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError, NotAuthorized, SafetyError
+from mirrorlake.errors import MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
@@ -20,14 +20,14 @@ from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
-from mirrorlake.progress import Tell
-from mirrorlake.republish.conflicting_topics import ConflictingTopics
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, run_lanes_here
 from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.tenure import taken_over
+from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
 from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
 
@@ -36,52 +36,13 @@ _MOST_AT_ONCE = 200
 NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
-class RelayProgress:
-    """How many records of the relay a flow has passed, sent or withheld, and how many are due."""
-
-    def __init__(self, flow: str, tell: Tell) -> None:
-        self._phase = f"republish {flow}"
-        self._tell = tell
-        self._withheld = 0
-        self._due: int | None = None
-        self.sent = 0
-
-    @property
-    def has_due(self) -> bool:
-        """Whether it is known how many are due."""
-        return self._due is not None
-
-    def expect(self, files: Iterable[RelayFile]) -> None:
-        """Count files that are about to be sent."""
-        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
-        self.report()
-
-    def passed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count what ledger records say."""
-        self.sent += sum(run.count for record in records for run in record.runs)
-        self._withheld += sum(item.count for record in records for item in record.withheld)
-        self.report()
-
-    def finish(self) -> None:
-        """Nothing is due any more."""
-        self._due = self._passed
-        self.report()
-
-    def report(self) -> None:
-        """Tell it as it is."""
-        self._tell(self._phase, self._passed, self._due)
-
-    @property
-    def _passed(self) -> int:
-        return self.sent + self._withheld
-
-
 @dataclass(slots=True, kw_only=True)
 class OwnedFlow:
     """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one.
 
     That session is made for the first batch: where nothing is due, or a drain sends little, Spark is not even started. `stop`
-    ends a drain; it is None for a flow that stays on.
+    ends a drain; it is None for a flow that stays on. Where it `streams`, a checkpoint location steps over what is not sent, so
+    topics begin and end to wait with a claim.
     """
 
     lake: Lake
@@ -98,7 +59,8 @@ class OwnedFlow:
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
     places: SharedPlaces = field(default_factory=SharedPlaces)
-    conflicting: ConflictingTopics | None = None
+    waiting: WaitingTopics | None = None
+    streams: bool = False
 
     @property
     def flow(self) -> FlowConfig:
@@ -129,7 +91,7 @@ class OwnedFlow:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
-        if self.conflicting is not None and topic in self.conflicting:
+        if self.waiting is not None and topic in self.waiting:
             return False
         held = self.settled.held_remotes
         return not held or self.flow.remote_topic(topic) not in held
@@ -258,30 +220,47 @@ class OwnedFlow:
         if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
             self.topics.load()
         conflicts = self._ensure(sources)
-        if conflicts and self.conflicting is not None:
+        if conflicts and self.waiting is not None:
             remotes = {source.topic: self.flow.remote_topic(source.topic) for source in sources}
-            self.conflicting.hold({topic: conflicts[at] for topic, at in remotes.items() if at in conflicts})
+            self.waiting.hold({topic: conflicts[at] for topic, at in remotes.items() if at in conflicts})
+            if self.streams:
+                raise TopicsWait
         self.ready.update(source for source in sources if self.sends(source.topic))
 
-    def look_at_conflicts(self) -> bool:
-        """Make topics ready that wait, where nothing stands in their way any more; tell whether there were any.
+    def hold_topics_of(self, error: MirrorlakeError) -> bool:
+        """Let the topics wait that an error is about alone; return False where it stops the whole flow."""
+        if self.waiting is None:
+            return False
+        topics = topics_at_fault(error, self.flow, self.topics.known) - {*self.waiting}
+        if not topics:
+            return False
+        limit = None
+        if isinstance(error, RecordTooLarge):
+            limit = self.remotes.max_message_bytes(error.facts["topic"])
+        self.waiting.hold(dict.fromkeys(topics, error), limit=limit)
+        return True
+
+    def check_waiting(self) -> bool:
+        """Release the topics whose reason to wait is gone, and make them ready; return whether there were any.
 
         Raises:
             ClusterError: the target does not answer.
         """
-        if not self.conflicting:
+        if not self.waiting:
             return False
-        known, before = self.topics.load(), len(self.conflicting)
-        for topic in (known[name] for name in tuple(self.conflicting) if name in known):
+        known, before = self.topics.load(), len(self.waiting)
+        for topic in (known[name] for name in tuple(self.waiting) if name in known):
             sources = {SourcePartition(topic.name, topic.generation_of(n), n) for n in range(topic.partitions)}
-            if not self._ensure(sources):
-                self.conflicting.release(topic.name)
+            remote, limit = self.flow.remote_topic(topic.name), self.waiting.limit(topic.name)
+            is_refused = is_still_refused(self.waiting.why(topic.name), self.remotes, remote, limit=limit)
+            if not is_refused and not self._ensure(sources):
+                self.waiting.release(topic.name)
                 self.ready.update(sources)
-        return len(self.conflicting) < before
+        return len(self.waiting) < before
 
-    def require_no_conflicts(self) -> None:
+    def require_none_waits(self) -> None:
         """Raise why the first topic waits, where one does."""
-        if self.conflicting is not None and (why := self.conflicting.first) is not None:
+        if self.waiting is not None and (why := self.waiting.first) is not None:
             raise why
 
     def _ensure(self, sources: Collection[SourcePartition]) -> dict[str, MirrorlakeError]:
@@ -293,7 +272,7 @@ class OwnedFlow:
             sources,
             self.topics.known,
             mirrored_before=mirrored,
-            conflicts=None if self.conflicting is None else conflicts,
+            conflicts=None if self.waiting is None else conflicts,
         )
         return conflicts
 

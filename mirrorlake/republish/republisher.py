@@ -40,16 +40,17 @@ from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, about, silent
-from mirrorlake.republish.conflicting_topics import ConflictingTopics
 from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
-from mirrorlake.republish.live_driver import KEEP_EVERY_S, READY_EVERY_S, send_by_tasks
-from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
+from mirrorlake.republish.live_driver import KEEP_EVERY_S, send_by_tasks
+from mirrorlake.republish.owned_flow import OwnedFlow
+from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
 from mirrorlake.republish.tenure import Tenure
+from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class Republisher:
         self._tenure = tenure or Tenure()
         self._progress = RelayProgress(self._flow.name, tell)
         self._failure: BaseException | None = None
+        self._waiting = WaitingTopics(Control(lake, now=audit.now), settings.flow.name, now=audit.now)
         self._stop, self._once = threading.Event(), False
         self._log = lake.relay_log(self._flow.source) if self._flow.feeder == "files" else None
 
@@ -116,8 +118,8 @@ class Republisher:
             LaneFenced: another republisher of the flow took over.
             RemoteTopicLost: with `once`, remote topics were deleted, created again or cut; the others are drained.
             TopicConflict: with `once`, a topic does not fit the target; the others are drained.
-            UnsendableRecord, RecordTooLarge: a record does not fit the target.
-            ClusterError, StoreError: the target or the lake failed.
+            UnsendableRecord, RecordTooLarge: with `once`, a record does not fit the target; other topics are drained.
+            ClusterError, StoreError: the target or the lake failed; with `once`, for one topic, others are drained.
         """
         self._stop, self._once = stop, once
         try:
@@ -130,6 +132,12 @@ class Republisher:
                     log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
                     cut = {error.facts["topic"]: error.cut} if error.cut else {}
                     location = self._take_over(cut=cut)
+                except TopicsWait:
+                    location = self._take_over()
+                except MirrorlakeError as error:
+                    if not self._owned.hold_topics_of(error):
+                        raise
+                    location = self._take_over()
                 else:
                     break
         except MirrorlakeError:
@@ -143,7 +151,7 @@ class Republisher:
         if once and self._owned.settled.held:
             raise lost(*self._owned.settled.held)
         if once:
-            self._owned.require_no_conflicts()
+            self._owned.require_none_waits()
 
     def in_order(self) -> InOrder:
         """Take the flow over, and return the sender of its source partitions in the caller's order.
@@ -155,9 +163,10 @@ class Republisher:
         owned = self._owned
         if owned.settled.held:
             raise lost(*owned.settled.held)
+        # Without one topic, the order of all is not the caller's.
+        owned.waiting = None
         files = owned.files(self._log or self._lake.relay(self._flow.source))
         owned.make_ready({file.source for file in files})
-        owned.require_no_conflicts()
         return InOrder(owned, files)
 
     def take_over_to_resend(self) -> None:
@@ -188,7 +197,17 @@ class Republisher:
         """Take the flow over; again where its older owner fenced this one, which then waits for longer (`LaneSender`)."""
 
         def once() -> Claimed:
-            return claim(TakeOver(self._lake, self._target, self._settings, self._audit, self._progress, self._tenure))
+            take_over = TakeOver(
+                self._lake,
+                self._target,
+                self._settings,
+                self._audit,
+                self._progress,
+                self._tenure,
+                # Elsewhere the ledger's positions alone say what is due.
+                waiting=tuple(self._waiting) if self._follows_stream else (),
+            )
+            return claim(take_over)
 
         return Retrying(
             retry=retry_if_exception(is_contested),
@@ -203,17 +222,15 @@ class Republisher:
     ) -> StreamLocation:
         follow = partial(
             TakeOver.to_follow,
-            streams=self._settings.extract is None and self._streams,
+            streams=self._follows_stream,
             rebuild=rebuild,
             restore_ledger=restore_ledger,
             cut=cut,
         )
         self._owned, location = self._claimed(follow)
-        if self._log is not None and self._settings.extract is None:
-            # A stream's checkpoint location would pass over what waits.
-            control = Control(self._lake, now=self._audit.now)
-            self._owned.conflicting = ConflictingTopics(control, self._flow.name, now=self._audit.now)
-            self._owned.conflicting.publish()
+        if self._settings.extract is None:
+            self._owned.waiting, self._owned.streams = self._waiting, self._follows_stream
+            self._waiting.publish()
         if self._log is not None:
             self._owned.own_session = lambda: self._session
             self._owned.stop = self._stop if self._once else None
@@ -238,7 +255,7 @@ class Republisher:
                 self._follow_versions(version)
         finally:
             duties.stop()
-        if once and not self._owned.conflicting:
+        if once and not self._owned.waiting:
             duties.do_all()
             if not self._stop.is_set():
                 self._progress.finish()
@@ -268,6 +285,10 @@ class Republisher:
         """A session that no other work of the mirror, or of a notebook, shares: all its jobs may be interrupted."""
         return own_session(self._lake.spark)
 
+    @property
+    def _follows_stream(self) -> bool:
+        return self._settings.extract is None and self._streams
+
     @cached_property
     def _streams(self) -> bool:
         """Whether a stream over the relay finds what is new; over Connect its batches would run in another process than this."""
@@ -295,15 +316,12 @@ class Republisher:
     def _follow_by_batches(self, relay: RelayLog) -> None:
         owned, heard = self._owned, self._settings.listener
         began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
-        next_look = began + READY_EVERY_S
         with self._stoppable("republish"):
             while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
                 began = time.monotonic()
                 files = owned.due(relay.new_files(owned.claims.positions))
-                if owned.conflicting and began >= next_look:
-                    next_look = began + READY_EVERY_S
-                    if owned.look_at_conflicts():
-                        files = owned.files(relay)
+                if self._ends_a_wait():
+                    files = owned.files(relay)
                 self._send_rounds(files)
                 heard.looked(time.monotonic() - began if files else None)
                 self._progress.report()
@@ -316,7 +334,7 @@ class Republisher:
         )
         while not self._stop.wait(pause):
             began = time.monotonic()
-            is_new = self._lake.version(relay) != version
+            is_new = self._ends_a_wait() or self._lake.version(relay) != version
             if is_new:
                 version = self._backfill()
             self._settings.listener.looked(time.monotonic() - began if is_new else None)
@@ -324,13 +342,22 @@ class Republisher:
 
     def _follow(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
         self._failure = None
+        ended = threading.Event()
+
+        def tick() -> None:
+            self._progress.report()
+            if self._stop.is_set() or self._ends_a_wait():
+                ended.set()
+
         query = start_republishing(
             self._lake, self._flow, location.path, each_batch=self._republish_batch, version=version, once=once
         )
         try:
-            await_query(query, self._stop, tick=self._progress.report)
+            await_query(query, ended, tick=tick)
+            if ended.is_set() and not self._stop.is_set():
+                raise TopicsWait
         except StreamingQueryException as error:
-            if isinstance(self._failure, MirrorlakeError):
+            if isinstance(self._failure, MirrorlakeError | TopicsWait):
                 raise self._failure from error
             if met_another(str(error)):
                 raise LaneFenced(
@@ -340,6 +367,13 @@ class Republisher:
                     flow=self._flow.name,
                 ) from error
             raise self._failed(error) from error
+
+    def _ends_a_wait(self) -> bool:
+        try:
+            return self._waiting.is_check_due and self._owned.check_waiting()
+        except MirrorlakeError as error:
+            log.info("republish.not_looked flow=%s why=%s", self._flow.name, error.cause)
+            return False
 
     def _failed(self, error: Exception) -> StoreError:
         return StoreError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from mirrorlake.kafka import ClusterAdmin, cut_logs
@@ -14,7 +14,8 @@ from mirrorlake.model.ledger import Claim, Origin
 from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
+from mirrorlake.republish.owned_flow import OwnedFlow, lane_task
+from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
 from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, check_origin, choose_location
@@ -25,7 +26,10 @@ NOTHING_CUT: Mapping[str, str] = {}
 
 
 class TakeOver:
-    """Take one flow over, once; its methods return the flow as its new owner holds it."""
+    """Take one flow over, once; its methods return the flow as its new owner holds it.
+
+    `waiting` are topics that a stream steps over for now; its checkpoint location is not gone on with once they are sent.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,8 @@ class TakeOver:
         audit: Audit,
         progress: RelayProgress,
         tenure: Tenure,
+        *,
+        waiting: Collection[str] = (),
     ) -> None:
         flow = settings.flow
         self._lake = lake
@@ -44,6 +50,7 @@ class TakeOver:
         self._audit = audit
         self._progress = progress
         self._tenure = tenure
+        self._waiting = frozenset(waiting)
         self._topics = SourceTopics(lake, flow.source)
         self._topics.load()
         if settings.extract is not None:
@@ -144,7 +151,7 @@ class TakeOver:
         return ends, {topic: replace(one, topic_id=found.get(one.name, one.topic_id)) for topic, one in known.items()}
 
     def _scope(self, settled: Settled) -> CheckpointScope:
-        return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting)
+        return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting | self._waiting)
 
     def _claim(self, lanes: FencedLanes, settled: Settled, checkpoint_location: int) -> FlowClaims:
         self._tenure.may_claim(record.claim for record in lanes.last.values() if record)

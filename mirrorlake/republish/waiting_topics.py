@@ -1,24 +1,64 @@
-"""Topics of a flow that something on the target stands in the way of: they wait, and the flow's other topics go on."""
+"""Topics of a flow that cannot be sent now: each waits with its reason, and the flow's other topics go on.
+
+Laws D and F: a topic that waits has no part in what lanes send, so its positions stay while others of the same lane move.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import Control
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError, NotAuthorized, RecordTooLarge, StoreError, UnsendableRecord
+from mirrorlake.lake import Control, is_whole_or_replaced
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, Subject
 from mirrorlake.model.parked import Parked, of_topics, topic_stream
+from mirrorlake.topics import RemoteTopics
 
 log = logging.getLogger(__name__)
 
+# How often each reason is checked: it costs a few admin calls.
+CHECK_INTERVAL_S = 30.0
 
-class ConflictingTopics:
+
+class TopicsWait(Exception):
+    """Topics began to wait in the middle of a batch, or one need not wait any more: claim the flow again without, or with them."""
+
+
+def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[str]) -> frozenset[str]:
+    """Return the source topics of a flow that an error is about alone; none where it stops the whole flow."""
+    facts = error.facts
+    if isinstance(error, UnsendableRecord):
+        return frozenset({facts["topic"]})
+    if isinstance(error, RecordTooLarge) or (isinstance(error, StoreError) and "broken_file" in facts):
+        return frozenset({facts["source_topic"]})
+    if isinstance(error, NotAuthorized) and facts.get("resource") == "TOPIC":
+        return frozenset(name for name in topics if flow.carries(name) and flow.remote_topic(name) == facts["name"])
+    return frozenset()
+
+
+def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str, *, limit: str | None) -> bool:
+    """Return whether a topic still waits for what it waited for; a conflict shows when its remote topic is made ready.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    if isinstance(error, RecordTooLarge):
+        return remotes.max_message_bytes(remote) == limit
+    if isinstance(error, NotAuthorized):
+        return not remotes.may_write(remote)
+    if isinstance(error, StoreError):
+        return not is_whole_or_replaced(error.facts["broken_file"])
+    return isinstance(error, UnsendableRecord)
+
+
+class WaitingTopics:
     """Keep the topics of one flow that wait, by source topic, and say so in the table `control`.
 
-    Nothing of them is lost: their positions stay, and the first look that finds the way free sends what came meanwhile.
+    Nothing of them is lost: their positions stay, and the first check that finds the reason gone sends what came meanwhile.
     """
 
     def __init__(self, control: Control, flow: str, *, now: Callable[[], datetime]) -> None:
@@ -26,6 +66,8 @@ class ConflictingTopics:
         self._flow = flow
         self._now = now
         self._topics: dict[str, MirrorlakeError] = {}
+        self._limits: dict[str, str | None] = {}
+        self._next_check = 0.0
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -41,8 +83,26 @@ class ConflictingTopics:
         """Why the first of them waits."""
         return next(iter(self._topics.values()), None)
 
-    def hold(self, refused: Mapping[str, MirrorlakeError]) -> None:
-        """Let topics wait; those that do are logged once."""
+    @property
+    def is_check_due(self) -> bool:
+        """Whether some wait whose reasons were not checked for a while; the next one is then due later."""
+        is_due = bool(self._topics) and time.monotonic() >= self._next_check
+        if is_due:
+            self._next_check = time.monotonic() + CHECK_INTERVAL_S
+        return is_due
+
+    def why(self, topic: str) -> MirrorlakeError:
+        """Return why a topic waits."""
+        return self._topics[topic]
+
+    def limit(self, topic: str) -> str | None:
+        """Return the limit of the remote topic with which one of its records was refused."""
+        return self._limits.get(topic)
+
+    def hold(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
+        """Let topics wait; those that do are logged once. `limit` is their remote topic's, where a record was too large."""
+        self._next_check = time.monotonic() + CHECK_INTERVAL_S
+        self._limits |= dict.fromkeys(refused, limit)
         for topic, error in refused.items():
             if topic not in self._topics:
                 log.warning(
@@ -81,5 +141,6 @@ class ConflictingTopics:
             cause=error.cause,
             remedy=error.remedy,
             exit_code=error.exit_code,
-            is_retried=True,
+            # No check finds a record sendable that was not; only edited settings help.
+            is_retried=not isinstance(error, UnsendableRecord),
         )

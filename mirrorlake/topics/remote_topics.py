@@ -13,6 +13,7 @@ from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,
     MirrorlakeError,
+    NotAuthorized,
     RemoteTopicLost,
     SafetyError,
     TopicConflict,
@@ -171,6 +172,25 @@ class RemoteTopics:
         smallest = min((ready.max_message_bytes for ready in self._ready.values()), default=_DEFAULT_LIMIT)
         return max(1, min(1_000_000, smallest - _BATCH_HEADER))
 
+    def max_message_bytes(self, remote: str) -> str | None:
+        """Return the size in force now above which a remote topic refuses batches; None where it may not be read."""
+        try:
+            return self._admin.config_value(remote, _LIMIT)
+        except NotAuthorized:
+            return None
+
+    def may_write(self, remote: str) -> bool:
+        """Return whether this principal may write to a remote topic now.
+
+        Raises:
+            ClusterUnreachable: the target does not answer.
+        """
+        try:
+            self._admin.require([remote], "WRITE")
+        except NotAuthorized:
+            return False
+        return True
+
     def ensure(
         self,
         partitions: Collection[SourcePartition],
@@ -185,7 +205,8 @@ class RemoteTopics:
         records of.
 
         What stands in one topic's way does not keep the others from being made; the first such error is raised afterwards.
-        Where given, `conflicts` gets the conflicts by remote topic that are raised otherwise.
+        Where given, `conflicts` gets the conflicts, and the topics that may not be made or asked for, by remote topic; they are
+        raised otherwise.
 
         Raises:
             RemoteTopicLost: a topic that holds records of the flow was deleted, or created again; where that was so before
@@ -222,7 +243,7 @@ class RemoteTopics:
         if missing:
             self._make(missing, refused)
         if conflicts is not None:
-            found = {remote for remote, error in refused.items() if isinstance(error, TopicConflict)}
+            found = {remote for remote, error in refused.items() if isinstance(error, TopicConflict | NotAuthorized)}
             conflicts |= {remote: refused.pop(remote) for remote in found}
         for error in (refused[remote] for remote in needed if remote in refused):
             raise error

@@ -13,7 +13,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Control
 from mirrorlake.model.control import APPLY, BEGIN, KNOWN_FLOW, PAUSE, RESUME, STREAM, ControlState, Pause, Subject
-from mirrorlake.model.parked import Parked, landing
+from mirrorlake.model.parked import Parked, landing, whole_stream
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.plan import Plan
 from mirrorlake.topics.edits import SETTINGS, edits
@@ -70,13 +70,16 @@ def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | N
 
 
 def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, reason: str = "") -> tuple[Parked, ...]:
-    """Ask for the parked streams that a cluster or a flow covers, and return them; running mirrors start them again."""
+    """Ask for the parked streams that a cluster or a flow covers, and return them; running mirrors start them again.
+
+    A topic that waits is tried again by a new start of its flow.
+    """
     covered = set() if subject.kind == "topic" else {subject.name}
     if subject.kind == "cluster":
         covered |= {landing(subject.name), *(flow.name for flow in config.flows_to(subject.name))}
-    found = tuple(parked for name, parked in control.state().parked.items() if name in covered)
-    for parked in found:
-        control.append(RESUME, Subject(kind=STREAM, name=parked.stream), reason=reason)
+    found = tuple(parked for name, parked in control.state().parked.items() if whole_stream(name) in covered)
+    for name in dict.fromkeys(whole_stream(parked.stream) for parked in found):
+        control.append(RESUME, Subject(kind=STREAM, name=name), reason=reason)
     return found
 
 

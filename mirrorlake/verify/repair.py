@@ -147,11 +147,17 @@ def repair_relay(
     tables = repair_side_tables(lake, now=now, check=check)
     if tables and check:
         return Repair(source=alias, tables=tables, is_check=True)
-    return replace(_repair_relay(lake, alias, mending=mending, now=now, check=check), tables=tables)
+    return replace(_repair_relay(lake, alias, writer=writer, mending=mending, now=now, check=check), tables=tables)
 
 
 def _repair_relay(
-    lake: Lake, alias: str, *, mending: Callable[[], Mending], now: Callable[[], datetime], check: bool
+    lake: Lake,
+    alias: str,
+    *,
+    writer: OneWriter,
+    mending: Callable[[], Mending],
+    now: Callable[[], datetime],
+    check: bool,
 ) -> Repair:
     location = lake.relay_location(alias)
     if not lake.exists(location):

@@ -81,11 +81,13 @@ def error_for(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
     return RecordTooLarge(
         f"{target} refuses record {batch.source}@{offset} of {size} bytes for {batch.target.topic}: "
         "larger than the topic's max.message.bytes, or than the producer's message.max.bytes",
-        consequence=f"{flow} stopped before the chunk that holds it; the relay holds the record",
+        consequence=f"{batch.source.topic} stopped before the chunk that holds it; the relay holds the record",
         remedy=f"raise max.message.bytes of {batch.target.topic} on {target} "
         f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again; "
         "or set unsendable: quarantine on the flow to keep such records back and go on",
         alias=target,
+        flow=flow,
+        source_topic=batch.source.topic,
         topic=batch.target.topic,
         partition=batch.target.partition,
         offset=offset,

@@ -58,7 +58,7 @@ from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
 from mirrorlake.kafka.remotes import require_same
 from mirrorlake.model.chunk_size import ChunkSize
-from mirrorlake.model.flow import SourcePartition, transactional_id
+from mirrorlake.model.flow import SourcePartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
@@ -397,6 +397,9 @@ class LaneSender:
             raise self._faults.of(failed or problem, doing) from error
         for seen in (failed, problem):
             if seen is not None and is_permanent(seen):
+                if seen.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    # The answer does not say which of them it is about.
+                    self._require_writable([*topics, ledger_topic(self.task.claim.flow)])
                 raise self._faults.of(seen, doing, *topics[:1]) from error
         if failed is not None and failed.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
             self._require_writable(topics)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.kit import count, held
+from mirrorlake.model.parked import topic_stream
+from mirrorlake.republish import live_driver
+from tests.flow.kit import count, create_topic, held, produce, staying_on, topic_name, wait_until
 from tests.servers.lakes import Pair
 
 
@@ -100,23 +102,38 @@ def test_law_c_log_checkpoints_and_side_tables_that_are_cut_stop_no_command_for_
     assert len(held(f"{pair.lake}/relay/east", pair.topic)) == 380, "nothing was landed twice"
 
 
-@pytest.mark.law("C", "E")
-def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(pair: Pair) -> None:
+@pytest.mark.law("C", "D", "E", "F")
+def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
     pair.create(300)
-    pair.mirror()
+    beside = topic_name("beside")
+    create_topic(pair.east, beside, 1)
+    pair.mirror(topics=[pair.topic, beside])
     run(pair)
     land(pair, 2)
+    produce(pair.east, beside, 20, partitions=1)
     files = sorted(logs(pair).parent.glob("*.parquet"), key=lambda file: file.stat().st_mtime)
     files[0].write_bytes(b"")
     files[-1].write_bytes(files[-1].read_bytes()[:-100])
-    late = pair.flow(name="late", policy={"template": "late.{topic}"})
-    pair.mirror(pair.flow(), late)
+    files[1].unlink()
+    both = [pair.topic, beside]
+    late = pair.flow(name="late", topics=both, policy={"template": "late.{topic}"})
+    mirror = pair.mirror(pair.flow(topics=both), late)
     refused = pair.cli("run", "--once")
     assert refused.returncode == 4
     assert "mirrorlake repair --source east" in refused.stderr
+    assert count(pair.central, f"late.{beside}") == 20, "law F: only the topic of the broken file waits"
     assert pair.cli("repair", "--source", "east", "--check").returncode == 1
     assert pair.cli("doctor", "--only", "lake").returncode == 1
-    done = pair.cli("repair", "--source", "east")
-    assert done.returncode == 0, done.stderr
+    held = {topic_stream(flow, pair.topic) for flow in ("east->central", "late")}
+    with staying_on(mirror) as failures:
+        wait_until(lambda: failures or mirror.parked().keys() == held, "the topic waits by name in both flows")
+        produce(pair.east, beside, 10, partitions=1, seed=2)
+        wait_until(lambda: failures or count(pair.central, f"late.{beside}") == 30, "the other goes on")
+        done = pair.cli("repair", "--source", "east")
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: failures or not mirror.parked(), "it goes on by itself")
     run(pair)
     assert count(pair.central, f"late.{pair.topic}") == 380

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
 from mirrorlake.model.parked import topic_stream
-from mirrorlake.republish import live_driver
+from mirrorlake.republish import live_driver, waiting_topics
 from tests.flow.kit import (
     add_partitions,
     assert_equal_topics,
@@ -49,6 +49,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     pair: Pair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(waiting_topics, "CHECK_INTERVAL_S", 2.0)
     name, east, central = topic_name("isolated"), pair.east, pair.central
     topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed", "beside")}
     for topic in topics.values():
@@ -56,25 +57,35 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         produce(east, topic, 20)
     send(east, topics["large"], [(os.urandom(200_000), b"large", 0)])
     produce(east, topics["large"], 20, seed=2)
-    for prefix in ("east", "aside"):
+    for prefix in ("east", "aside", "fed"):
         create_topic(central, f"{prefix}.{topics['large']}", 2, max_message_bytes="50000")
-    create_topic(central, f"east.{topics['conflict']}", 1)
+    for prefix in ("east", "fed"):
+        create_topic(central, f"{prefix}.{topics['conflict']}", 1)
 
     ml.rule_function("dies-once", dies_once(tmp_path / "died"))
     plain = pair.flow(sync={"groups": False, "configs": False})
+    not_grown = {"lanes": 1, "sync": {"groups": False, "configs": False, "partitions": False}}
     more: dict[str, Any] = {
-        "conflict": {
-            "topics": [topics["conflict"], topics["beside"]],
-            "sync": {"groups": False, "configs": False, "partitions": False},
+        "waits": {"topics": [topics["conflict"], topics["large"], topics["beside"]], **not_grown},
+        # Its checkpoint location would step over what waits.
+        "fed": {
+            "topics": [topics["conflict"], topics["large"], topics["beside"]],
+            "policy": {"template": "fed.{topic}"},
+            "feeder": "spark",
+            **not_grown,
         },
         "killed": {"rules": [{"name": "fatal", "function": "dies-once"}]},
         "aside": {"topics": topics["large"], "policy": {"template": "aside.{topic}"}, "unsendable": "quarantine"},
     }
     flows = [
         {**plain, "name": kind, "topics": topics.get(kind), **more.get(kind, {})}
-        for kind in ("good", "large", "conflict", "killed", "aside")
+        for kind in ("good", "waits", "fed", "killed", "aside")
     ]
-    held = topic_stream("conflict", topics["conflict"])
+    held = {
+        topic_stream(flow, topics[kind]): error
+        for flow in ("waits", "fed")
+        for kind, error in (("conflict", "TopicConflict"), ("large", "RecordTooLarge"))
+    }
     mirror = pair.mirror(*flows)
 
     def arrived(kind: str, prefix: str = "east") -> int:
@@ -89,39 +100,46 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         until(lambda: arrived("good") == 20, "the good flow sends")
         until(lambda: "republish good" in queries(spark), "its backfill is over")
         run_of_good, run_of_landing = queries(spark)["republish good"], queries(spark)["land east"]
-        until(lambda: mirror.parked().keys() == {"large", held}, "what waits is parked")
-        until(lambda: arrived("beside") == 20, "a topic in conflict holds no other of its flow")
+        until(lambda: mirror.parked().keys() == held.keys(), "what cannot be sent waits by name")
+        for prefix in ("east", "fed"):
+            until(
+                lambda prefix=prefix: arrived("beside", prefix) == 20, "a topic that waits holds no other of its flow"
+            )
         assert (tmp_path / "died").exists()
         until(lambda: arrived("killed") == 20, "the flow whose worker was killed goes on by itself")
         until(lambda: arrived("large", "aside") == 40, "what is too large is put aside where the flow says so")
 
-        errors = {stream: (one.error, one.is_retried) for stream, one in mirror.parked().items()}
-        assert errors == {"large": ("RecordTooLarge", False), held: ("TopicConflict", True)}
+        assert {stream: (one.error, one.is_retried) for stream, one in mirror.parked().items()} == {
+            stream: (error, True) for stream, error in held.items()
+        }
         status = mirror.status()
         assert status["good"].verdict == "OK"
-        assert status["large"].state == status.state == "parked"
-        assert status["large"].verdict in ("STOP", "STALL")
-        assert status["conflict"].verdict in ("STOP", "STALL")
-        assert pair.cli("status", "--flow", "conflict").returncode == 1
-        [told] = status.as_dict()["flows"][1]["parked"]
-        assert f"{topics['large']}-0@10" in told["cause"]
-        assert "mirrorlake resume --flow 'large'" in told["next"]
-        assert "parked" in str(status)
-        assert told["cause"] in str(status)
+        assert status["waits"].state == status.state == "parked"
+        assert status["waits"].verdict in ("STOP", "STALL")
+        assert pair.cli("status", "--flow", "fed").returncode == 1
+        told = {one["stream"]: one for one in status.as_dict()["flows"][1]["parked"]}
+        large = told[topic_stream("waits", topics["large"])]
+        assert f"{topics['large']}-0@10" in large["cause"]
+        assert "max.message.bytes" in large["next"]
+        assert large["cause"] in str(status)
 
-        produce(east, topics["good"], 10, seed=3)
+        # Lanes move on while topics wait; one that waits gets nothing, and is passed over by nobody.
+        for kind in ("good", "beside", "large", "conflict"):
+            produce(east, topics[kind], 10, seed=3)
         until(lambda: arrived("good") == 30, "the good flow goes on")
-        mirror.admin("central").set_configs(f"east.{topics['large']}", {"max.message.bytes": "2000000"})
-        add_partitions(central, f"east.{topics['conflict']}", 2)
-        resumed = pair.cli("resume", "--flow", "large")
-        assert (resumed.returncode, "started again" in resumed.stdout) == (0, True), resumed
-        until(lambda: arrived("large") == 41, "the large record arrives")
-        until(lambda: arrived("conflict") == 20, "the conflict is over, and nobody resumed the topic")
+        for prefix in ("east", "fed"):
+            until(lambda prefix=prefix: arrived("beside", prefix) == 30, "so does the other topic")
+            mirror.admin("central").set_configs(f"{prefix}.{topics['large']}", {"max.message.bytes": "2000000"})
+            add_partitions(central, f"{prefix}.{topics['conflict']}", 2)
+        for prefix in ("east", "fed"):
+            until(lambda prefix=prefix: arrived("large", prefix) == 51, "the large record arrives, and nobody resumed")
+            until(lambda prefix=prefix: arrived("conflict", prefix) == 30, "the conflict is over")
         until(lambda: mirror.parked() == {}, "nothing waits")
         assert queries(spark)["republish good"] == run_of_good, "it never stopped"
         assert queries(spark)["land east"] == run_of_landing, "nor did landing"
-    for topic in topics.values():
-        assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
+    for prefix, kinds in (("east", topics), ("fed", ("conflict", "large", "beside"))):
+        for kind in kinds:
+            assert_equal_topics(consume(east, topics[kind]), consume(central, f"{prefix}.{topics[kind]}"))
     [aside] = mirror.verify("aside")
     assert aside.equal, aside
     assert isinstance(mirror["aside"].offsets.translate(topics["large"], 0, 10), Quarantined)

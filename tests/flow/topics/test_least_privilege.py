@@ -19,7 +19,8 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.needed_acls import NeededAcls
-from mirrorlake.model.parked import Parked
+from mirrorlake.model.parked import Parked, topic_stream
+from mirrorlake.republish import live_driver
 from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
@@ -188,22 +189,24 @@ def _verify(mirror: Mirror) -> None:
 
 
 @pytest.mark.law("F")
-def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(world: Guarded, spark: Any) -> None:
+def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
+    world: Guarded, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
     mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
     needed = mirror.acls("User:mirror")
     world.grant(needed)
     mirror.apply()
     east, central, topic = world.clusters["east"], world.clusters["central"], world.topic
     flow = "east->central"
-    stream = {"east": "land east", "central": flow}
     losses = [
-        ("east", "TOPIC", topic, "READ"),
-        ("central", "TOPIC", "east.", "WRITE"),
-        ("central", "TRANSACTIONAL_ID", "mirrorlake.", "WRITE"),
+        ("east", "TOPIC", topic, "READ", "land east"),
+        ("central", "TOPIC", "east.", "WRITE", topic_stream(flow, topic)),
+        ("central", "TRANSACTIONAL_ID", "mirrorlake.", "WRITE", flow),
     ]
     with staying_on(mirror):
         wait_until(lambda: count(central, f"east.{topic}") == count(east, topic), "the mirror is in step")
-        for number, (alias, resource, begins, operation) in enumerate(losses):
+        for number, (alias, resource, begins, operation, stream) in enumerate(losses):
             lost = [
                 one
                 for one in needed.on(alias)
@@ -213,15 +216,15 @@ def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(wo
             world.change(alias, remove=lost)
             produce(east, topic, 10, seed=20 + number)
 
-            def told(name: str = stream[alias], resource: str = resource) -> Parked | None:
+            def told(name: str = stream, resource: str = resource) -> Parked | None:
                 parked = mirror.parked().get(name)
                 return parked if parked and f"--{resource.lower().replace('_', '-')} " in parked.remedy else None
 
-            parked = wait_until(told, f"{stream[alias]} is parked")
+            parked = wait_until(told, f"{stream} is parked")
             assert (parked.error, parked.is_retried) == ("NotAuthorized", True), parked
             assert [(acl.resource, acl.operation) for acl in granted(parked.remedy)[:1]] == [(resource, operation)]
             if alias == "east":
-                assert "east->central" not in mirror.parked(), "what has landed is sent"
+                assert flow not in mirror.parked(), "what has landed is sent"
             else:
                 wait_until(
                     lambda: all(row.landed == row.source_end for row in mirror.status()[flow]), "landing goes on"

@@ -1,0 +1,49 @@
+"""How far a flow has come in the relay of its source, in records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mirrorlake.lake import RelayFile
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.progress import Tell
+
+
+class RelayProgress:
+    """How many records of the relay a flow has passed, sent or withheld, and how many are due."""
+
+    def __init__(self, flow: str, tell: Tell) -> None:
+        self._phase = f"republish {flow}"
+        self._tell = tell
+        self._withheld = 0
+        self._due: int | None = None
+        self.sent = 0
+
+    @property
+    def has_due(self) -> bool:
+        """Whether it is known how many are due."""
+        return self._due is not None
+
+    def expect(self, files: Iterable[RelayFile]) -> None:
+        """Count files that are about to be sent."""
+        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
+        self.report()
+
+    def passed(self, records: Sequence[LedgerRecord]) -> None:
+        """Count what ledger records say."""
+        self.sent += sum(run.count for record in records for run in record.runs)
+        self._withheld += sum(item.count for record in records for item in record.withheld)
+        self.report()
+
+    def finish(self) -> None:
+        """Nothing is due any more."""
+        self._due = self._passed
+        self.report()
+
+    def report(self) -> None:
+        """Tell it as it is."""
+        self._tell(self._phase, self._passed, self._due)
+
+    @property
+    def _passed(self) -> int:
+        return self.sent + self._withheld

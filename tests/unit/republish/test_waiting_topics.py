@@ -1,0 +1,85 @@
+"""Which topics of a flow wait for an error, and which claims keep a stream from stepping over them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import (
+    ClusterUnreachable,
+    MirrorlakeError,
+    NotAuthorized,
+    RecordTooLarge,
+    StoreError,
+    UnsendableRecord,
+)
+from mirrorlake.model.control import CLEAR, PARK, ControlState
+from mirrorlake.model.parked import Parked, parked_of, whole_stream
+from mirrorlake.republish.waiting_topics import WaitingTopics, topics_at_fault
+from tests.builders import NOON
+
+FLOW = MirrorConfig.model_validate(
+    {
+        "lake": {"root": "./lake"},
+        "clusters": {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "central")},
+        "flows": [{"source": "east", "target": "central", "topics": "orders, clicks"}],
+    }
+).flows[0]
+KNOWN = ("orders", "clicks", "others")
+
+
+@pytest.mark.parametrize(
+    ("error", "topics"),
+    [
+        (RecordTooLarge("r", topic="east.orders", source_topic="orders"), {"orders"}),
+        (UnsendableRecord("u", topic="orders", partition=0, offset=1), {"orders"}),
+        (StoreError("cut", source_topic="clicks", broken_file="/lake/relay/east/a.parquet"), {"clicks"}),
+        (NotAuthorized("no", resource="TOPIC", name="east.clicks"), {"clicks"}),
+        (NotAuthorized("its ledger", resource="TOPIC", name=FLOW.ledger_topic), set()),
+        (NotAuthorized("its lane", resource="TRANSACTIONAL_ID", name="mirrorlake.east.central.0"), set()),
+        (ClusterUnreachable("away"), set()),
+        (StoreError("the lake is full"), set()),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_an_error_of_one_topic_is_told_from_one_that_stops_the_flow(error: MirrorlakeError, topics: set[str]) -> None:
+    assert topics_at_fault(error, FLOW, KNOWN) == topics
+
+
+class Control:
+    """The table `control` of one test."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+        self.parked: dict[str, Parked] = {}
+
+    def state(self) -> ControlState:
+        return ControlState(parked=self.parked)
+
+    def append(self, action: str, subject: Any, *, value: Any) -> None:
+        self.rows.append((action, subject.name))
+        if action == PARK:
+            self.parked[subject.name] = parked_of(subject.name, NOON, value)
+        else:
+            self.parked.pop(subject.name)
+
+
+def test_what_waits_is_told_once_and_cleared_when_it_goes_on() -> None:
+    control = Control()
+    waiting = WaitingTopics(cast("Any", control), FLOW.name, now=lambda: NOON)
+    assert not waiting.is_check_due, "nothing waits"
+    large = RecordTooLarge("r", remedy="raise it", topic="east.orders", source_topic="orders")
+    waiting.hold({"orders": large}, limit="50000")
+    waiting.publish()
+    name = "east->central: topic orders"
+    assert control.rows == [(PARK, name)]
+    assert (waiting.limit("orders"), control.parked[name].is_retried) == ("50000", True)
+    waiting.hold({"clicks": UnsendableRecord("u", topic="clicks")})
+    assert [whole_stream(one) for one in control.parked] == [FLOW.name, FLOW.name]
+    assert "mirrorlake resume --flow 'east->central'" in control.parked["east->central: topic clicks"].next_step
+    waiting.release("orders")
+    waiting.release("clicks")
+    assert control.rows[-2:] == [(CLEAR, name), (CLEAR, "east->central: topic clicks")]
+    assert not waiting
