@@ -24,7 +24,7 @@ from mirrorlake.landing import pause_s
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
-from mirrorlake.model.parked import Parked, stream_facts
+from mirrorlake.model.parked import Parked, stream_facts, whole_stream
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +178,8 @@ class Notices:
     def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Record what is parked and what runs well again, where the table says something else; show it in the metrics."""
         shown = {name: place.parked for name, place in waiting.items()}
+        # Topics that wait are recorded by the streams themselves.
+        shown |= {name: one for name, one in state.parked.items() if whole_stream(name) in healthy - {name}}
         metrics = self._connections.metrics
         if metrics is not None:
             metrics.running(healthy, pause_s=_longest_pause_s(self._connections.config))
