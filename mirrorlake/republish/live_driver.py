@@ -112,8 +112,9 @@ def send_by_tasks(
                     next_look = time.monotonic() + READY_EVERY_S
                     is_ready = False
                     with _may_be_away(flow.name):
-                        # Who released a topic sends what it missed before tasks go on with it (law D): they end for that.
-                        is_ready = owned.make_empty_ready() | owned.check_waiting()
+                        is_ready = owned.make_empty_ready()
+                    # The tasks end for what was released: what it missed is sent before they go on with it (law D).
+                    is_ready |= owned.check_waiting()
                     if is_ready:
                         break
         owned.keep_since(ledger, read_to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
+from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
@@ -30,6 +31,8 @@ from mirrorlake.republish.tenure import taken_over
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
 from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
+
+log = logging.getLogger(__name__)
 
 # Each is asked for its settings: two calls of 2 ms.
 _MOST_AT_ONCE = 200
@@ -243,20 +246,28 @@ class OwnedFlow:
     def check_waiting(self) -> bool:
         """Release the topics whose reason to wait is gone, and make them ready; return whether there were any.
 
-        Raises:
-            ClusterError: the target does not answer.
+        What the relay holds of them is due then: whoever asks sends that before what is new (law D).
         """
         if not self.waiting:
             return False
-        known, before = self.topics.load(), len(self.waiting)
-        for topic in (known[name] for name in tuple(self.waiting) if name in known):
+        known, free = self.topics.load(), list[str]()
+        for topic in (known[name] for name in self.waiting if name in known):
             sources = {SourcePartition(topic.name, topic.generation_of(n), n) for n in range(topic.partitions)}
             remote, limit = self.flow.remote_topic(topic.name), self.waiting.limit(topic.name)
-            is_refused = is_still_refused(self.waiting.why(topic.name), self.remotes, remote, limit=limit)
-            if not is_refused and not self._ensure(sources):
-                self.waiting.release(topic.name)
-                self.ready.update(sources)
-        return len(self.waiting) < before
+            try:
+                is_refused = is_still_refused(self.waiting.why(topic.name), self.remotes, remote, limit=limit)
+                if is_refused or self._ensure(sources):
+                    continue
+            except MirrorlakeError as error:
+                log.info("republish.not_checked flow=%s topic=%s why=%s", self.flow.name, topic.name, error.cause)
+                if isinstance(error, ClusterUnreachable):
+                    break
+                continue
+            free.append(topic.name)
+            self.ready.update(sources)
+        for name in free:
+            self.waiting.release(name)
+        return bool(free)
 
     def require_none_waits(self) -> None:
         """Raise why the first topic waits, where one does."""

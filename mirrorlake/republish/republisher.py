@@ -369,11 +369,7 @@ class Republisher:
             raise self._failed(error) from error
 
     def _ends_a_wait(self) -> bool:
-        try:
-            return self._waiting.is_check_due and self._owned.check_waiting()
-        except MirrorlakeError as error:
-            log.info("republish.not_looked flow=%s why=%s", self._flow.name, error.cause)
-            return False
+        return self._waiting.is_check_due and self._owned.check_waiting()
 
     def _failed(self, error: Exception) -> StoreError:
         return StoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,8 +16,12 @@ from mirrorlake.errors import (
     StoreError,
     UnsendableRecord,
 )
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import CLEAR, PARK, ControlState
 from mirrorlake.model.parked import Parked, parked_of, whole_stream
+from mirrorlake.model.remotes import Settled
+from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.waiting_topics import WaitingTopics, topics_at_fault
 from tests.builders import NOON
 
@@ -83,3 +88,43 @@ def test_what_waits_is_told_once_and_cleared_when_it_goes_on() -> None:
     waiting.release("clicks")
     assert control.rows[-2:] == [(CLEAR, name), (CLEAR, "east->central: topic clicks")]
     assert not waiting
+
+
+class Remotes:
+    """Remote topics of which some do not answer, and one still has the limit of before."""
+
+    def __init__(self, *, limits: dict[str, str], silent: str = "") -> None:
+        self.limits, self.silent = limits, silent
+
+    def max_message_bytes(self, remote: str) -> str:
+        if remote == self.silent:
+            raise ClusterUnreachable("away")
+        return self.limits[remote]
+
+    def ensure(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+@pytest.mark.law("D")
+def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_cannot_be_checked() -> None:
+    waiting = WaitingTopics(cast("Any", Control()), FLOW.name, now=lambda: NOON)
+    known = {name: KnownTopic(name=name, topic_id=name, partitions=1) for name in ("orders", "clicks", "third")}
+    for name in known:
+        waiting.hold({name: RecordTooLarge("r", topic=f"east.{name}", source_topic=name)}, limit="5")
+    remotes = Remotes(limits={"east.orders": "9", "east.third": "5"}, silent="east.clicks")
+    owned = OwnedFlow(
+        lake=cast("Any", None),
+        settings=cast("Any", SimpleNamespace(flow=FLOW)),
+        topics=cast("Any", SimpleNamespace(load=lambda: known, known=known)),
+        remotes=cast("Any", remotes),
+        copy=cast("Any", None),
+        claims=cast("Any", SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope()))),
+        settled=Settled(),
+        progress=cast("Any", None),
+        waiting=waiting,
+    )
+    assert owned.check_waiting(), "whoever asks sends what the relay holds of it before what is new"
+    assert {*waiting} == {"clicks", "third"}
+    assert {source.topic for source in owned.ready} == {"orders"}
+    remotes.silent, remotes.limits["east.clicks"] = "", "5"
+    assert not owned.check_waiting(), "the limit is the same"
