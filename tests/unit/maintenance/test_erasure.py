@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.errors import SafetyError, StoreError, UsageError
 from mirrorlake.lake import Lake, RelayLog, TableUpkeep, read_in_order, removed_from
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
@@ -176,8 +176,9 @@ def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_pla
 def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasure(world: World) -> None:
     held = [file for file in RelayLog(world.tables, world.relay).files({}) if file.source == ORDERS]
     min(Path(world.relay).glob("*.parquet")).unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StoreError, match=r"is missing.*mirrorlake repair --source") as lost:
         list(read_in_order(held))
+    assert lost.value.facts["source_topic"] == "orders"
 
 
 @pytest.mark.parametrize(
