@@ -116,6 +116,7 @@ def _report(
             republished=sent[source],
             withheld=0,
             verified=0 if (source.topic, source.partition) in wrong else verified[source],
+            not_compared=0 if (source.topic, source.partition) in wrong else wanted[source] - verified[source],
         )
         for source in sorted(span.source for span in definition.spans)
     )

@@ -300,6 +300,7 @@ def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) 
     report = replace(
         report,
         verified=proof.verified,
+        left_target=proof.not_compared,
         differences=proof.differences,
         moved=len(moved.moves),
         held=tuple(str(one) for one in moved.held),

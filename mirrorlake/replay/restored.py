@@ -73,6 +73,7 @@ class RestoreReport(JsonShown):
         moved: group positions that this call set.
         held: group positions that were held back, with the reason.
         gone: records that left the relay after it was planned.
+        left_target: records that the target's retention or compaction took before they were compared.
         done: whether it has come to its end.
         took_s: seconds that this call took.
     """
@@ -87,14 +88,16 @@ class RestoreReport(JsonShown):
     moved: int = 0
     held: tuple[str, ...] = ()
     gone: int = 0
+    left_target: int = 0
     done: bool = True
     took_s: float = 0.0
     json_also: ClassVar[tuple[str, ...]] = ("equal",)
 
     @property
     def equal(self) -> bool:
-        """Whether all of the records stand on the target as the relay holds them."""
-        return self.done and not self.differences and self.records - self.gone <= self.verified <= self.records
+        """Whether all of the records that the target keeps stand there as the relay holds them."""
+        compared = self.verified + self.left_target
+        return self.done and not self.differences and self.records - self.gone <= compared <= self.records
 
     def sheet(self) -> Sheet:
         """Show the verdict, the differences and the groups that were held back."""
@@ -106,6 +109,7 @@ class RestoreReport(JsonShown):
                 plural(self.topics, "topic"),
                 f"{plural(self.sent, 'record')} sent now",
                 f"{self.verified:,} of {plural(self.records, 'record')} verified",
+                *((f"{self.left_target:,} have left the target",) if self.left_target else ()),
                 f"{plural(self.moved, 'group position')} set",
             ),
             parts=(
