@@ -213,7 +213,7 @@ def _spot(row: Any) -> Spot:
 
 
 _COMPLETE = """
-    SELECT DISTINCT subject, name, observed_at FROM {samples} WHERE complete = true AND error IS NULL
+    SELECT DISTINCT subject, name, observed_at FROM {samples} WHERE complete AND error IS NULL
 """
 _LANDED_SINCE = """
     SELECT source, topic, generation, partition, max(position) AS position FROM {positions}

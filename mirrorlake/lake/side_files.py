@@ -28,7 +28,8 @@ Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
 
 # Within a file, a look-up reads the groups whose statistics fit.
 _GROUP_ROWS = 20_000
-_MOST_TEXT = 200
+# Delta cuts texts in statistics; what is cut at the end lies before its beginning with Unicode's last character.
+_MAX_TEXT, _LAST_CHARACTER = 200, "\U0010ffff"
 # Another upkeep may rewrite the same files meanwhile.
 _ATTEMPTS = 10
 
@@ -90,25 +91,34 @@ def take_out_rows(
 
 
 def _stats(rows: pa.Table, names: Sequence[str]) -> dict[str, Any]:
+    """Return statistics of every column that can have some: delta-rs takes a missing end for one that no value fits."""
     chosen = [name for name in names or rows.column_names if name in rows.column_names and _has_ends(rows.column(name))]
     ends = {name: pc.min_max(rows.column(name)).as_py() for name in chosen}
     ends = {name: end for name, end in ends.items() if end["min"] is not None}
     return {
         "numRecords": rows.num_rows,
-        "minValues": {name: stats_value(end["min"]) for name, end in ends.items()},
-        # Cut to milliseconds, the greatest time would lie below what the file holds.
-        "maxValues": {name: stats_value(_not_cut(end["max"])) for name, end in ends.items()},
+        "minValues": {name: stats_value(_least(end["min"])) for name, end in ends.items()},
+        "maxValues": {name: stats_value(_greatest(end["max"])) for name, end in ends.items()},
         "nullCount": {name: rows.column(name).null_count for name in chosen},
     }
 
 
-def _not_cut(value: Any) -> Any:
+def _least(value: Any) -> Any:
+    return value[:_MAX_TEXT] if isinstance(value, str) else value
+
+
+def _greatest(value: Any) -> Any:
+    """Return what no value of the file is past, though long texts and times are cut."""
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        return value[:_MAX_TEXT] + _LAST_CHARACTER
     return value + timedelta(milliseconds=1) if isinstance(value, datetime) and value.microsecond % 1000 else value
 
 
 def _has_ends(column: pa.ChunkedArray) -> bool:
     kind = column.type
-    if pa.types.is_string(kind):
-        # A long text is cut in statistics, which is right only with care; without any, the file is read.
-        return (pc.max(pc.utf8_length(column)).as_py() or 0) <= _MOST_TEXT
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+    )

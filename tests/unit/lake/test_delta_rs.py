@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -18,7 +19,7 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import GAPS, HEARTBEATS, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE
+from mirrorlake.lake.schema import GAPS, HEARTBEATS, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, SAMPLES
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.upkeep import TableUpkeep
 
@@ -127,3 +128,14 @@ def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:
     upkeep = TableUpkeep(place)
     assert upkeep.checkpoint(after=1)
     assert all(b"ada-17" not in file.read_bytes() for file in Path(place, "_delta_log").iterdir())
+
+
+def test_a_file_is_found_by_whatever_column_is_asked_for(tmp_path: Path) -> None:
+    """delta-rs passes over a file whose statistics lack the ends of a column, as if no value fitted."""
+    table, tables, long = str(tmp_path / "samples"), FolderTables(), "é" * 300
+    tables.create(table, SAMPLES)
+    row = {"observed_at": NOON, "subject": "cluster", "name": "east", "complete": True, "error": long}
+    tables.append(table, arrow_table(SAMPLES, [row]))
+    held = DeltaTable(table).to_pyarrow_dataset()
+    for name, value in row.items():
+        assert held.to_table(filter=ds.field(name) == value).num_rows == 1, name
