@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -31,6 +31,7 @@ from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
+from mirrorlake.kafka.lane.claim_wait import ClaimWait
 from mirrorlake.kafka.lane.faults import (
     AskEach,
     Faults,
@@ -67,11 +68,6 @@ from mirrorlake.rules import View
 
 log = logging.getLogger(__name__)
 
-# Who fences a lane to claim it first decides what counts: half a second in a small lake, some seconds in one of a million runs.
-_CLAIM_WITHIN_S, _MOST_CLAIM_WITHIN_S, _CLAIM_LOOK_S = 5.0, 60.0, 0.5
-# A claimant whose claim fails fences again soon; a fence after so long is another one's.
-_CLAIMED_FOR_S = 300.0
-
 
 class LaneSender:
     """Hold one lane of a flow on its target.
@@ -96,7 +92,7 @@ class LaneSender:
         self._dense: set[str] = set()
         self._refused: Refused = {}
         self._is_fencing = False
-        self._is_fenced, self._fenced_at, self._claim_within_s = False, -_CLAIMED_FOR_S, 0.0
+        self._claim_wait = ClaimWait()
         self._is_named = False
         self._is_alone = False
 
@@ -191,7 +187,7 @@ class LaneSender:
 
     def _open_once(self) -> None:
         self.close()
-        self._await_claim()
+        self._claim_wait.wait(partial(read_own_tail, self.task, seq=self.seq))
         try:
             self._fence()
             last = read_any_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
@@ -210,21 +206,6 @@ class LaneSender:
             # In place: the chunks to come are cut at these positions.
             self.positions.clear()
             self.positions.update(of_lane(last.positions, self.task.claim.lane, lanes=self.task.claim.lanes))
-
-    def _await_claim(self) -> None:
-        """Leave the lane for a while to whoever has fenced it: the newer owner wins, once it has claimed.
-
-        The time doubles with each fence in a row, so that a slow claimant comes to its end. A coordinator that ends a
-        transaction for its age looks the same.
-
-        Raises:
-            LaneFenced: another owner has claimed the lane.
-        """
-        until = time.monotonic() + (self._claim_within_s if self._is_fenced else 0.0)
-        while time.monotonic() < until:
-            with suppress(Restart):
-                read_own_tail(self.task, seq=self.seq)
-            time.sleep(_CLAIM_LOOK_S)
 
     def _fence(self) -> None:
         task, claim = self.task, self.task.claim
@@ -286,7 +267,8 @@ class LaneSender:
                     raise
                 if record is not None:
                     size.record_success(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
-                    self.seq, self._last, self._is_fenced = record.seq, record, False
+                    self.seq, self._last = record.seq, record
+                    self._claim_wait.record_commit()
                     self._ends.learn(record)
                     self.positions.update(record.positions)
                     committed.append(record)
@@ -380,10 +362,7 @@ class LaneSender:
             failed, topics = transaction.error, transaction.topics
         self.close()
         if self.task.exactly_once and any(seen is not None and is_replaced(seen) for seen in (failed, problem)):
-            is_first = time.monotonic() > self._fenced_at + _CLAIMED_FOR_S
-            longer = _CLAIM_WITHIN_S if is_first else 2 * self._claim_within_s
-            self._is_fenced, self._fenced_at = True, time.monotonic()
-            self._claim_within_s = min(_MOST_CLAIM_WITHIN_S, longer)
+            self._claim_wait.record_fence()
         if failed is not None:
             # What failed first may have had no callback; the next attempt hears from every record.
             self._dense.update(topics)
