@@ -27,7 +27,8 @@ from mirrorlake.errors import UsageError
 from mirrorlake.failover.desk import Desk, as_rows
 from mirrorlake.failover.divergent_tail import SETTLE, TAIL, DivergentTail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
-from mirrorlake.failover.failover import GROUPS, PROVE, standing_fence
+from mirrorlake.failover.failover import GROUPS, PROVE
+from mirrorlake.failover.fence import standing_fence
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
 from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken

@@ -12,7 +12,7 @@ Law F (repeatable): each step has a row in `audit`, and the command goes on with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -22,8 +22,8 @@ import msgspec
 
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
-from mirrorlake.failover.fence import Fence, fence_plan
-from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, FREEZE, Operation, failed_over
+from mirrorlake.failover.fence import FENCE_PLAN, Fence, fence_of, fence_plan
+from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, FREEZE, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
@@ -32,12 +32,10 @@ from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.plan import Change
 from mirrorlake.render import document, duration, plural
 from mirrorlake.topics import settings_in_force
 
-DRAIN, PROVE, GROUPS = "drain", "prove", "groups"
-FENCE_PLAN, FENCE = "fence_plan", "fence"
+DRAIN, PROVE, GROUPS, FENCE = "drain", "prove", "groups", "fence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,22 +397,3 @@ def positions_of(operation: Operation) -> dict[SourcePartition, int]:
     """Read up to where the flow had sent when it was drained: the next upstream offset of each source partition."""
     drained = operation.step(DRAIN)
     return of_rows(drained.after["cut"]) if drained is not None else {}
-
-
-def fence_of(operation: Operation) -> tuple[Change, ...]:
-    """Return the changes that fence the source of a failover; none where no fence was asked for."""
-    planned = operation.step(FENCE_PLAN)
-    return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
-
-
-def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
-    """Return the changes that fence the source since the flow was failed back last.
-
-    A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
-    """
-    standing: dict[tuple[str, str], Change] = {}
-    for one in operations:
-        if one.command == FAILBACK and one.is_done:
-            standing.clear()
-        standing |= {(change.kind, change.name): change for change in fence_of(one)}
-    return tuple(standing.values())

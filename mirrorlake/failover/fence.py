@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+import msgspec
+
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.failover.journal import FAILBACK, Operation
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.acls import EVERYBODY, Acl
 from mirrorlake.model.plan import Change, Plan
 
 Fence = Literal["acl", "topic"]
 FENCES: tuple[Fence, ...] = ("acl", "topic")
+# The step of a failover that holds the changes of its fence.
+FENCE_PLAN = "fence_plan"
 
 # Never copied to a target by default, and no cluster has so many replicas.
 _SETTING, _MOST = "min.insync.replicas", "32767"
@@ -79,3 +84,22 @@ def deny_writes(topic: str) -> Acl:
         operation="WRITE",
         permission="DENY",
     )
+
+
+def fence_of(operation: Operation) -> tuple[Change, ...]:
+    """Return the changes that fence the source of a failover; none where no fence was asked for."""
+    planned = operation.step(FENCE_PLAN)
+    return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
+
+
+def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
+    """Return the changes that fence the source since the flow was failed back last.
+
+    A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
+    """
+    standing: dict[tuple[str, str], Change] = {}
+    for one in operations:
+        if one.command == FAILBACK and one.is_done:
+            standing.clear()
+        standing |= {(change.kind, change.name): change for change in fence_of(one)}
+    return tuple(standing.values())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.failover.failover import FENCE_PLAN, fence_of, standing_fence
+from mirrorlake.failover.fence import FENCE_PLAN, fence_of, standing_fence
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
 from mirrorlake.failover.loss import Reached, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
