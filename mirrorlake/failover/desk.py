@@ -14,7 +14,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
-from mirrorlake.kafka import ELECTED_S, RecordReader, describe_with_leaders, leaderless_error, named
+from mirrorlake.kafka import ELECTED_S, RecordReader, describe_with_leaders, leaderless_error, list_partitions, named
 from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.groups import GroupPlan
@@ -187,8 +187,7 @@ class Desk:
             log.warning("failover.no_leader source=%s partitions=%s", flow.source, named(unled))
         if unled and needs_all:
             raise leaderless_error(flow.source, unled, landed="nothing was done by this step")
-        every = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
-        return [tp for tp in every if tp not in unled], unled
+        return [tp for tp in list_partitions(states) if tp not in unled], unled
 
     def is_watched(self, flow: FlowConfig) -> bool:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""

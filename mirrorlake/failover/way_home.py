@@ -17,7 +17,7 @@ from mirrorlake.failover.desk import Desk, carried
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import FREEZE, Operation, failed_over
 from mirrorlake.failover.tail import WithoutTail
-from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, tombstones_on
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
@@ -73,7 +73,7 @@ def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str,
     """
     refused: dict[str, MirrorlakeError] = {}
     states = target.describe(topics, refused=refused)
-    ends = target.latest(_partitions(states))
+    ends = target.latest(list_partitions(states))
     known = [
         {"topic": tp.topic, "topic_id": known_id(states[tp.topic].topic_id), "partition": tp.partition, "position": end}
         for tp, end in sorted(ends.items())
@@ -113,7 +113,7 @@ class WayHome:
         target = self._desk.clusters.admin(self._flow.target)
         states = target.describe(name for name in self._names if made.carries(name))
         counts: Counter[str] = Counter()
-        for tp, end in target.latest(_partitions(states)).items():
+        for tp, end in target.latest(list_partitions(states)).items():
             counts[tp.topic] += max(0, end - self._frozen_ends.get(tp, 0))
         return {topic: count for topic, count in sorted(counts.items()) if count}
 
@@ -143,7 +143,7 @@ class WayHome:
         unread = {
             row["topic"]: states[row["topic"]] for row in rows if row["position"] is None and row["topic"] in states
         }
-        return ends | target.at_time(_partitions(unread), micros(over.began_at) // 1000)
+        return ends | target.at_time(list_partitions(unread), micros(over.began_at) // 1000)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -221,7 +221,7 @@ class WayHome:
         states = target.describe(names)
         if not states:
             return []
-        places = _partitions(states)
+        places = list_partitions(states)
         starts, ends = self._frozen_ends | self._mapped_ends(), target.latest(places)
         # Read after the ends: whatever a flow sent before them is in it.
         sent = self._sent_by_flows(states)
@@ -279,10 +279,6 @@ _MAPPED = """
     SELECT target_topic AS topic, target_partition AS partition, max(first_downstream + record_count) AS `end`
     FROM {runs} WHERE flow = :flow GROUP BY target_topic, target_partition
 """
-
-
-def _partitions(states: Mapping[str, TopicState]) -> list[TopicPartition]:
-    return [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
 
 
 def _holds(spans: Sequence[tuple[int, int]], offset: int) -> bool:

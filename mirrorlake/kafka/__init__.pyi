@@ -36,3 +36,4 @@ from mirrorlake.kafka.tombstones import TombstoneWriter as TombstoneWriter
 from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
 from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting
 from mirrorlake.kafka.topic_looks import TopicState as TopicState
+from mirrorlake.kafka.topic_looks import list_partitions as list_partitions

@@ -35,6 +35,11 @@ class TopicState:
     leaderless: frozenset[int] = frozenset()
 
 
+def list_partitions(states: Mapping[str, TopicState]) -> list[flow.TopicPartition]:
+    """List the partitions of described topics."""
+    return [flow.TopicPartition(name, number) for name, state in states.items() for number in range(state.partitions)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """One partition as the cluster describes it, brokers by id; `leader` is None while it has none."""

@@ -28,6 +28,7 @@ from mirrorlake.kafka import (
     TopicState,
     describe_with_leaders,
     leaderless_error,
+    list_partitions,
     named,
 )
 from mirrorlake.lake import (
@@ -349,8 +350,7 @@ class Lander:
 
         def ends() -> Mapping[TopicPartition, int]:
             states = self._described()
-            found = {TopicPartition(name, part) for name, state in states.items() for part in range(state.partitions)}
-            if found != start.keys() or self._topics.recreated(states):
+            if {*list_partitions(states)} != start.keys() or self._topics.recreated(states):
                 raise SourceChanged
             return self._admin.latest(start)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, NotAuthorized
-from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, mm2_topics
+from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, list_partitions, mm2_topics
 from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Origin
@@ -119,9 +119,7 @@ class OtherFiles:
         remotes = {name: state for name, state in remotes.items() if name not in emitted}
         if flow.existing == "append" or not remotes:
             return {}
-        places = {
-            TopicPartition(name, number): state for name, state in remotes.items() for number in range(state.partitions)
-        }
+        places = {place: remotes[place.topic] for place in list_partitions(remotes)}
         spans = self._admin.looks.spans(places)
         holding: dict[str, dict[TopicPartition, int]] = {}
         for place, (first, end) in spans.items():
