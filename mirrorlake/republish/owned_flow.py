@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,9 +16,9 @@ from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.landing import GRACE_S
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish.fencing import FlowClaims
@@ -27,7 +27,7 @@ from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, ru
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.republish.tenure import taken_over
+from mirrorlake.republish.tenure import replaced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
 from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 # Each is asked for its settings: two calls of 2 ms.
 _MOST_AT_ONCE = 200
-NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -293,8 +292,7 @@ class OwnedFlow:
 
     def task(self, lane: int, topics: Iterable[str], *, batch: int = -1, rate: Rate = NO_LIMIT) -> LaneTask:
         """Return the task of a lane that sends records of some source topics, whose remote topics are ready."""
-        return lane_task(
-            self.settings,
+        return self.settings.lane_task(
             replace(self.claims.claim, lane=lane, batch=batch),
             self.remotes,
             topics=topics,
@@ -363,7 +361,7 @@ class OwnedFlow:
                 continue
             newest = found[-1][1].claim
             if newest.epoch > claim.epoch:
-                raise taken_over(newest)
+                raise replaced_error(newest)
             known = self.claims.seqs.get(lane, -1)
             fresh = [record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known]
             self.keep(fresh, copies=False)
@@ -375,37 +373,3 @@ class OwnedFlow:
         epoch = self.claims.claim.epoch
         with LedgerReader(self.flow.target, self.flow.ledger_topic, self.settings.reader_options) as reader:
             return [record for _, record in reader.since(lane, 0) if record.seq > known and record.claim.epoch == epoch]
-
-
-def lane_task(
-    settings: RepublishSettings,
-    claim: Claim,
-    remotes: RemoteTopics,
-    *,
-    topics: Iterable[str] = (),
-    rate: Rate = NO_LIMIT,
-    seq: int | None = None,
-    ends: Mapping[TopicPartition, int] = NO_ENDS,
-) -> LaneTask:
-    """Return the task of a lane by the settings of its flow."""
-    flow = settings.flow
-    chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
-    options = dict(settings.producer_options)
-    sent_to = remotes.of(topics)
-    names = {one.name for one in sent_to.values()}
-    options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), remotes.batch_bytes()))
-    return LaneTask(
-        claim=claim,
-        target=flow.target,
-        options=options,
-        reader_options=dict(settings.reader_options),
-        exactly_once=flow.delivery == "exactly_once",
-        chunk_records=chunk_records,
-        chunk_bytes=chunk_bytes,
-        quarantines=flow.unsendable == "quarantine",
-        remotes=sent_to,
-        ends={place: end for place, end in ends.items() if place.topic in names},
-        rate=rate,
-        seq=seq,
-        replication_factor=flow.replication_factor,
-    )

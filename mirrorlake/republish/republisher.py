@@ -31,7 +31,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
+from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.kafka.lane import is_contested
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayFile, RelayLog
@@ -49,7 +49,7 @@ from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
-from mirrorlake.republish.tenure import Tenure
+from mirrorlake.republish.tenure import Tenure, fenced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
 
@@ -328,10 +328,8 @@ class Republisher:
 
     def _follow_versions(self, version: int | None) -> None:
         """Send what each new version of the relay holds and the ledger does not, until `stop` is set."""
-        relay, pause = (
-            self._lake.relay_location(self._flow.source),
-            max(KEEP_EVERY_S, self._flow.trigger.total_seconds()),
-        )
+        relay = self._lake.relay_location(self._flow.source)
+        pause = max(KEEP_EVERY_S, self._flow.trigger.total_seconds())
         while not self._stop.wait(pause):
             began = time.monotonic()
             is_new = self._ends_a_wait() or self._lake.version(relay) != version
@@ -360,12 +358,8 @@ class Republisher:
             if isinstance(self._failure, MirrorlakeError | TopicsWait):
                 raise self._failure from error
             if met_another(str(error)):
-                raise LaneFenced(
-                    f"{self._flow.name} belongs to another republisher: it has gone on from the same checkpoint location",
-                    consequence="this one wrote nothing more and stopped",
-                    remedy=f"keep one republisher for {self._flow.name}; `mirrorlake status` shows its progress",
-                    flow=self._flow.name,
-                ) from error
+                why = "it has gone on from the same checkpoint location"
+                raise fenced_error(self._flow.name, why) from error
             raise self._failed(error) from error
 
     def _ends_a_wait(self) -> bool:

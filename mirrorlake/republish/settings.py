@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.lake import KnownTopic
-from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules import View
 from mirrorlake.runtime import Duty
-from mirrorlake.topics import OtherFiles
+from mirrorlake.topics import OtherFiles, RemoteTopics
+
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class FlowListener:
@@ -62,6 +66,39 @@ class RepublishSettings:
     listener: FlowListener = field(default_factory=FlowListener)
     extract: Extract | None = None
     others: OtherFiles | None = None
+
+    def lane_task(
+        self,
+        claim: Claim,
+        remotes: RemoteTopics,
+        *,
+        topics: Iterable[str] = (),
+        rate: Rate = NO_LIMIT,
+        seq: int | None = None,
+        ends: Mapping[TopicPartition, int] = NO_ENDS,
+    ) -> LaneTask:
+        """Return the task of a lane that sends records of source topics whose remote topics are ready."""
+        flow = self.flow
+        chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
+        options = dict(self.producer_options)
+        sent_to = remotes.of(topics)
+        names = {one.name for one in sent_to.values()}
+        options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), remotes.batch_bytes()))
+        return LaneTask(
+            claim=claim,
+            target=flow.target,
+            options=options,
+            reader_options=dict(self.reader_options),
+            exactly_once=flow.delivery == "exactly_once",
+            chunk_records=chunk_records,
+            chunk_bytes=chunk_bytes,
+            quarantines=flow.unsendable == "quarantine",
+            remotes=sent_to,
+            ends={place: end for place, end in ends.items() if place.topic in names},
+            rate=rate,
+            seq=seq,
+            replication_factor=flow.replication_factor,
+        )
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""

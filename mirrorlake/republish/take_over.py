@@ -14,7 +14,7 @@ from mirrorlake.model.ledger import Claim, Origin
 from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from mirrorlake.republish.owned_flow import OwnedFlow, lane_task
+from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
@@ -63,7 +63,7 @@ class TakeOver:
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
         origin = Origin(flow.source, flow.target, cluster_id, flow.adds_hops)
         claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch, origin=origin)
-        self._task = lane_task(settings, claim, self._remotes)
+        self._task = settings.lane_task(claim, self._remotes)
 
     def to_follow(
         self,

@@ -9,14 +9,19 @@ from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import new_owner, said_owner
 
 
-def taken_over(newest: Claim) -> LaneFenced:
-    """Return the error of an owner that another one has replaced; `newest` is that one's claim."""
+def fenced_error(flow: str, why: str) -> LaneFenced:
+    """Return the error of an owner whose flow belongs to another republisher now."""
     return LaneFenced(
-        f"{newest.flow} belongs to another republisher: {said_owner(newest.owner)} took over in epoch {newest.epoch}",
+        f"{flow} belongs to another republisher: {why}",
         consequence="this one wrote nothing more and stopped",
-        remedy=f"keep one republisher for {newest.flow}; `mirrorlake status` shows its progress",
-        flow=newest.flow,
+        remedy=f"keep one republisher for {flow}; `mirrorlake status` shows its progress",
+        flow=flow,
     )
+
+
+def replaced_error(newest: Claim) -> LaneFenced:
+    """Return the error of an owner that the owner of the `newest` claim has replaced."""
+    return fenced_error(newest.flow, f"{said_owner(newest.owner)} took over in epoch {newest.epoch}")
 
 
 class Tenure:
@@ -58,4 +63,4 @@ class Tenure:
         self._may_claim()
         newest = max(before, key=lambda claim: claim.epoch, default=None)
         if self._epoch is not None and newest and newest.epoch > self._epoch and newest.owner not in self._owners:
-            raise taken_over(newest)
+            raise replaced_error(newest)
