@@ -18,22 +18,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
-from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_random_exponential,
-)
 
 from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
-from mirrorlake.kafka.lane import is_contested
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
@@ -48,7 +39,7 @@ from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
-from mirrorlake.republish.take_over import NOTHING_CUT, TakeOver
+from mirrorlake.republish.take_over import NOTHING_CUT, Claimed, TakeOver, retry_contested
 from mirrorlake.republish.tenure import Tenure, fenced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
@@ -61,10 +52,6 @@ BACKFILL_RECORDS = 2_000_000
 LOOK_EVERY_S = 0.1
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
-# Four or five attempts against an older owner that has lanes to fence again.
-CLAIM_FOR_S = 120.0
-
-Claimed = TypeVar("Claimed")
 
 
 class Republisher:
@@ -194,7 +181,7 @@ class Republisher:
             frame.unpersist()
 
     def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
-        """Take the flow over; again where its older owner fenced this one, which then waits for longer (`LaneSender`)."""
+        """Take the flow over, by the method of `TakeOver` that is given."""
 
         def once() -> Claimed:
             take_over = TakeOver(
@@ -209,13 +196,7 @@ class Republisher:
             )
             return claim(take_over)
 
-        return Retrying(
-            retry=retry_if_exception(is_contested),
-            stop=stop_after_delay(CLAIM_FOR_S) | stop_when_event_set(self._stop),
-            wait=wait_random_exponential(multiplier=0.2, max=2),
-            before_sleep=lambda _: log.info("republish.claims_again flow=%s", self._flow.name),
-            reraise=True,
-        )(once)
+        return retry_contested(once, flow=self._flow.name, stop=self._stop)
 
     def _take_over(
         self, *, rebuild: bool = False, restore_ledger: bool = False, cut: Mapping[str, str] = NOTHING_CUT

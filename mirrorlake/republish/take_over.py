@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_random_exponential
 
 from mirrorlake.kafka import ClusterAdmin, cut_logs
-from mirrorlake.kafka.lane import LedgerReader, ends_of
+from mirrorlake.kafka.lane import LedgerReader, ends_of, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -22,7 +27,24 @@ from mirrorlake.republish.start import StreamLocation, check_extract, check_ledg
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.topics import RemoteTopics
 
+log = logging.getLogger(__name__)
+
 NOTHING_CUT: Mapping[str, str] = {}
+# Four or five attempts against an older owner that has lanes to fence again.
+_CLAIM_TIMEOUT_S = 120.0
+
+Claimed = TypeVar("Claimed")
+
+
+def retry_contested(claim: Callable[[], Claimed], *, flow: str, stop: threading.Event) -> Claimed:
+    """Claim a flow, and claim it again while its older owner fences the claimant, which waits for longer each time."""
+    return Retrying(
+        retry=retry_if_exception(is_contested),
+        stop=stop_after_delay(_CLAIM_TIMEOUT_S) | stop_when_event_set(stop),
+        wait=wait_random_exponential(multiplier=0.2, max=2),
+        before_sleep=lambda _: log.info("republish.claims_again flow=%s", flow),
+        reraise=True,
+    )(claim)
 
 
 class TakeOver:
