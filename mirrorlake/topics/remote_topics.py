@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import (
@@ -20,13 +18,13 @@ from mirrorlake.errors import (
     TopicDenied,
 )
 from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely, lost, require_same
-from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
+from mirrorlake.lake import Audit, KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.remote_conflicts import ConflictCheck, WantedTopic
 
 # Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
 _DEFAULT_LIMIT = 1_048_588
@@ -53,22 +51,6 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
         configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
         replication_factor=flow.replication_factor or -1,
     )
-
-
-def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]]) -> dict[str, tuple[FlowConfig, str]]:
-    """Find the topics on a flow's target that other flows write and may not share with it, each with a flow and its source topic.
-
-    What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
-    `others` are the other flows, each with the topics that are known of its source.
-    """
-    found: dict[str, tuple[FlowConfig, str]] = {}
-    for other, names in others:
-        if other.name == flow.name or other.target != flow.target or flow.may_share(other):
-            continue
-        for name in names:
-            if other.carries(name):
-                found.setdefault(other.remote_topic(name), (other, name))
-    return found
 
 
 def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
@@ -98,19 +80,6 @@ class _Ready:
     topic_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """The remote topic of some source topics, that lacks something; `fresh` where the flow has republished nothing to it."""
-
-    spec: TopicSpec
-    topics: tuple[str, ...]
-    fresh: bool
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-
 class RemoteTopics:
     """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
@@ -131,11 +100,7 @@ class RemoteTopics:
         others: OtherFiles | None = None,
     ) -> None:
         self._admin = admin
-        self._rivals = [
-            each
-            for each in all_flows
-            if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
-        ]
+        self._all_flows = tuple(all_flows)
         self._others = others
         self._lake = lake
         self._audit = audit
@@ -227,34 +192,37 @@ class RemoteTopics:
         ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
         require_same(self._admin, ids, flow=self._flow.name)
         refused: dict[str, MirrorlakeError] = {}
-        written = cache(self._written_by_rivals)
-        missing: list[_Wanted] = []
+        check = ConflictCheck(self._admin, self._flow, self._audit, self._lake, self._all_flows)
+        missing: list[WantedTopic] = []
         for remote, topics in needed.items():
             with _noting(refused, remote):
                 for topic in topics.values():
-                    self._refuse_unmapped(topic, remote)
+                    check.require_mapped(topic, remote)
                 spec = wanted_remote_topic(self._flow, topics.values())
                 ready = self._ready.get(remote)
-                if ready is None and self._rivals:
-                    self._refuse_rival(remote, next(iter(topics)), written())
+                if ready is None:
+                    check.require_sole_writer(remote, next(iter(topics)))
                 if ready is None or ready.partitions < spec.partitions:
                     fresh = not any(topic in mirrored_before for topic in topics)
-                    missing.append(_Wanted(spec=spec, topics=tuple(topics), fresh=fresh))
+                    missing.append(WantedTopic(spec=spec, topics=tuple(topics), fresh=fresh))
         if missing:
-            self._make(missing, refused)
+            self._make(missing, check, refused)
         if conflicts is not None:
             found = {remote for remote, error in refused.items() if isinstance(error, TopicConflict | NotAuthorized)}
             conflicts |= {remote: refused.pop(remote) for remote in found}
         for error in (refused[remote] for remote in needed if remote in refused):
             raise error
 
-    def _make(self, wanted: Sequence[_Wanted], refused: dict[str, MirrorlakeError]) -> None:
+    def _make(self, wanted: Sequence[WantedTopic], check: ConflictCheck, refused: dict[str, MirrorlakeError]) -> None:
         """Make topics that lack something, in a few calls for all of them; what stands in the way of one is noted."""
         states = self._admin.describe([one.name for one in wanted], refused=refused)
-        self._refuse_other_files(wanted, states, refused)
+        if self._others is not None:
+            # Each is checked before its first record of this process.
+            new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
+            refused |= check.find_foreign(new, states, self._others)
         changes = [
             change
-            for one in self._allowed(wanted, states, refused)
+            for one in self._allowed(wanted, states, check, refused)
             for change in self._changes(one, states.get(one.name))
         ]
         self._carry_out(changes, [one.spec for one in wanted], refused)
@@ -281,9 +249,12 @@ class RemoteTopics:
                 self._sent_to[one.name] = known_id(state.topic_id)
 
     def _allowed(
-        self, wanted: Iterable[_Wanted], states: Mapping[str, TopicState], refused: dict[str, MirrorlakeError]
-    ) -> Iterator[_Wanted]:
-        there, made = cache(self._unified_names), cache(self._made_here)
+        self,
+        wanted: Iterable[WantedTopic],
+        states: Mapping[str, TopicState],
+        check: ConflictCheck,
+        refused: dict[str, MirrorlakeError],
+    ) -> Iterator[WantedTopic]:
         for one in wanted:
             actual = states.get(one.name)
             with _noting(refused, one.name):
@@ -291,12 +262,12 @@ class RemoteTopics:
                     continue
                 self._refuse_other(one.name, actual)
                 if actual is None:
-                    self._refuse_alike(one.name, there())
+                    check.require_distinct_name(one.name)
                 else:
-                    self._refuse_other_count(one, actual.partitions, made)
+                    check.require_partitions(one, actual.partitions)
                 yield one
 
-    def _changes(self, one: _Wanted, actual: TopicState | None) -> list[Change]:
+    def _changes(self, one: WantedTopic, actual: TopicState | None) -> list[Change]:
         held = None
         if actual is not None:
             # The settings of an existing topic are the business of `plan` and of continuous sync.
@@ -324,20 +295,6 @@ class RemoteTopics:
         finally:
             self._audit.record(done, command="republish")
 
-    def _refuse_other_files(
-        self, wanted: Iterable[_Wanted], states: Mapping[str, TopicState], refused: dict[str, MirrorlakeError]
-    ) -> None:
-        """Note which topics hold records of others, or lead round; each is looked at before its first record of this process."""
-        if self._others is None:
-            return
-        new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
-        fresh = {one.name: states[one.name] for one in new if one.fresh and one.name in states}
-        found = self._others.refuse_round_trips({one.name: one.topics for one in new})
-        found |= self._others.refuse_filled({name: state for name, state in fresh.items() if name not in found})
-        for one in (one for one in new if one.name in found):
-            cause, remedy = found[one.name]
-            refused[one.name] = self._conflict(cause, remedy=remedy, topic=one.topics[0])
-
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
         """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
         found = known_id(actual.topic_id) if actual is not None else None
@@ -348,80 +305,6 @@ class RemoteTopics:
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
         flow, known = self._flow, self._sent_to.get(remote, "")
         return lost(HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found))
-
-    def _made_here(self) -> frozenset[str]:
-        entries = self._audit.entries(self._flow.target, "topic")
-        return frozenset(entry.object for entry in entries if entry.action == "create")
-
-    def _written_by_rivals(self) -> dict[str, tuple[FlowConfig, str]]:
-        names = {
-            alias: tuple(newest_topics(self._lake, alias, "source")) for alias in {each.source for each in self._rivals}
-        }
-        return rivals(self._flow, [(each, names[each.source]) for each in self._rivals])
-
-    def _refuse_rival(self, remote: str, topic: str, written: Mapping[str, tuple[FlowConfig, str]]) -> None:
-        flow = self._flow
-        if remote in written:
-            other, name = written[remote]
-            raise self._conflict(
-                f"{flow.name} ({topic}) and {other.name} ({name}) both write {remote} on {flow.target} without saying "
-                "that they merge",
-                remedy="exclude the topic from one of them, use policy: default, or the same template on both",
-                topic=remote,
-            )
-
-    def _unified_names(self) -> dict[str, str]:
-        return {unified(name): name for name in self._admin.topic_names()}
-
-    def _refuse_alike(self, remote: str, there: dict[str, str]) -> None:
-        alike = there.setdefault(unified(remote), remote)
-        if alike != remote:
-            raise self._conflict(
-                f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
-                "one in its metrics",
-                remedy=f"exclude its source from {self._flow.name}, or give it another name by a template",
-                topic=remote,
-            )
-
-    def _refuse_other_count(self, one: _Wanted, partitions: int, made_here: Callable[[], Collection[str]]) -> None:
-        flow, wanted, name = self._flow, one.spec, one.name
-        if wanted.is_keyed and partitions != wanted.partitions:
-            raise self._conflict(
-                f"{name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
-                consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
-                "nothing was republished to it",
-                remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with "
-                "`policy` (and another name for the flow, so that it gets everything from the relay)",
-                topic=name,
-            )
-        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
-        if partitions < wanted.partitions and not (flow.sync.partitions and (not one.fresh or name in made_here())):
-            needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
-            raise self._conflict(
-                f"{name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has {wanted.partitions}",
-                consequence="records would lose their partition; nothing was republished to it",
-                remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
-                "(keys of other producers may change partition); or choose another policy",
-                topic=name,
-            )
-
-    def _refuse_unmapped(self, topic: KnownTopic, remote: str) -> None:
-        flow = self._flow
-        missing = flow.placement.unmapped(topic.name, topic.partitions)
-        if missing:
-            raise self._conflict(
-                f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
-                f"{topic.partitions} partitions on {flow.source}",
-                consequence="their records would have no place on the target; nothing of this batch was republished",
-                remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
-                topic=topic.name,
-                partition=missing[0],
-            )
-
-    def _conflict(
-        self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it", **facts: Any
-    ) -> TopicConflict:
-        return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic, **facts)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.topics.other_files import OtherFiles
-from mirrorlake.topics.remote_topics import rivals, wanted_remote_topic
+from mirrorlake.topics.remote_conflicts import rivals
+from mirrorlake.topics.remote_topics import wanted_remote_topic
 from mirrorlake.topics.sources import TopicSource
 
 Configs = Mapping[str, Mapping[str, str]]

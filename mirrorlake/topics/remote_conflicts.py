@@ -1,0 +1,162 @@
+"""What keeps a flow from writing a remote topic: another flow writes it, its name or its partitions do not fit, others filled it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError, TopicConflict
+from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
+from mirrorlake.model.loops.collisions import unified
+from mirrorlake.model.plan import TopicSpec
+from mirrorlake.topics.other_files import OtherFiles
+
+
+def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]]) -> dict[str, tuple[FlowConfig, str]]:
+    """Find the topics on a flow's target that other flows write and may not share with it, each with a flow and its source topic.
+
+    What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
+    `others` are the other flows, each with the topics that are known of its source.
+    """
+    found: dict[str, tuple[FlowConfig, str]] = {}
+    for other, names in others:
+        if other.name == flow.name or other.target != flow.target or flow.may_share(other):
+            continue
+        for name in names:
+            if other.carries(name):
+                found.setdefault(other.remote_topic(name), (other, name))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedTopic:
+    """A remote topic to create or grow, with its source topics; `fresh` where the flow has republished nothing to it."""
+
+    spec: TopicSpec
+    topics: tuple[str, ...]
+    fresh: bool
+
+    @property
+    def name(self) -> str:
+        """The remote topic's name."""
+        return self.spec.name
+
+
+class ConflictCheck:
+    """Refuse the remote topics of one flow that conflict with others; each method raises `TopicConflict`.
+
+    What the check reads from target and lake, it reads once: it is made for one batch.
+    """
+
+    def __init__(
+        self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit, lake: Lake, all_flows: Iterable[FlowConfig]
+    ) -> None:
+        self._admin = admin
+        self._flow = flow
+        self._audit = audit
+        self._lake = lake
+        self._rivals = [
+            each
+            for each in all_flows
+            if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
+        ]
+
+    def find_foreign(
+        self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], others: OtherFiles
+    ) -> dict[str, MirrorlakeError]:
+        """Return by remote topic the conflicts with flows of other settings files: they filled a topic, or lead back from it."""
+        fresh = {one.name: states[one.name] for one in wanted if one.fresh and one.name in states}
+        found = others.refuse_round_trips({one.name: one.topics for one in wanted})
+        found |= others.refuse_filled({name: state for name, state in fresh.items() if name not in found})
+        return {
+            one.name: self._conflict(found[one.name].cause, remedy=found[one.name].remedy, topic=one.topics[0])
+            for one in wanted
+            if one.name in found
+        }
+
+    def require_sole_writer(self, remote: str, topic: str) -> None:
+        """Refuse a remote topic that another flow of the settings writes and may not share."""
+        flow = self._flow
+        if self._rivals and remote in self._written_by_rivals:
+            other, name = self._written_by_rivals[remote]
+            raise self._conflict(
+                f"{flow.name} ({topic}) and {other.name} ({name}) both write {remote} on {flow.target} without saying "
+                "that they merge",
+                remedy="exclude the topic from one of them, use policy: default, or the same template on both",
+                topic=remote,
+            )
+
+    def require_distinct_name(self, remote: str) -> None:
+        """Refuse to create a topic whose name Kafka's metrics take for that of another one."""
+        alike = self._unified_names.setdefault(unified(remote), remote)
+        if alike != remote:
+            raise self._conflict(
+                f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
+                "one in its metrics",
+                remedy=f"exclude its source from {self._flow.name}, or give it another name by a template",
+                topic=remote,
+            )
+
+    def require_partitions(self, topic: WantedTopic, partitions: int) -> None:
+        """Refuse a topic whose number of `partitions` on the target does not fit and may not grow."""
+        flow, wanted, name = self._flow, topic.spec, topic.name
+        if wanted.is_keyed and partitions != wanted.partitions:
+            raise self._conflict(
+                f"{name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
+                consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
+                "nothing was republished to it",
+                remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with "
+                "`policy` (and another name for the flow, so that it gets everything from the relay)",
+                topic=name,
+            )
+        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
+        if partitions < wanted.partitions and not (
+            flow.sync.partitions and (not topic.fresh or name in self._made_here)
+        ):
+            needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
+            raise self._conflict(
+                f"{name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has {wanted.partitions}",
+                consequence="records would lose their partition; nothing was republished to it",
+                remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
+                "(keys of other producers may change partition); or choose another policy",
+                topic=name,
+            )
+
+    def require_mapped(self, topic: KnownTopic, remote: str) -> None:
+        """Refuse a source topic that has partitions for which `placement` maps no place."""
+        flow = self._flow
+        missing = flow.placement.unmapped(topic.name, topic.partitions)
+        if missing:
+            raise self._conflict(
+                f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
+                f"{topic.partitions} partitions on {flow.source}",
+                consequence="their records would have no place on the target; nothing of this batch was republished",
+                remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
+                topic=topic.name,
+                partition=missing[0],
+            )
+
+    @cached_property
+    def _made_here(self) -> frozenset[str]:
+        entries = self._audit.entries(self._flow.target, "topic")
+        return frozenset(entry.object for entry in entries if entry.action == "create")
+
+    @cached_property
+    def _written_by_rivals(self) -> dict[str, tuple[FlowConfig, str]]:
+        names = {
+            alias: tuple(newest_topics(self._lake, alias, "source")) for alias in {each.source for each in self._rivals}
+        }
+        return rivals(self._flow, [(each, names[each.source]) for each in self._rivals])
+
+    @cached_property
+    def _unified_names(self) -> dict[str, str]:
+        return {unified(name): name for name in self._admin.topic_names()}
+
+    def _conflict(
+        self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it", **facts: Any
+    ) -> TopicConflict:
+        return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic, **facts)
