@@ -31,37 +31,31 @@ COPY_EVERY_S = 5.0
 READY_EVERY_S = 30.0
 
 
-class Away:
-    """Say once that a flow's ledger does not answer, and once that it is back."""
+class LedgerOutages:
+    """Go on while a flow's ledger does not answer; log the begin and the end of each outage once."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self._since: float | None = None
 
-    def note(self, why: str | None) -> None:
-        """Take note of a look at the ledger: why it did not answer, None where it did."""
-        if why is not None and self._since is None:
-            self._since = time.monotonic()
-            log.warning("republish.ledger_away flow=%s why=%s", self._flow, why)
-        elif why is None and self._since is not None:
-            log.warning("republish.ledger_back flow=%s after_s=%.0f", self._flow, time.monotonic() - self._since)
-            self._since = None
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Go on where the ledger cannot be read: the tasks have a patience of their own, and what they commit waits there.
 
-
-@contextmanager
-def ledger_may_be_away(away: Away) -> Iterator[None]:
-    """Go on where the ledger cannot be read for a while: its tasks have a patience of their own, and what they commit waits there.
-
-    Not where the login is refused: tasks send over connections that are open, and only a new start resolves the secret again.
-    """
-    try:
-        yield
-    except LoginRefused:
-        raise
-    except ClusterUnreachable as error:
-        away.note(error.cause)
-    else:
-        away.note(None)
+        A refused login is raised: tasks send over connections that are open, and only a new start resolves the secret again.
+        """
+        try:
+            yield
+        except LoginRefused:
+            raise
+        except ClusterUnreachable as error:
+            if self._since is None:
+                self._since = time.monotonic()
+                log.warning("republish.ledger_away flow=%s why=%s", self._flow, error.cause)
+        else:
+            if self._since is not None:
+                log.warning("republish.ledger_back flow=%s after_s=%.0f", self._flow, time.monotonic() - self._since)
+                self._since = None
 
 
 def send_by_tasks(
@@ -76,7 +70,7 @@ def send_by_tasks(
     """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
     flow, heard, claim = owned.flow, owned.settings.listener, owned.claims.claim
     owned.make_all_ready()
-    with _may_be_away(flow.name):
+    with _logging_failure(flow.name):
         owned.make_empty_ready()
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
     goes_on = GoesOn(folder, claim.epoch)
@@ -94,7 +88,7 @@ def send_by_tasks(
         )
         for number in range(tasks)
     ]
-    away = Away(flow.name)
+    outages = LedgerOutages(flow.name)
     name, options = f"republish {flow.name}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(flow.target, flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
@@ -104,14 +98,14 @@ def send_by_tasks(
                 is_due = time.monotonic() >= next_copy
                 if is_due:
                     next_copy = time.monotonic() + COPY_EVERY_S
-                with ledger_may_be_away(away):
+                with outages.tolerated():
                     owned.keep_since(ledger, read_to, copies=is_due)
                 heard.looked(None)
                 owned.progress.report()
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + READY_EVERY_S
                     is_ready = False
-                    with _may_be_away(flow.name):
+                    with _logging_failure(flow.name):
                         is_ready = owned.make_empty_ready()
                     # The tasks end for what was released: what it missed is sent before they go on with it (law D).
                     is_ready |= owned.check_waiting()
@@ -124,7 +118,7 @@ def send_by_tasks(
 
 
 @contextmanager
-def _may_be_away(flow: str) -> Iterator[None]:
+def _logging_failure(flow: str) -> Iterator[None]:
     try:
         yield
     except MirrorlakeError as error:

@@ -10,7 +10,7 @@ from mirrorlake.progress import Tell
 
 
 class RelayProgress:
-    """How many records of the relay a flow has passed, sent or withheld, and how many are due."""
+    """Count the records of the relay that a flow has passed, sent or withheld, and those that are due."""
 
     def __init__(self, flow: str, tell: Tell) -> None:
         self._phase = f"republish {flow}"
@@ -26,7 +26,7 @@ class RelayProgress:
 
     def expect(self, files: Iterable[RelayFile]) -> None:
         """Count files that are about to be sent."""
-        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
+        self._due = max(self._due or 0, self._passed_records + sum(file.records for file in files))
         self.report()
 
     def passed(self, records: Sequence[LedgerRecord]) -> None:
@@ -36,14 +36,14 @@ class RelayProgress:
         self.report()
 
     def finish(self) -> None:
-        """Nothing is due any more."""
-        self._due = self._passed
+        """Record that nothing is due any more."""
+        self._due = self._passed_records
         self.report()
 
     def report(self) -> None:
-        """Tell it as it is."""
-        self._tell(self._phase, self._passed, self._due)
+        """Report the records passed, and how many they are to be."""
+        self._tell(self._phase, self._passed_records, self._due)
 
     @property
-    def _passed(self) -> int:
+    def _passed_records(self) -> int:
         return self.sent + self._withheld

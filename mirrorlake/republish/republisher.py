@@ -344,7 +344,7 @@ class Republisher:
             raise self._failed(error) from error
 
     def _ends_a_wait(self) -> bool:
-        return self._waiting.is_check_due and self._owned.check_waiting()
+        return self._waiting.begin_check() and self._owned.check_waiting()
 
     def _failed(self, error: Exception) -> StoreError:
         return StoreError(

@@ -25,7 +25,7 @@ CHECK_INTERVAL_S = 30.0
 
 
 class TopicsWait(Exception):
-    """Topics began to wait in the middle of a batch, or one need not wait any more: claim the flow again without, or with them."""
+    """The topics that wait have changed in the middle of a batch: the flow must be claimed again."""
 
 
 def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[str]) -> frozenset[str]:
@@ -56,7 +56,7 @@ def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str,
 
 
 class WaitingTopics:
-    """Keep the topics of one flow that wait, by source topic, and say so in the table `control`.
+    """Record the waiting topics of one flow and their reasons, also in the table `control`.
 
     Nothing of them is lost: their positions stay, and the first check that finds the reason gone sends what came meanwhile.
     """
@@ -83,9 +83,8 @@ class WaitingTopics:
         """Why the first of them waits."""
         return next(iter(self._topics.values()), None)
 
-    @property
-    def is_check_due(self) -> bool:
-        """Whether some wait whose reasons were not checked for a while; the next one is then due later."""
+    def begin_check(self) -> bool:
+        """Return whether topics wait whose reasons are to be checked now, and put the next check off if so."""
         is_due = bool(self._topics) and time.monotonic() >= self._next_check
         if is_due:
             self._next_check = time.monotonic() + CHECK_INTERVAL_S
@@ -100,7 +99,7 @@ class WaitingTopics:
         return self._limits.get(topic)
 
     def hold(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
-        """Let topics wait; those that do are logged once. `limit` is their remote topic's, where a record was too large."""
+        """Let topics wait, and log each once. `limit` is their remote topic's, where a record was too large."""
         self._next_check = time.monotonic() + CHECK_INTERVAL_S
         self._limits |= dict.fromkeys(refused, limit)
         for topic, error in refused.items():
@@ -112,21 +111,21 @@ class WaitingTopics:
         self.publish()
 
     def release(self, topic: str) -> None:
-        """Let a topic go on."""
+        """Let a topic be sent again."""
         if self._topics.pop(topic, None) is not None:
             log.warning("republish.topic_goes_on flow=%s topic=%s", self._flow, topic)
         self.publish()
 
     def publish(self) -> None:
-        """Say in the table `control` which topics wait, where it says something else."""
+        """Write to the table `control` which topics wait, where it differs."""
         try:
             known = {
                 name: one for name, one in self._control.state().parked.items() if name in of_topics(self._flow, [name])
             }
             for topic, error in self._topics.items():
-                said = self._parked(topic, error)
-                if not said.is_same(known.pop(said.stream, None)):
-                    self._control.append(PARK, Subject(kind=STREAM, name=said.stream), value=said.said())
+                parked = self._parked(topic, error)
+                if not parked.is_same(known.pop(parked.stream, None)):
+                    self._control.append(PARK, Subject(kind=STREAM, name=parked.stream), value=parked.said())
             for name in known:
                 self._control.append(CLEAR, Subject(kind=STREAM, name=name), value=None)
         except Exception as error:

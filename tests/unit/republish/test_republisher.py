@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
-from mirrorlake.republish.live_driver import Away, ledger_may_be_away
+from mirrorlake.republish.live_driver import LedgerOutages
 
 
 def test_a_ledger_that_is_away_waits_and_a_refused_login_ends_the_tasks() -> None:
-    with ledger_may_be_away(Away("east->central")):
+    with LedgerOutages("east->central").tolerated():
         raise ClusterUnreachable("central does not answer")
-    with pytest.raises(LoginRefused), ledger_may_be_away(Away("east->central")):
+    with pytest.raises(LoginRefused), LedgerOutages("east->central").tolerated():
         raise LoginRefused("central: SASL fails")

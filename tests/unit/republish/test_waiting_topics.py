@@ -74,7 +74,7 @@ class Control:
 def test_what_waits_is_told_once_and_cleared_when_it_goes_on() -> None:
     control = Control()
     waiting = WaitingTopics(cast("Any", control), FLOW.name, now=lambda: NOON)
-    assert not waiting.is_check_due, "nothing waits"
+    assert not waiting.begin_check(), "nothing waits"
     large = RecordTooLarge("r", remedy="raise it", topic="east.orders", source_topic="orders")
     waiting.hold({"orders": large}, limit="50000")
     waiting.publish()
