@@ -189,7 +189,7 @@ class ClientErrors:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """Translate what a client says of its settings when it is made, such as a key store that its password does not open.
+        """Translate the error of a client that refuses its settings, such as a key store that its password does not open.
 
         Raises:
             ClusterError: the client refuses its settings.
@@ -198,9 +198,9 @@ class ClientErrors:
             yield
         except KafkaException as error:
             problem = error.args[0]
-            said = problem.str() if isinstance(problem, KafkaError) else str(problem)
+            reason = problem.str() if isinstance(problem, KafkaError) else str(problem)
             raise ClusterError(
-                f"the client of cluster {self.alias} refuses its settings: {said}",
+                f"the client of cluster {self.alias} refuses its settings: {reason}",
                 consequence="nothing was asked or sent",
                 remedy=f"mend clusters.{self.alias}.client: the files that it names, and their passwords",
                 alias=self.alias,

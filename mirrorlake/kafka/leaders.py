@@ -1,11 +1,10 @@
-"""Partitions without a leader: nothing can be asked of them while their brokers are away, and everything else goes on without them."""
+"""Partitions without a leader: they are left out while their brokers are away, and everything else goes on."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Protocol
-
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_looks import TopicState
@@ -13,6 +12,7 @@ from mirrorlake.model.flow import TopicPartition
 
 # An election takes less, and so does the first one of a new topic.
 ELECTED_S = 5.0
+_POLL_INTERVAL_S = 0.5
 
 
 class _DescribesTopics(Protocol):
@@ -22,23 +22,16 @@ class _DescribesTopics(Protocol):
 def describe_with_leaders(
     admin: _DescribesTopics, names: Iterable[str], *, elected_s: float = 0.0
 ) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
-    """Describe topics; return with them the partitions that are leaderless, also after `elected_s`.
+    """Return the states of topics, and the partitions that are still leaderless after `elected_s` seconds.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
-
-    def last(looks: RetryCallState) -> dict[str, TopicState]:
-        assert looks.outcome is not None  # noqa: S101  it has looked
-        found: dict[str, TopicState] = looks.outcome.result()
-        return found
-
-    states = Retrying(
-        retry=retry_if_result(lambda states: any(state.leaderless for state in states.values())),
-        stop=stop_after_delay(elected_s),
-        wait=wait_fixed(0.5),
-        retry_error_callback=last,
-    )(admin.describe, list(names))
+    names, until = list(names), time.monotonic() + elected_s
+    states = admin.describe(names)
+    while any(state.leaderless for state in states.values()) and time.monotonic() < until:
+        time.sleep(_POLL_INTERVAL_S)
+        states = admin.describe(names)
     return states, frozenset(
         TopicPartition(name, number) for name, state in states.items() for number in state.leaderless
     )

@@ -48,9 +48,9 @@ class Batch:
 
 
 class Chunks:
-    """Cut what lies at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead.
+    """Cut the records at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead.
 
-    `max_bytes` is asked for each chunk anew. What a slow store has given in a few seconds is a chunk, too.
+    `max_bytes` is called for each chunk. A chunk also ends after a few seconds of reading, for stores that are slow.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Chunks:
         self._read_s = 0.0
 
     def read_ahead(self) -> None:
-        """Read the next chunk's files now, unless the last ones took long: a transaction that is open would outlast its time."""
+        """Read the next chunk's files now, unless the last ones took long: an open transaction would time out meanwhile."""
         if self._read_s < AIM_S:
             self._read()
 
@@ -126,6 +126,7 @@ def _cut(
 def _taken(records: pa.RecordBatch, max_records: int, max_bytes: int, *, is_first: bool) -> pa.RecordBatch:
     """Return the first records that fit, by their mean size; the first of a chunk fits always."""
     rows = min(len(records), max_records)
-    if (size := records.nbytes) * rows > max_bytes * len(records):
+    size = records.nbytes
+    if size * rows > max_bytes * len(records):
         rows = max(0, max_bytes) * len(records) // size
     return records.slice(0, max(rows, int(is_first)))

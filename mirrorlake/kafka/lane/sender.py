@@ -148,14 +148,13 @@ class LaneSender:
         self._view = view
         if self._producer is None:
             self.open()
-        task = self.task
-        size = self._chunk_size
+        task, size = self.task, self._chunk_size
         chunks = Chunks(
             slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.limit
         )
         while chunk := chunks.take():
             self._throttle.wait(task.rate, chunk)
-            # A chunk that fails comes to its end in smaller ones.
+            # The rest of a chunk that failed is sent in smaller ones.
             while rest := self._unsent(chunk):
                 yield from self._send_chunk(rest, chunks)
 
@@ -260,10 +259,11 @@ class LaneSender:
                 began = time.monotonic()
                 try:
                     record = self._try(part, chunks)
-                except Restart as error:
-                    if not isinstance(error, AskEach):
-                        size.record_failure()
-                        log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.limit)
+                except AskEach:
+                    raise
+                except Restart:
+                    size.record_failure()
+                    log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.limit)
                     raise
                 if record is not None:
                     size.record_success(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
@@ -377,7 +377,7 @@ class LaneSender:
         for seen in (failed, problem):
             if seen is not None and is_permanent(seen):
                 if seen.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    # The answer does not say which of them it is about.
+                    # The error does not name the topic that it is about.
                     self._require_writable([*topics, ledger_topic(self.task.claim.flow)])
                 raise self._faults.of(seen, doing, *topics[:1]) from error
         if failed is not None and failed.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
