@@ -91,12 +91,10 @@ class Duties:
         except MirrorlakeError as error:
             # A missing permission would otherwise be logged at every interval.
             if self._said.get(duty.name) != error.cause:
-                # Of a cluster that is away the flow's stream says so; a missing permission only a duty knows.
-                log.log(
-                    logging.INFO if type(error) is ClusterUnreachable else logging.WARNING,
-                    "duty.failed flow=%s duty=%s why=%s next=%s",
-                    *(self._flow, duty.name, error.cause, error.remedy),
-                )
+                # The flow's stream warns of a cluster that is away; only a duty knows of a missing permission.
+                level = logging.INFO if type(error) is ClusterUnreachable else logging.WARNING
+                text = "duty.failed flow=%s duty=%s why=%s next=%s"
+                log.log(level, text, self._flow, duty.name, error.cause, error.remedy)
             self._said[duty.name] = error.cause
             return error
         except Exception as error:

@@ -19,7 +19,7 @@ from mirrorlake.topics.topic_plan import (
     Admins,
     BothEnds,
     Sources,
-    filled_or_round,
+    foreign_conflicts,
     led_by_others,
     look,
     name_conflicts,
@@ -94,9 +94,10 @@ class ContinuousSync:
                 led = led_by_others(flow, self._all_flows, names=partial(carried_topics, self._lake))
                 plan = topic_plan(flow, ends, self._audit, beside=self._all_flows, led=led)
                 changes = self._allowed(plan.changes, ends)
-                left = {one.remote for one in self._held()} if changes else set()
-                left |= {change.name for change in filled_or_round(flow, ends, self._others)} if changes else set()
-                changes = [change for change in changes if change.name not in left]
+                if changes:
+                    skipped = {lost.remote for lost in self._held()}
+                    skipped |= {conflict.name for conflict in foreign_conflicts(flow, ends, self._others)}
+                    changes = [change for change in changes if change.name not in skipped]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
                     ends = look(flow, self._sources, self._admins)

@@ -27,7 +27,7 @@ from mirrorlake.topics.rules_plan import rule_changes, rule_notes
 from mirrorlake.topics.topic_plan import (
     Admins,
     Sources,
-    filled_or_round,
+    foreign_conflicts,
     led_by_others,
     look,
     name_conflicts,
@@ -85,7 +85,7 @@ def make_plan(
         notes += _group_notes(flow, all_flows)
         others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
         changes += name_conflicts(flow, ends, others=others)
-        changes += filled_or_round(flow, ends, others_of(flow))
+        changes += foreign_conflicts(flow, ends, others_of(flow))
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)

@@ -240,8 +240,8 @@ def name_conflicts(
     return found
 
 
-def filled_or_round(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
-    """Find the remote topics of a flow that hold records of others, or lead back over flows of other settings files."""
+def foreign_conflicts(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
+    """List the remote topics of a flow that hold records of others, or lead back over flows of other settings files."""
     sources: dict[str, list[str]] = {}
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)
