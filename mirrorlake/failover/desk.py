@@ -146,13 +146,15 @@ class Desk:
         return carried(self.lake, flow)
 
     def why_incomplete(self, flow: FlowConfig) -> str:
-        """Say of which partitions of a flow's source nothing can be asked, because nobody leads them; empty where there are none.
+        """Return which partitions of a flow's source have no leader, as a reason; "" where all have one.
 
         Raises:
             ClusterError: the source does not answer.
         """
-        _, unled = self._led(flow, needs_all=False)
-        return f"nobody leads {named(unled)}; the ends that were recorded last stand for them" if unled else ""
+        _, leaderless = self._split_by_leader(flow)
+        return (
+            f"nobody leads {named(leaderless)}; the ends that were recorded last stand for them" if leaderless else ""
+        )
 
     def ends(self, flow: FlowConfig, *, needs_all: bool = True) -> dict[SourcePartition, int]:
         """Read the ends of a flow's source, in the life of each partition that landing knows.
@@ -161,11 +163,14 @@ class Desk:
             ClusterError: the source does not answer, or with `needs_all` nobody leads one of its partitions.
         """
         known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
+        led, leaderless = self._split_by_leader(flow)
+        if leaderless and needs_all:
+            raise leaderless_error(flow.source, leaderless, landed="nothing was done by this step")
         return {
             SourcePartition(
                 tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
             ): end
-            for tp, end in self.clusters.admin(flow.source).latest(self._led(flow, needs_all=needs_all)[0]).items()
+            for tp, end in self.clusters.admin(flow.source).latest(led).items()
         }
 
     def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
@@ -179,15 +184,14 @@ class Desk:
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
         return [tp for tp, end in sorted(self.clusters.admin(flow.source).ends(stable).items()) if end > stable[tp]]
 
-    def _led(self, flow: FlowConfig, *, needs_all: bool) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
+    def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
+        """Return the partitions of a flow's source that have a leader, and those that have none."""
         source = self.clusters.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
-        states, unled = describe_with_leaders(source, names, elected_s=ELECTED_S)
-        if unled:
-            log.warning("failover.no_leader source=%s partitions=%s", flow.source, named(unled))
-        if unled and needs_all:
-            raise leaderless_error(flow.source, unled, landed="nothing was done by this step")
-        return [tp for tp in list_partitions(states) if tp not in unled], unled
+        states, leaderless = describe_with_leaders(source, names, elected_s=ELECTED_S)
+        if leaderless:
+            log.warning("failover.no_leader source=%s partitions=%s", flow.source, named(leaderless))
+        return [tp for tp in list_partitions(states) if tp not in leaderless], leaderless
 
     def is_watched(self, flow: FlowConfig) -> bool:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""

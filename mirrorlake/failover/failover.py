@@ -55,8 +55,9 @@ class Failover:
         self._desk = desk
         self._flow = desk.flow
         self._options = options
-        # Why the source cannot be asked, and of which partitions alone.
-        self._silent = self._incomplete = ""
+        # Why the source does not answer, and why some of its partitions do not; empty where they do.
+        self._silent = ""
+        self._incomplete = ""
 
     def run(self, *, dry_run: bool = False) -> FailoverReport:
         """Fail over, or with `dry_run` only say what would be done.
@@ -327,14 +328,14 @@ class Failover:
             if placed is not None
             else tuple(GroupPlaced.of(position) for position in plan or ())
         )
-        age = None if not silent or seen.answered_at is None else max(began - seen.answered_at, timedelta(0))
-        looked = "nobody had read its ends" if age is None else f"its ends were read {duration(age)} before"
-        note = (
-            f"{flow.source}: {silent}; {looked}"
-            if silent
-            else f"{flow.source} answers: it was landed up to its end at that time"
-        )
-        if not silent and state == "planned":
+        age: timedelta | None = None
+        rpo_s = 0.0 if state == "done" else None
+        note = f"{flow.source} answers: it was landed up to its end at that time"
+        if silent:
+            age = None if seen.answered_at is None else max(began - seen.answered_at, timedelta(0))
+            looked = "nobody had read its ends" if age is None else f"its ends were read {duration(age)} before"
+            note, rpo_s = f"{flow.source}: {silent}; {looked}", rpo_seconds(seen, lost_at=began)
+        elif state == "planned":
             note = f"{flow.source} answers: what it holds is landed and sent first"
         return FailoverReport(
             flow=flow.name,
@@ -357,7 +358,7 @@ class Failover:
             topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
             fence=tuple(self._after(operation, FENCE) or ()),
             last_look_s=None if age is None else age.total_seconds(),
-            rpo_s=rpo_seconds(seen, lost_at=began) if silent else 0.0 if state == "done" else None,
+            rpo_s=rpo_s,
             rto_s=(now - began).total_seconds() if state == "done" else None,
             objective_rpo_s=rpo_wanted,
             objective_rto_s=rto_wanted,
@@ -371,7 +372,7 @@ class Failover:
         recorded = last_seen(self._desk.lake, self._flow, reached)
         if not ends:
             return recorded
-        # Of partitions that nobody leads.
+        # The freeze read no ends of partitions without a leader.
         ends = {**recorded.ends, **ends}
         at = datetime.fromisoformat(frozen["at"])
         is_whole = all(end <= reached.get(source, NOWHERE).landed for source, end in ends.items())
