@@ -18,8 +18,8 @@ from mirrorlake.model.remotes import Remote
 
 log = logging.getLogger(__name__)
 
-# Flows that start together share one look.
-_KNOWN_S = 5.0
+# Flows that start together, and topics that become ready one by one, share what was read.
+KNOWN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class LedgerFlows:
         # One cluster that hangs holds up no other.
         with self._asking.setdefault(alias, threading.Lock()):
             at, known = self._known.get(alias, (float("-inf"), {}))
-            if time.monotonic() - at > _KNOWN_S:
+            if time.monotonic() - at > KNOWN_S:
                 at, known = time.monotonic(), {}
                 self._known[alias] = at, known
             names = list(names)

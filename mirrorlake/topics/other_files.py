@@ -1,7 +1,7 @@
 """What flows of other settings files did where a flow leads: who filled its remote topics, who would bring its records back.
 
-One settings file is judged when it is read (`model/loops`). What other files do is told by the ledgers on the clusters, and by
-nothing else: their lakes may be elsewhere.
+One settings file is judged when it is read (`model/loops`). Only the ledgers on the clusters tell what other files do: their
+lakes may be on other stores.
 
     x ──identity: orders──> a      the first file
     b ──identity: orders──> a      this file: orders on a holds records that are not the flow's    `refuse_filled`
@@ -26,17 +26,15 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Origin
 from mirrorlake.model.loops.routes import TopicPlace, arrival
 from mirrorlake.model.remotes import is_other, known_id, whole_id
-from mirrorlake.topics.ledger_flows import LedgerFlow, LedgerFlows
+from mirrorlake.topics.ledger_flows import KNOWN_S, LedgerFlow, LedgerFlows
 
 log = logging.getLogger(__name__)
 
 # The records of a source that is away are in the relay, and go on; nor is it asked again for each topic.
 _SOURCE_WITHIN_S, _AWAY_FOR_S = 5.0, 60.0
-# Topics that become ready one by one share a look.
-_KNOWN_S = 5.0
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """Why a remote topic is not written, and what to do."""
 
     cause: str
@@ -87,7 +85,7 @@ class OtherFiles:
         self._has_brokers = has_brokers
         self._steps: dict[str, tuple[float, dict[str, list[_Step]]]] = {}
 
-    def refuse(self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]) -> dict[str, Refused]:
+    def refuse(self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]) -> dict[str, Refusal]:
         """Return why remote topics are refused, as `plan` and `doctor` show it; `sources` are the source topics of each.
 
         Raises:
@@ -107,14 +105,14 @@ class OtherFiles:
 
     # -- topics that others filled --------------------------------------------------------------------------------
 
-    def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, Refused]:
+    def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, Refusal]:
         """Return which of these remote topics hold records that are not the flow's; it has sent nothing to any by its ledger.
 
         Raises:
             ClusterError: the target does not answer.
         """
         flow = self._flow
-        # Its own heartbeats stand where those of its source go.
+        # The flow's own heartbeats go to the same topic as those of its source.
         emitted = {spec.name for spec in mm2_topics(flow)}
         remotes = {name: state for name, state in remotes.items() if name not in emitted}
         if flow.existing == "append" or not remotes:
@@ -129,17 +127,16 @@ class OtherFiles:
             holding.pop(name, None)
         if not holding:
             return {}
-        known = {each.ledger_topic for one in (flow, *self._partners()) for each in (one, one.redrive())}
-        writers = self._ledgers.into(flow.target, but=known)
-        found: dict[str, Refused] = {}
+        writers = self._ledgers.into(flow.target, but=_ledgers_of((flow, *self._partners())))
+        found: dict[str, Refusal] = {}
         for name, firsts in holding.items():
-            by = [one for one in writers if _wrote(one, remotes[name])]
+            fillers = [one for one in writers if _wrote(one, remotes[name])]
             if flow.adds_hops:
-                # Its own records are told from those of producers and of flows that say where records have been, too.
-                by = [one for one in by if one.origin is None or not one.origin.adds_hops]
-            is_foreign = bool(by) or not (flow.adds_hops or self._may_be_own(name, firsts))
+                # Headers tell the flow's own records from those of producers and of other flows that add hops.
+                fillers = [one for one in fillers if one.origin is None or not one.origin.adds_hops]
+            is_foreign = bool(fillers) or not (flow.adds_hops or self._may_be_own(name, firsts))
             if is_foreign and not self._is_mapped(name):
-                found[name] = self._filled(name, by)
+                found[name] = self._filled_refusal(name, fillers)
         return found
 
     def _shared(self) -> set[str]:
@@ -174,18 +171,18 @@ class OtherFiles:
         flow = self._flow
         return bool(self._lake.ask(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True))
 
-    def _filled(self, remote: str, writers: Sequence[LedgerFlow]) -> Refused:
+    def _filled_refusal(self, remote: str, writers: Sequence[LedgerFlow]) -> Refusal:
         flow = self._flow
         append = f"`existing: append` on {flow.name} sends after what is there"
         if not writers:
-            return Refused(
+            return Refusal(
                 f"{remote} on {flow.target} holds records, and no ledger there says that {flow.name} sent them",
                 f"where another mirror filled it for {flow.name}: mirrorlake takeover; else name the topic otherwise with "
                 f"`policy`, or {append}",
             )
         names = ", ".join(dict.fromkeys(f"{one.name} ({_from(one)}ledger {one.ledger})" for one in writers))
         first = writers[0].name
-        return Refused(
+        return Refusal(
             f"{remote} on {flow.target} was filled by {names}, not by {flow.name}",
             f"if {flow.name} is {first} under a new name: give it the old name back, and it goes on where that ended; if "
             f"{first} goes on: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
@@ -194,19 +191,19 @@ class OtherFiles:
 
     # -- ways round -----------------------------------------------------------------------------------------------
 
-    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, Refused]:
+    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, Refusal]:
         """Return which remote topics lead back to their source topics over flows of other files.
 
         Law F: as within one file, unless every flow on the way writes where records have been. A source that does not answer
         is not waited for.
         """
-        found: dict[str, Refused] = {}
+        found: dict[str, Refusal] = {}
         for remote, topics in sources.items():
             for topic in topics:
                 start, goal = TopicPlace(self._flow.source, topic), TopicPlace(self._flow.target, remote)
                 trip = _way_back(start, goal, self._steps_into)
                 if trip and not self._tells_apart(trip):
-                    found[remote] = self._round(topic, trip)
+                    found[remote] = self._round_trip_refusal(topic, trip)
         return found
 
     def _steps_into(self, alias: str) -> dict[str, list[_Step]]:
@@ -241,9 +238,9 @@ class OtherFiles:
         """Return the flows of other files into a cluster, and for how many seconds that answer holds."""
         if not self._has_brokers(alias):
             return [], _AWAY_FOR_S
-        names = {each.ledger_topic for flow in self._flows if flow.target == alias for each in (flow, flow.redrive())}
+        names = _ledgers_of(flow for flow in self._flows if flow.target == alias)
         try:
-            return within(_SOURCE_WITHIN_S, lambda: self._ledgers.into(alias, but=names)), _KNOWN_S
+            return within(_SOURCE_WITHIN_S, lambda: self._ledgers.into(alias, but=names)), KNOWN_S
         except (MirrorlakeError, TimeoutError) as error:
             log.warning("loops.not_looked flow=%s cluster=%s why=%s", self._flow.name, alias, error)
             return [], _AWAY_FOR_S
@@ -270,11 +267,11 @@ class OtherFiles:
             for step, end in zip(trip, ends, strict=True)
         )
 
-    def _round(self, topic: str, trip: Sequence[_Step]) -> Refused:
+    def _round_trip_refusal(self, topic: str, trip: Sequence[_Step]) -> Refusal:
         flow = self._flow
         names = ", ".join((flow.name, *(step.name for step in trip), flow.name))
         other = next(step for step in trip if step.origin)
-        return Refused(
+        return Refusal(
             f"records of {topic} could go round for ever: {names}; {other.name} belongs to another settings file (ledger "
             f"{other.ledger})",
             "use policy: default on these flows, or topics that do not meet, or provenance: true on all of them and the same "
@@ -321,6 +318,11 @@ def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerF
     if problem is not None:
         raise problem
     return answer
+
+
+def _ledgers_of(flows: Iterable[FlowConfig]) -> set[str]:
+    """Return the ledger topics of flows and of their re-drives."""
+    return {ledger for flow in flows for ledger in (flow.ledger_topic, flow.redrive().ledger_topic)}
 
 
 def _wrote(flow: LedgerFlow, state: TopicState) -> bool:
