@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.kafka.lane import fenced_error
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
@@ -40,7 +41,7 @@ from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, Claimed, TakeOver, retry_contested
-from mirrorlake.republish.tenure import Tenure, fenced_error
+from mirrorlake.republish.tenure import Tenure
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
 
@@ -340,7 +341,7 @@ class Republisher:
                 raise self._failure from error
             if met_another(str(error)):
                 why = "it has gone on from the same checkpoint location"
-                raise fenced_error(self._flow.name, why) from error
+                raise fenced_error(self._flow.name, why, flow=self._flow.name) from error
             raise self._failed(error) from error
 
     def _ends_a_wait(self) -> bool:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mirrorlake.errors import LaneFenced
+from mirrorlake.kafka.lane import fenced_error
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import new_owner, said_owner
 
 
-def fenced_error(flow: str, why: str) -> LaneFenced:
-    """Return the error of an owner whose flow belongs to another republisher now."""
-    return LaneFenced(
-        f"{flow} belongs to another republisher: {why}",
-        consequence="this one wrote nothing more and stopped",
-        remedy=f"keep one republisher for {flow}; `mirrorlake status` shows its progress",
-        flow=flow,
-    )
-
-
 def replaced_error(newest: Claim) -> LaneFenced:
     """Return the error of an owner that the owner of the `newest` claim has replaced."""
-    return fenced_error(newest.flow, f"{said_owner(newest.owner)} took over in epoch {newest.epoch}")
+    why = f"{said_owner(newest.owner)} took over in epoch {newest.epoch}"
+    return fenced_error(newest.flow, why, flow=newest.flow)
 
 
 class Tenure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -77,6 +78,17 @@ def is_contested(error: BaseException) -> bool:
     return isinstance(error, LaneFenced) and bool(error.facts.get("contested"))
 
 
+def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
+    """Return the error of an owner that another republisher has replaced in a flow, or in `what` of it."""
+    return LaneFenced(
+        f"{what} belongs to another republisher: {why}",
+        consequence="this one wrote nothing more and stopped",
+        remedy=f"keep one republisher for {flow}; `mirrorlake status` shows its progress",
+        flow=flow,
+        **facts,
+    )
+
+
 class Faults:
     """Make the errors of one lane."""
 
@@ -88,13 +100,7 @@ class Faults:
 
     def fenced(self, why: str, *, contested: bool = False) -> LaneFenced:
         """Another owner holds the lane; where the claim is `contested`, that is not decided yet (see `is_contested`)."""
-        return LaneFenced(
-            f"lane {self._lane} of {self._flow} belongs to another republisher: {why}",
-            consequence="this one wrote nothing more and stopped",
-            remedy=f"keep one republisher for {self._flow}; `mirrorlake status` shows its progress",
-            flow=self._flow,
-            contested=contested,
-        )
+        return fenced_error(f"lane {self._lane} of {self._flow}", why, flow=self._flow, contested=contested)
 
     def tail_lost(self, known: int, last: LedgerRecord | None) -> LedgerLost:
         """The ledger's tail is older than what this owner has confirmed there."""
