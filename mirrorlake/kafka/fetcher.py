@@ -107,7 +107,7 @@ class Fetcher:
         self._open()
 
     def _open(self) -> None:
-        """Make the consumer, which asks for answers of the present size until it is closed."""
+        """Create the consumer; it requests answers of the present size until it is closed."""
         self._answer_bytes = self._size.limit
         self._quiet_s = 0.0
         self._consumer = Consumer(
@@ -177,20 +177,20 @@ class Fetcher:
         self._follow_rate(held, count, time.monotonic() - began)
         return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved, epochs)
 
-    def _follow_rate(self, held: int, count: int, passed_s: float) -> None:
-        """Ask for smaller answers where one takes longer than a few seconds, and for larger ones where they come faster."""
+    def _follow_rate(self, size: int, count: int, passed_s: float) -> None:
+        """Request smaller answers if one takes longer than a few seconds, and larger ones if they come faster."""
         self._quiet_s += passed_s
         if count:
-            self._record_bytes = max(1, held // count)
+            self._record_bytes = max(1, size // count)
             # A small answer may have come late because its records were written late; a large one is compressed on its way.
-            if 2 * held >= self._answer_bytes:
-                self._size.record_success(min(held, self._answer_bytes), seconds=self._quiet_s)
+            if 2 * size >= self._answer_bytes:
+                self._size.record_success(min(size, self._answer_bytes), seconds=self._quiet_s)
         elif self._quiet_s > _QUIET_S and not self._size.is_least:
             self._size.record_failure()
         ratio = self._size.limit / self._answer_bytes
         if not 0.5 < ratio < 2:
             log.info("fetch.size source=%s bytes=%s after_s=%.1f", self._alias, self._size.limit, self._quiet_s)
-            # librdkafka knows no other way; an answer that is on its way is asked for again.
+            # A librdkafka consumer cannot change the size; an answer that is on its way is requested again.
             self._consumer.close()
             self._open()
         if count or len(self._at_end) == len(self._positions):

@@ -28,9 +28,11 @@ _COMMITTED = {
     "groupIdPrefix": "mirrorlake-land",
     "kafka.isolation.level": "read_committed",
 }
-# How many offsets the first batch that is planned here spans, and the least; a batch of Spark's takes a second or two whatever
-# it holds. 500 records of 10 KB take 100 s at 50 kB/s.
-_FIRST_OFFSETS, _LEAST_OFFSETS, _AIM_S = 500, 50, 30.0
+# Offsets of the first batch that is planned here: 500 records of 10 KB take 100 s at 50 kB/s.
+_FIRST_OFFSETS = 500
+# A batch of Spark's takes a second or two whatever it holds.
+_MIN_OFFSETS = 50
+_AIM_S = 30.0
 # Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
 _SMALL_ANSWER = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
 # Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
@@ -112,7 +114,7 @@ def land_planned(
 ) -> None:
     """Land batches that are planned here, until `stop` is set or, with `once`, up to where the source ends now.
 
-    A batch shall take half a minute at the most, so that a slow source makes progress that outlives a kill.
+    Batches are sized to take half a minute at most, so that progress from a slow source outlives a kill.
 
     Law F: a batch is planned, appended under its number, then done; whoever comes after a kill claims another number and goes
     on at what the relay holds, or at what was done, whichever is further.
@@ -132,7 +134,7 @@ def land_planned(
         most_records: how many offsets a batch may span; the first ones span fewer, until the rate of the source is known.
     """
     positions, batch = dict(start), 0
-    size = ChunkSize(most_records, start=_FIRST_OFFSETS, least=_LEAST_OFFSETS, aim_s=_AIM_S)
+    size = ChunkSize(most_records, start=_FIRST_OFFSETS, least=_MIN_OFFSETS, aim_s=_AIM_S)
     progress.plan(batch, {})
     progress.done(batch)
     goal = ends() if once else None

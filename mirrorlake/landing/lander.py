@@ -51,13 +51,8 @@ from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNR
 from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.source_look import (
-    SourceLook,
-    current_partitions,
-    ended_lives,
-    look_at_source,
-)
-from mirrorlake.landing.start import landed_and_known, refuse_other_cluster, resumed_offsets, went_back
+from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, look_at_source
+from mirrorlake.landing.start import forget_lost_positions, landed_and_known, refuse_other_cluster, resumed_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
@@ -200,7 +195,7 @@ class Lander:
         cluster_id = self._admin.cluster_id()
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
-        rebuild = rebuild or went_back(self._lake, alias, writer)
+        rebuild = rebuild or forget_lost_positions(self._lake, alias, writer)
         landed, known = landed_and_known(self._lake, alias, writer, self._topics, rebuild=rebuild)
         names = self._settings.names(self._admin)
         # A query of Spark's asks for all partitions.

@@ -45,7 +45,7 @@ _REMOVABLE, _KEPT = {"delta.appendOnly": "false"}, {"delta.appendOnly": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What became of a broken file: how many of its records were landed again, and how many have left the source."""
+    """A mended file: how many of its records were landed again, and how many have left the source."""
 
     broken: BrokenFile
     landed: int
@@ -53,7 +53,7 @@ class Mended:
 
 
 class Mending:
-    """Mend the relay of one source, beside whoever lands it."""
+    """Mend the relay of one source while a lander may run."""
 
     def __init__(
         self, lake: Lake, source: ClusterAdmin, options: Mapping[str, Any], *, alias: str, now: Callable[[], datetime]
@@ -160,12 +160,12 @@ class Mending:
         return erased_from(self._lake, self._alias)
 
     def _not_erased(self, source: SourcePartition, offsets: pa.ChunkedArray) -> pa.Array:
-        """Leave out what was erased from the relay: the source may hold it yet."""
+        """Mark the offsets that were not erased from the relay: the source may still hold erased ones."""
         erased = [one for one in self._erased if one.source == source]
         return pa.array([not any(one.holds(offset) for one in erased) for offset in offsets.to_pylist()], pa.bool_())
 
     def _is_same(self, source: SourcePartition, known: KnownTopic) -> bool:
-        """Tell whether the source's offsets are those of the life that the file is of."""
+        """Tell whether the source still has the generation of the partition that the file holds."""
         state = self._source.describe([source.topic]).get(source.topic)
         return (
             state is not None

@@ -85,8 +85,8 @@ def resumed_offsets(
     }
 
 
-def went_back(lake: Lake, alias: str, writer: OneWriter) -> bool:
-    """Tell whether a relay is older than the positions that were reached in it; those are taken back.
+def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
+    """Take back the positions that a relay does not hold any more; return whether there were any.
 
     A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
     newest whole commit counts, and what was landed after it is landed again.
