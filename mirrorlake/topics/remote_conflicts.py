@@ -24,12 +24,16 @@ def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]])
     """
     found: dict[str, tuple[FlowConfig, str]] = {}
     for other, names in others:
-        if other.name == flow.name or other.target != flow.target or flow.may_share(other):
+        if not _is_rival(flow, other):
             continue
         for name in names:
             if other.carries(name):
                 found.setdefault(other.remote_topic(name), (other, name))
     return found
+
+
+def _is_rival(flow: FlowConfig, other: FlowConfig) -> bool:
+    return other.name != flow.name and other.target == flow.target and not flow.may_share(other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +63,7 @@ class ConflictCheck:
         self._flow = flow
         self._audit = audit
         self._lake = lake
-        self._rivals = [
-            each
-            for each in all_flows
-            if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
-        ]
+        self._rivals = [each for each in all_flows if _is_rival(flow, each)]
 
     def find_foreign(
         self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], others: OtherFiles
