@@ -56,9 +56,8 @@ class LandTask:
     """What a task needs to land one source.
 
     `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
-    source said of its topics and leaders when those were looked up. `landed` is the newest batch of
-    the relay with its number, and no time of a batch is before `landed_until`. A task with
-    `ends` is done where it has come to all of them.
+    source said of its topics and leaders when those were looked up. `landed` is the newest batch of the relay with its number, and no
+    time of a batch is before `landed_until`. A task with `ends` is done where it has come to all of them.
     """
 
     seat: Seat

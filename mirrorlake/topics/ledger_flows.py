@@ -37,7 +37,7 @@ class LedgerFlow:
 
 
 class LedgerFlows:
-    """Read the ledgers on clusters; only the last record of each lane, all of them through one consumer.
+    """Read the last record of each lane of the ledgers on clusters, with one consumer for each cluster.
 
     Args:
         admin: gives the admin of a cluster.
@@ -49,7 +49,7 @@ class LedgerFlows:
     ) -> None:
         self._admin = admin
         self._reader_options = reader_options
-        self._asking: dict[str, threading.Lock] = {}
+        self._locks: dict[str, threading.Lock] = {}
         self._known: dict[str, tuple[float, dict[str, LedgerFlow | None]]] = {}
 
     def into(self, alias: str, *, but: Collection[str] = ()) -> list[LedgerFlow]:
@@ -61,23 +61,20 @@ class LedgerFlows:
             ClusterError: the cluster does not answer.
         """
         names = [name for name in self._admin(alias).topic_names() if is_ledger(name) and name not in but]
-        return self._read(alias, names)
+        # A lock for each cluster: one that hangs holds up no other.
+        with self._locks.setdefault(alias, threading.Lock()):
+            read_at, flows = self._known.get(alias, (float("-inf"), {}))
+            if time.monotonic() - read_at > KNOWN_S:
+                read_at, flows = time.monotonic(), {}
+                self._known[alias] = read_at, flows
+            missing = [name for name in names if name not in flows]
+            if missing:
+                flows.update(self._read_now(alias, missing))
+            return [flow for name in names if (flow := flows.get(name)) is not None]
 
     def of(self, alias: str, ledger: str) -> LedgerFlow | None:
         """Return the flow of one ledger as it is now; None where there is no ledger, or an empty one."""
         return self._read_now(alias, [ledger]).get(ledger)
-
-    def _read(self, alias: str, names: Iterable[str]) -> list[LedgerFlow]:
-        # One cluster that hangs holds up no other.
-        with self._asking.setdefault(alias, threading.Lock()):
-            at, known = self._known.get(alias, (float("-inf"), {}))
-            if time.monotonic() - at > KNOWN_S:
-                at, known = time.monotonic(), {}
-                self._known[alias] = at, known
-            names = list(names)
-            if missing := [name for name in names if name not in known]:
-                known.update(self._read_now(alias, missing))
-            return [flow for name in names if (flow := known.get(name)) is not None]
 
     def _read_now(self, alias: str, names: Iterable[str]) -> dict[str, LedgerFlow | None]:
         found: dict[str, LedgerFlow | None] = {}
