@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.lag.hop_verdicts import HopPlace
 from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.verdict import HopPlace
 from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord

@@ -4,6 +4,7 @@ from mirrorlake.lag.blocked import Blocked as Blocked
 from mirrorlake.lag.blocked import blocked_partitions as blocked_partitions
 from mirrorlake.lag.figures import Figures as Figures
 from mirrorlake.lag.figures import measure as measure
+from mirrorlake.lag.hop_verdicts import HopVerdict as HopVerdict
 from mirrorlake.lag.judge import Retention as Retention
 from mirrorlake.lag.lag import Lag as Lag
 from mirrorlake.lag.log_bytes import offset_bytes_of as offset_bytes_of
@@ -29,6 +30,5 @@ from mirrorlake.lag.standing import standing_badge as standing_badge
 from mirrorlake.lag.status import FlowStatus as FlowStatus
 from mirrorlake.lag.status import Status as Status
 from mirrorlake.lag.unreachable import Unreachable as Unreachable
-from mirrorlake.lag.verdict import HopVerdict as HopVerdict
 from mirrorlake.lag.verdict import Verdict as Verdict
 from mirrorlake.lag.verdict import worst as worst

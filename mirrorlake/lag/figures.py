@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.series import LatencyPoint, latency_points
-from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema, proven_until
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS

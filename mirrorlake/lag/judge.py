@@ -12,12 +12,13 @@ from typing import NamedTuple
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.hop_verdicts import HopPlace, HopVerdict, LagVerdict
 from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.sql import Answer
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_hops import Windows, append_look
-from mirrorlake.lag.verdict import WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, judge
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.topics import TopicSource

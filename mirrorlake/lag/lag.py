@@ -18,6 +18,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.cut import NothingSampled
+from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import RetentionOf, judge_lag, read_windows
 from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
 from mirrorlake.lag.moment import Readers, Sample, age_ms, first_unlanded
@@ -27,7 +28,7 @@ from mirrorlake.lag.sql import LAG_COLUMNS, Answer
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_hops import adopt_status
-from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict
+from mirrorlake.lag.verdict import WINDOW_SAMPLES
 from mirrorlake.lake import (
     OFFSET_MAP,
     POSITIONS,

@@ -12,6 +12,7 @@ from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
+from mirrorlake.lag.hop_verdicts import HopPlace
 from mirrorlake.lag.judge import FOR_EVER, Kept, RetentionOf, read_earliest
 from mirrorlake.lag.log_bytes import offset_bytes_of
 from mirrorlake.lag.moment import FlowPosition, Readers, Sample, age_ms, first_unlanded, time_lags
@@ -19,7 +20,6 @@ from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
 from mirrorlake.lag.status import FlowStatus, Status
-from mirrorlake.lag.verdict import HopPlace
 from mirrorlake.lake import Lake, Subject, from_micros, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition

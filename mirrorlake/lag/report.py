@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import Total, all_known, total
 from mirrorlake.lag.objectives import objectives_table
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
-from mirrorlake.lag.verdict import LagVerdict, Verdict
+from mirrorlake.lag.standing import length
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Line, Sheet, Shown, Table, badge, chart, count, duration, escape, moment, table
@@ -60,8 +62,7 @@ class Report(Shown):
 
     `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
     points are in the order of time; `verifications` are the last ones of this process, and `recorded` the newest of any other one;
-    `mirror` names the flows, `host` the machine
-    that made it.
+    `mirror` names the flows, `host` the machine that made it.
     """
 
     start: datetime
@@ -172,12 +173,12 @@ class Report(Shown):
                     badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
                     len(hops),
                     lag.offset_lag,
-                    _span(lag.time_lag_ms),
+                    length(lag.time_lag_ms),
                     # Nothing to catch up is no forecast.
-                    _span(eta_ms or None),
+                    length(eta_ms or None),
                     self.verdict.at_risk_words(flow),
-                    _span(now),
-                    _span(most),
+                    length(now),
+                    length(most),
                 )
             )
         return table("flows, from the source's end to the target", columns, rows)
@@ -224,7 +225,7 @@ class Report(Shown):
     def _lag_section(self) -> str:
         time = [(p.line, p.at, p.time_lag_ms) for p in self.lag]
         offsets = [(p.line, p.at, p.offset_lag) for p in self.lag]
-        rows = [(p.at, p.line, _span(p.time_lag_ms), p.offset_lag) for p in self.lag]
+        rows = [(p.at, p.line, length(p.time_lag_ms), p.offset_lag) for p in self.lag]
         return (
             chart("time lag", _lines(time), unit=duration)
             + chart("offset lag", _lines(offsets), unit=count)
@@ -238,7 +239,7 @@ class Report(Shown):
             for p in self.latency
             if (value := getattr(p, f"{name}_ms")) is not None
         ]
-        rows = [(p.at, p.flow, p.topic, p.records, *map(_span, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency]
+        rows = [(p.at, p.flow, p.topic, p.records, *map(length, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency]
         columns = ["time", "flow", "topic", "records", "p50", "p95", "p99"]
         return chart("latency, p50 and p99", _lines(points), unit=duration) + _series(
             "latency in numbers", columns, rows
@@ -246,7 +247,7 @@ class Report(Shown):
 
     def _rpo_section(self) -> str:
         points = [(p.flow, p.at, p.data_ms) for p in self.rpo]
-        rows = [(p.at, p.flow, _span(p.data_ms), p.records) for p in self.rpo]
+        rows = [(p.at, p.flow, length(p.data_ms), p.records) for p in self.rpo]
         return chart("RPO", _lines(points), unit=duration) + _series(
             "RPO in numbers", ["time", "flow", "RPO", "records"], rows
         )
@@ -295,10 +296,6 @@ def _lines(points: Iterable[tuple[str, datetime, float | None]]) -> list[Line]:
     for name, at, value in points:
         by_name.setdefault(name, []).append((at, value))
     return [Line(name, tuple(found)) for name, found in sorted(by_name.items())]
-
-
-def _span(ms: float | None) -> timedelta | None:
-    return None if ms is None else timedelta(milliseconds=ms)
 
 
 def make_report(

@@ -218,7 +218,7 @@ def proven_words(not_proven: int, of: Sequence[PartitionStatus]) -> str:
     return f"all but {count(not_proven)}" if not_proven else "all"
 
 
-def length(ms: int | None) -> timedelta | None:
+def length(ms: float | None) -> timedelta | None:
     """Return milliseconds as a cell of a table takes them."""
     return None if ms is None else timedelta(milliseconds=ms)
 

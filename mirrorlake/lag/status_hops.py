@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mirrorlake.lag.forecast import CatchUp
+from mirrorlake.lag.hop_verdicts import HopPlace, HopVerdict, LagVerdict
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.standing import PartitionStatus
 from mirrorlake.lag.status import Status
-from mirrorlake.lag.verdict import WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, Verdict
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.model.control import ControlState
 
 Windows = Mapping[HopPlace, Sequence[Sample]]

@@ -16,13 +16,13 @@ from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
+from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.loss import FlowLoss, Loss
 from mirrorlake.lag.others import OtherFlow
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
-from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import RangeProof
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, Retirement, TrimmedLedger

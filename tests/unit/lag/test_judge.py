@@ -11,12 +11,13 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.forecast import Earliest
+from mirrorlake.lag.hop_verdicts import HopPlace, LagVerdict
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.standing import PartitionStatus
 from mirrorlake.lag.status import FlowStatus, Status
 from mirrorlake.lag.status_hops import adopt_status, append_look
-from mirrorlake.lag.verdict import HopPlace, LagVerdict, Verdict
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, hop_place, sample

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.forecast import Earliest, LogLimit, next_expiry
+from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
-from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lag.hop_verdicts import HopPlace
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.lag.verdict import HopPlace, Verdict
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from tests.builders import NOON, hop_place, sample

@@ -24,10 +24,11 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag.hop_verdicts import HopPlace
 from mirrorlake.lag.judge import Kept, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.series import LatencyPoint
-from mirrorlake.lag.verdict import HopPlace, Verdict
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import gap_row

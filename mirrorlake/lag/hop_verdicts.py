@@ -1,0 +1,239 @@
+"""The verdicts on the hops of a mirror, and what they come to for each flow and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from mirrorlake.lag.forecast import CatchUp, RetentionRisk
+from mirrorlake.lag.moment import Sample, total
+from mirrorlake.lag.objectives import FlowObjectives, objectives_table
+from mirrorlake.lag.standing import length
+from mirrorlake.lag.status import Status
+from mirrorlake.lag.verdict import SEVERITY, Verdict, worst
+from mirrorlake.render import Sheet, Shown, badge, plural, table
+
+HOPS = ("landed", "republished", "consumed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopPlace:
+    """One hop of one source partition: `group_id` where it is consumed, `cluster` where the position is held."""
+
+    flow: str
+    source: str
+    topic: str
+    generation: int
+    partition: int
+    hop: str
+    group_id: str | None = None
+    cluster: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} {self.hop}{f' by {self.group_id}' if self.group_id else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopVerdict:
+    """The verdict on one hop, by its last so many `samples`; `retention` is None where its topic's retention is not known."""
+
+    place: HopPlace
+    verdict: Verdict
+    reason: str
+    last: Sample
+    samples: int
+    catch_up: CatchUp
+    retention: RetentionRisk | None
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether retention deletes first what has not passed."""
+        return self.retention is not None and self.retention.at_risk
+
+    def as_dict(self) -> dict[str, Any]:
+        """Build the JSON document; times in milliseconds, lags in offsets."""
+        last, risk = self.last, self.retention
+        return {
+            **asdict(self.place),
+            "verdict": self.verdict.name,
+            "reason": self.reason,
+            "position": last.position,
+            "end_position": last.end_position,
+            "offset_lag": last.offset_lag,
+            "time_lag_ms": last.time_lag_ms,
+            "observed_at": last.observed_at.isoformat(),
+            "samples": self.samples,
+            "eta_ms": self.catch_up.eta_ms,
+            "eta_reason": self.catch_up.reason,
+            "retention_risk": None if risk is None else risk.at_risk,
+            "retention_left_ms": None if risk is None else risk.left_ms,
+            "retention_soonest_ms": None if risk is None else risk.soonest_ms,
+            "retention_reason": None if risk is None else risk.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagVerdict(Shown):
+    """The verdicts of a mirror or of one flow; the worst counts.
+
+    `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups never count for a flow.
+
+    Example:
+        >>> LagVerdict(hops=()).verdict.name
+        'UNKNOWN'
+    """
+
+    hops: tuple[HopVerdict, ...]
+    objectives: tuple[FlowObjectives, ...] = ()
+    status: Status | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of a flow."""
+        return worst(self.flows.values())
+
+    @property
+    def complete(self) -> float:
+        """The share of hops of which something is known, 0 to 1; 1 of none (Burrow's `complete`)."""
+        known = sum(hop.verdict is not Verdict.UNKNOWN for hop in self.hops)
+        return known / len(self.hops) if self.hops else 1.0
+
+    @property
+    def flows(self) -> Mapping[str, Verdict]:
+        """The verdict of each flow: that of its status, or the worst of its own hops."""
+        if self.status is not None:
+            return {one.flow: Verdict[one.verdict] for one in self.status.flows}
+        own = [hop for hop in self.hops if hop.place.hop != "consumed"]
+        names = sorted({hop.place.flow for hop in self.hops})
+        return {name: worst(hop.verdict for hop in own if hop.place.flow == name) for name in names}
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why the verdict of each flow is what it is; empty without a status."""
+        return {} if self.status is None else {one.flow: one.reason for one in self.status.flows}
+
+    @property
+    def groups(self) -> Mapping[str, Verdict]:
+        """The worst verdict of each group."""
+        read = [(hop.place.group_id or "", hop.verdict) for hop in self.hops if hop.place.hop == "consumed"]
+        return {
+            name: worst(verdict for group, verdict in read if group == name) for name in sorted({g for g, _ in read})
+        }
+
+    @property
+    def at_risk(self) -> tuple[HopVerdict, ...]:
+        """The hops that retention overtakes, the nearest first."""
+        found = [hop for hop in self.hops if hop.at_risk]
+        return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether no flow and no group is worse than OK, retention overtakes nothing, and no objective is missed.
+
+        Samples that cannot tell yet are no finding; a cluster that does not answer is one.
+        """
+        found = {*self.flows.values(), *(hop.verdict for hop in self.hops)}
+        is_known = self.status is None or self.status.is_whole
+        missed = any(one.missed for one in self.objectives)
+        return is_known and found <= {Verdict.OK, Verdict.UNKNOWN} and not self.at_risk and not missed
+
+    @property
+    def rpo_ms(self) -> dict[str, int | None]:
+        """The age of the oldest record that would be lost with the source, by flow; None where it is not known."""
+        if self.status is not None:
+            return {one.flow: one.time_lag_ms for one in self.status.flows}
+        return {
+            flow: total(hop.last for hop in hops).time_lag_ms
+            for flow in self.flows
+            if (hops := self.of(flow, "republished"))
+        }
+
+    def worst_first(self) -> LagVerdict:
+        """Return it with its hops in order: the worst first."""
+        return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
+
+    def at_risk_words(self, flow: str | None = None) -> str:
+        """Count what retention overtakes, of all flows or of one: partitions before they are landed, and groups.
+
+        >>> LagVerdict(hops=()).at_risk_words()
+        '0 partitions'
+        """
+        places = [hop.place for hop in self.at_risk if flow in (None, hop.place.flow)]
+        parts = {(p.source, p.topic, p.partition) for p in places if p.hop != "consumed"}
+        groups = {(p.cluster, p.group_id) for p in places if p.hop == "consumed"}
+        said = [plural(len(parts), "partition")] if parts or not groups else []
+        return ", ".join([*said, *([plural(len(groups), "group")] if groups else [])])
+
+    def of(self, flow: str, hop: str) -> list[HopVerdict]:
+        """List the verdicts on one hop of a flow."""
+        return [one for one in self.hops if (one.place.flow, one.place.hop) == (flow, hop)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Build the JSON document."""
+        return {
+            "verdict": self.verdict.name,
+            "complete": self.complete,
+            "flows": {name: verdict.name for name, verdict in self.flows.items()},
+            "reasons": dict(self.reasons),
+            "objectives": {one.flow: one.as_dict() for one in self.objectives},
+            "hops": [hop.as_dict() for hop in self.hops],
+        }
+
+    def sheet(self) -> Sheet:
+        """List the worst first."""
+        if not self.hops and self.status is None:
+            return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
+        missed = [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
+        facts = [f"{name} {verdict.name}" for name, verdict in self.flows.items()]
+        facts += [f"group {name} {verdict.name}" for name, verdict in self.groups.items() if verdict > Verdict.OK]
+        if self.complete < 1:
+            facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
+        if self.at_risk:
+            facts.append(f"retention overtakes {self.at_risk_words()}")
+        return Sheet(
+            title="lag",
+            badge=badge(self.verdict.name),
+            facts=(*facts, *missed),
+            parts=(
+                *(f"{flow}: {why}" for flow, why in self.reasons.items() if self.flows[flow] is not Verdict.OK),
+                *([objectives_table(self.objectives)] if self.objectives else []),
+                table("", _COLUMNS, [_row(hop) for hop in self.hops], least=("offset lag", "time lag")),
+            ),
+        )
+
+
+def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
+    place = hop.place
+    return (
+        SEVERITY.index(hop.verdict),
+        not hop.at_risk,
+        place.flow,
+        place.topic,
+        place.partition,
+        HOPS.index(place.hop),
+        place.group_id or "",
+    )
+
+
+_COLUMNS = ["flow", "partition", "hop", "verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
+
+
+def _row(hop: HopVerdict) -> Sequence[object]:
+    place, risk, why = hop.place, hop.retention, [hop.reason]
+    if hop.catch_up.eta_ms is None and hop.verdict > Verdict.OK:
+        why.append(hop.catch_up.reason)
+    if risk is not None and risk.at_risk:
+        why.append(risk.reason)
+    return (
+        place.flow,
+        f"{place.topic}-{place.partition}",
+        f"{place.hop} by {place.group_id}" if place.group_id else place.hop,
+        badge(hop.verdict.name),
+        hop.last.offset_lag,
+        length(hop.last.time_lag_ms),
+        # Nothing to catch up is no forecast.
+        length(hop.catch_up.eta_ms or None),
+        length(risk.left_ms if risk is not None and risk.at_risk else None),
+        "; ".join(why),
+    )
