@@ -1,9 +1,9 @@
 """Which streams a process runs at this moment, for whoever would begin them a second time.
 
-A lock of the operating system ends with its process, however that ends; other machines do not see it. They see a sign of life
-in the lake: a small file that its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks of two machines
-disagree, so a reader looks whether the sign changes: one that does not for 2.5 times the interval that it names is of a process
-that died, and the reader removes it.
+Processes of this machine see a lock (`mirror/locks.py`). Those of other machines see a sign of life in the lake: a small file that
+its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks of two machines disagree, so a reader looks
+whether the sign changes: one that does not for 2.5 times the interval that it names is of a process that died, and the reader
+removes it.
 
 Neither keeps anybody out: where two run all the same, table and ledger decide (law F, `lake/one_writer.py`): the newer one goes
 on, and the older one stops with exit 3, or waits where the newer one is a command that ends soon.
@@ -11,7 +11,6 @@ on, and the older one stops with exit 3, or waits where the newer one is a comma
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mirrorlake.mirror.locks import Locks
 from mirrorlake.render import moment
 from mirrorlake.runtime import Folder, beating, cache_directory, folder_of
 
@@ -37,8 +37,11 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 # A store that is slow, or a machine that is busy, delays a sign; two are late at most.
 _GONE_AFTER = 2.5
+# Numbers of the beats at which a process removes the signs of processes that died before it.
 _CLEANS_AT = (1, 4)
-_LOOK_S, _MOST_BETWEEN_S, _AGAIN_S = 0.5, 1.0, 30.0
+_LOOK_S, _MIN_BETWEEN_S = 0.5, 1.0
+# Without credentials each look at S3 takes seconds.
+_RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class Presence:
         self._root = root
         self._lake = lake
         # Of another lake the machine's own folder tells which processes of this machine live.
-        self._locks = (cache_directory() if lake is None else lake) / "running"
+        self._locks = Locks((cache_directory() if lake is None else lake) / "running")
         self._now = now
         self._clock = clock
         self._wait = wait
@@ -121,13 +124,13 @@ class Presence:
             for name in self._locks_of(sign):
                 # A folder that may not be written, or that knows no locks, is no reason not to run.
                 with suppress(OSError):
-                    held.enter_context(_shared(self._file(name), str(sign), is_left=name != sign.id))
+                    held.enter_context(self._locks.hold(name, str(sign), is_left=name != sign.id))
             held.enter_context(self._signing(sign))
             yield sign.id
 
     def here(self, streams: Iterable[str]) -> Mapping[str, str]:
         """Return who carries which of some streams on this machine, this process included; a lake elsewhere does not tell."""
-        return {} if self._lake is None else {name: said for name in streams if (said := self._locked(name))}
+        return {} if self._lake is None else {name: said for name in streams if (said := self._locks.holder(name))}
 
     def carried(self, streams: Sequence[str]) -> Mapping[str, str]:
         """Return who carries which of some streams on any machine, by what is known at this moment, this process included."""
@@ -137,26 +140,21 @@ class Presence:
 
     def surely_carried(self, streams: Sequence[str]) -> Mapping[str, str]:
         """Return who carries some streams, after waiting for the next sign of a process of another machine, if it comes."""
-        said: set[str] = set()
+        logged: set[str] = set()
         while not self.here(streams):
-            waits = [one for one in self._look() if not (one.sign.temporary or {*streams}.isdisjoint(one.sign.streams))]
-            if any(one.has_changed for one in waits) or not waits:
+            carriers = [one for one in self._look() if not one.sign.temporary and {*streams} & {*one.sign.streams}]
+            if any(one.has_changed for one in carriers) or not carriers:
                 break
-            for one in waits:
-                if one.sign.id not in said:
-                    said.add(one.sign.id)
-                    within_s = _GONE_AFTER * one.sign.every_s
-                    log.warning(
-                        "presence.waits for=%s why=its next sign of life is due within %.0f s", one.sign, within_s
-                    )
+            for sign in (one.sign for one in carriers if one.sign.id not in logged):
+                logged.add(sign.id)
+                within_s = _GONE_AFTER * sign.every_s
+                log.warning("presence.waits for=%s why=its next sign of life is due within %.0f s", sign, within_s)
             self._wait(_LOOK_S)
         return self.carried(streams)
 
     def lives(self, sign: str) -> bool:
         """Tell whether the process of a sign lives, as far as that is known."""
         return any(one.sign.id == sign for one in self._look())
-
-    # -- signs ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _signing(self, sign: Sign) -> Iterator[None]:
@@ -165,7 +163,6 @@ class Presence:
         def write(beat: str) -> None:
             self._folder.write(sign.id, json.dumps({**asdict(sign), "beat": beat}))
             if next(number) in _CLEANS_AT and not sign.temporary:
-                # Processes that died before left theirs.
                 self._look()
 
         try:
@@ -185,14 +182,13 @@ class Presence:
         """Return the signs of processes that live, as far as that is known; they are read at most once a second."""
         with self._looking:
             if self._clock() >= self._next_look:
-                self._next_look = self._clock() + _MOST_BETWEEN_S
+                self._next_look = self._clock() + _MIN_BETWEEN_S
                 try:
                     self._read()
                 except Exception as error:
-                    # Whoever looks works with the lake, too, and meets its trouble there. Without credentials each look at
-                    # S3 takes seconds.
+                    # Whoever looks works with the lake, too, and meets its trouble there.
                     log.info("presence.no_look why=%s", error)
-                    self._next_look = self._clock() + _AGAIN_S
+                    self._next_look = self._clock() + _RETRY_S
             return [one for one in self._seen.values() if not one.is_gone]
 
     def _read(self) -> None:
@@ -219,9 +215,9 @@ class Presence:
     def _is_gone(self, seen: _Seen, now: float) -> bool:
         if seen.sign.host == socket.gethostname():
             names = self._locks_of(seen.sign)
-            if any(map(self._locked, names)):
+            if any(map(self._locks.holder, names)):
                 seen.has_changed = True
-            elif any(self._file(name).exists() for name in names):
+            elif any(map(self._locks.exists, names)):
                 # A folder that knows no locks, and has none, tells nothing.
                 return True
         return now - seen.since > _GONE_AFTER * seen.sign.every_s
@@ -229,25 +225,11 @@ class Presence:
     def _remove(self, sign: str) -> None:
         with suppress(Exception):
             self._folder.remove(sign)
-            self._file(sign).unlink(missing_ok=True)
+            self._locks.remove(sign)
 
     @cached_property
     def _folder(self) -> Folder:
         return folder_of(f"{self._root()}/running")
-
-    # -- locks ----------------------------------------------------------------------------------------------------
-
-    def _locked(self, name: str) -> str:
-        """Return what the holder of a lock says; empty where nobody holds it."""
-        with suppress(OSError), self._file(name).open("r", encoding="utf-8") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return handle.read().strip() or "a process of this machine"
-        return ""
-
-    def _file(self, name: str) -> Path:
-        return self._locks / f"{name.replace('->', '.')}.lock"
 
     def _locks_of(self, sign: Sign) -> tuple[str, ...]:
         # In the lake's folder processes that carry a stream, one after another, share its lock; a command's is its own.
@@ -262,17 +244,3 @@ def _sign_of(text: str) -> Sign | None:
         return Sign(**{**known, "streams": tuple(known["streams"])})
     except (ValueError, TypeError, KeyError):
         return None
-
-
-@contextmanager
-def _shared(file: Path, said: str, *, is_left: bool) -> Iterator[None]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+", encoding="utf-8") as handle:
-        # Shared: a mirror that takes over does not wait for the one before it, only for a look that ends at once.
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        handle.truncate(0)
-        handle.write(said)
-        handle.flush()
-        yield
-    if not is_left:
-        file.unlink(missing_ok=True)
