@@ -11,9 +11,9 @@ from mirrorlake.lag.log_bytes import offset_bytes_of as offset_bytes_of
 from mirrorlake.lag.moment import Total as Total
 from mirrorlake.lag.moment import all_known as all_known
 from mirrorlake.lag.moment import total as total
-from mirrorlake.lag.others import SIGNED_WITHIN as SIGNED_WITHIN
+from mirrorlake.lag.others import SIGN_TIMEOUT as SIGN_TIMEOUT
+from mirrorlake.lag.others import count_waiting as count_waiting
 from mirrorlake.lag.others import other_flows as other_flows
-from mirrorlake.lag.others import waiting_of as waiting_of
 from mirrorlake.lag.reading import Windows as Windows
 from mirrorlake.lag.reading import read_status as read_status
 from mirrorlake.lag.report import Report as Report

@@ -150,11 +150,11 @@ class LagVerdict(Shown):
         }
 
     def worst_first(self) -> LagVerdict:
-        """Return it with its hops in order: the worst first."""
+        """Return the same verdicts with the worst hop first."""
         return replace(self, hops=tuple(sorted(self.hops, key=_urgency)))
 
     def at_risk_words(self, flow: str | None = None) -> str:
-        """Count what retention overtakes, of all flows or of one: partitions before they are landed, and groups.
+        """Count the partitions and groups that retention overtakes, of all flows or of one.
 
         >>> LagVerdict(hops=()).at_risk_words()
         '0 partitions'
@@ -162,8 +162,8 @@ class LagVerdict(Shown):
         places = [hop.place for hop in self.at_risk if flow in (None, hop.place.flow)]
         parts = {(p.source, p.topic, p.partition) for p in places if p.hop != "consumed"}
         groups = {(p.cluster, p.group_id) for p in places if p.hop == "consumed"}
-        said = [plural(len(parts), "partition")] if parts or not groups else []
-        return ", ".join([*said, *([plural(len(groups), "group")] if groups else [])])
+        counts = {"partition": len(parts), "group": len(groups)}
+        return ", ".join(plural(n, noun) for noun, n in counts.items() if n) or plural(0, "partition")
 
     def of(self, flow: str, hop: str) -> list[HopVerdict]:
         """List the verdicts on one hop of a flow."""

@@ -17,7 +17,7 @@ from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.sql import Answer
 from mirrorlake.lag.status import Status
-from mirrorlake.lag.status_hops import Windows, append_look
+from mirrorlake.lag.status_hops import HopWindows, append_look
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, judge
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
@@ -96,7 +96,7 @@ def judge_lag(
     `asked` is lag as `lag/sql.py` computes it; the look of `status` is the last sample; `retention_of` is asked for hops where
     records wait; `lake` holds `positions`, for the earliest offsets of the sources.
     """
-    windows: Windows = read_windows(asked)
+    windows: HopWindows = read_windows(asked)
     if status is not None:
         windows = append_look(windows, status)
     waiting = {place for place, window in windows.items() if window[-1].waiting != 0}

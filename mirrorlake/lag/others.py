@@ -1,4 +1,4 @@
-"""Flows of other settings files on the same lake, by what the lake knows of them: their clusters are not asked."""
+"""List the flows of other settings files on the same lake, from the lake alone: no cluster is asked."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from functools import cache
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.lake import SIGN_EVERY_S, Lake, StreamSign, flow_sign, landed_positions
-from mirrorlake.model.control import ControlState, Pause
+from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.parked import Parked
 from mirrorlake.render import JsonShown, Sheet, Table, badge, count, table
 from mirrorlake.republish import LedgerCopy
 from mirrorlake.topics import settings_in_force
 
 # A stream that works signs each 20 s, and may miss one on a busy machine.
-SIGNED_WITHIN = timedelta(seconds=3 * SIGN_EVERY_S)
+SIGN_TIMEOUT = timedelta(seconds=3 * SIGN_EVERY_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -59,29 +58,29 @@ def other_flows(
     now: datetime,
     sources: Collection[str] | None = None,
 ) -> tuple[OtherFlow, ...]:
-    """List the flows that the lake knows and this settings file does not have, or those of some sources."""
+    """List the flows that the lake knows and this settings file lacks, of all sources or of `sources`."""
     landed = cache(lambda alias: landed_positions(lake, alias).reached)
-    found = []
+    others = []
     for flow in settings_in_force.flows_of_other_files(config, state):
         if sources is not None and flow.source not in sources:
             continue
         has_relay = lake.exists(lake.relay_location(flow.source))
-        waiting = waiting_of(lake, flow, landed(flow.source)) if has_relay else {}
+        waiting = count_waiting(lake, flow, landed(flow.source)) if has_relay else {}
         worked_ms = StreamSign(lake, flow_sign(flow.name)).read()
         worked_at = None if worked_ms is None else datetime.fromtimestamp(worked_ms / 1000, timezone.utc)
-        said, reason = _state(flow, state, worked_at, now)
-        found.append(
+        status, reason = _judge_state(flow, state, worked_at, now)
+        others.append(
             OtherFlow(
                 flow=flow.name,
                 source=flow.source,
                 target=flow.target,
                 waiting=sum(waiting.values()),
-                state=said,
+                state=status,
                 reason=reason,
                 worked_at=worked_at,
             )
         )
-    return tuple(found)
+    return tuple(others)
 
 
 def others_table(others: Iterable[OtherFlow]) -> Table:
@@ -94,8 +93,8 @@ def others_table(others: Iterable[OtherFlow]) -> Table:
     return table("other settings files on this lake", columns, rows)
 
 
-def waiting_of(lake: Lake, flow: FlowConfig, landed: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
-    """Count the offsets of a flow that are landed and not sent, by source partition; partitions without any are left out."""
+def count_waiting(lake: Lake, flow: FlowConfig, landed: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
+    """Count a flow's landed offsets that are not sent, by source partition; omit partitions without any."""
     sent = LedgerCopy(lake, flow.name, flow.source).positions()
     return {
         partition: end - sent.get(partition, 0)
@@ -104,13 +103,13 @@ def waiting_of(lake: Lake, flow: FlowConfig, landed: Mapping[SourcePartition, in
     }
 
 
-def _state(flow: FlowConfig, state: ControlState, worked_at: datetime | None, now: datetime) -> tuple[str, str]:
-    whole = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
-    pauses: list[Pause] = [whole] if whole else list(state.topics_of(flow.name).values())
-    parked: tuple[Parked, ...] = state.of_flow(flow.name, flow.source)
+def _judge_state(flow: FlowConfig, state: ControlState, worked_at: datetime | None, now: datetime) -> tuple[str, str]:
+    pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
+    pauses = [pause] if pause else list(state.topics_of(flow.name).values())
+    parked = state.of_flow(flow.name, flow.source)
     if pauses:
         return "paused", "; ".join(map(str, pauses))
     if parked:
         return "parked", "; ".join(map(str, parked))
-    is_signed = worked_at is not None and now - worked_at < SIGNED_WITHIN
-    return ("runs", "") if is_signed else ("stopped", "")
+    is_running = worked_at is not None and now - worked_at < SIGN_TIMEOUT
+    return ("runs", "") if is_running else ("stopped", "")

@@ -63,19 +63,20 @@ def read_status(
 
     Of a flow whose source or target had no answer it says why, since when, and nothing more.
     """
-    silent = {flow.name: subject for flow in flows if (subject := moment.silent_subject(flow))}
-    unknown = {name: moment.errors[subject] for name, subject in silent.items()}
+    silent: dict[str, tuple[Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[HeldTopic]] = {}
     for flow in flows:
-        if flow.name not in unknown:
-            last = moment.lanes[flow.name]
-            try:
-                admin = target(flow.target)
-                remotes[flow.name], _ = look_at_remotes(flow, admin, merged_remotes(last), merged_positions(last))
-            except ClusterError as error:
-                # It answered a moment ago.
-                unknown[flow.name], silent[flow.name] = error, ("flow", flow.name)
-    every, flows = flows, [flow for flow in flows if flow.name not in unknown]
+        if (subject := moment.silent_subject(flow)) is not None:
+            silent[flow.name] = subject, moment.errors[subject]
+            continue
+        last = moment.lanes[flow.name]
+        try:
+            admin = target(flow.target)
+            remotes[flow.name], _ = look_at_remotes(flow, admin, merged_remotes(last), merged_positions(last))
+        except ClusterError as error:
+            # It answered a moment ago.
+            silent[flow.name] = ("flow", flow.name), error
+    every, flows = flows, [flow for flow in flows if flow.name not in silent]
     at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
     lags = {
         (flow.name, source): lag
@@ -100,9 +101,9 @@ def read_status(
     )
     rto = measured_rto(lake, flows)
     found = {
-        flow.name: _unknown_status(flow, silent[flow.name], unknown[flow.name], state, at=at, lake=lake)
+        flow.name: _unknown_status(flow, *silent[flow.name], state, at=at, lake=lake)
         for flow in every
-        if flow.name in unknown
+        if flow.name in silent
     }
     stamps = {**unlanded}
     for (name, source), lag in lags.items():
@@ -126,7 +127,7 @@ def read_status(
             if time_lag is None and (flow.source, row.source) in unlanded:
                 time_lag = age_ms(unlanded[flow.source, row.source], at)
             expiry, open_one = expiries.get((flow.source, row.source)), hung[flow.source].get(tp)
-            stands, why = _state_of(
+            stands, why = _judge_state(
                 lost=lost.get(tp.topic),
                 expiry=expiry,
                 pause=paused(tp.topic),
@@ -142,9 +143,8 @@ def read_status(
                 offset_lag=offset_lag,
                 time_lag_ms=time_lag,
             )
-            # What another sampler saw meanwhile is no earlier than this look.
-            earlier = [one for one in sampled.get((flow.name, row.source), ()) if one.observed_at < at]
-            window = [*earlier, look]
+            # Another sampler may have looked meanwhile; this look is the last one of the window.
+            window = [*(one for one in sampled.get((flow.name, row.source), ()) if one.observed_at < at), look]
             judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
             rows.append(
                 PartitionStatus(
@@ -175,7 +175,7 @@ def read_status(
     return Status(flows=tuple(found[flow.name] for flow in every), observed_at=at, removed_tables=lake.removed_tables())
 
 
-def _state_of(
+def _judge_state(
     *,
     lost: str | None,
     expiry: Expiry | None,
@@ -185,7 +185,7 @@ def _state_of(
     is_landed: bool,
     at: datetime,
 ) -> tuple[str, str]:
-    """Return what mirrorlake knows of a partition, one of `STATES`, and why."""
+    """Return the state of a partition, one of `STATES`, and its reason."""
     if lost is not None:
         return "held", lost
     if expiry is not None and expiry.is_soon:
@@ -203,7 +203,7 @@ def _state_of(
 def _unknown_status(
     flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
 ) -> FlowStatus:
-    """Return the status of a flow of which a subject had no answer."""
+    """Return the status of a flow whose source, relay or target (`subject`) gave no answer."""
     rows = lake.ask(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
     since = rows[0].answered_at if rows else None
     pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)

@@ -153,7 +153,7 @@ class Sampler:
         self._remembered: Remembered | None = None
         self._looks_done = 0
         self._living: dict[str, dict[str, KnownTopic]] = {}
-        self._unled: dict[str, str] = {}
+        self._logged_leaderless: dict[str, str] = {}
         self._topics: dict[str, SourceTopics] = {}
         self._unexpected: dict[str, set[str]] = {}
         self._landed: dict[str, LandedPositions] = {}
@@ -394,19 +394,19 @@ class Sampler:
             return source.earliest(partitions), source.latest(partitions)
         except ClusterError:
             admin = sites.admins[alias]
-            _, unled = describe_with_leaders(admin, {tp.topic for tp in partitions})
-            led = [tp for tp in partitions if tp not in unled]
+            _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
+            led = [tp for tp in partitions if tp not in leaderless]
             if len(led) == len(partitions):
                 raise
-            self._tell_unled(alias, named(unled & {*partitions}))
+            self._log_leaderless(alias, named(leaderless & {*partitions}))
             return admin.earliest(led), admin.latest(led)
 
-    def _tell_unled(self, alias: str, names: str) -> None:
-        if self._unled.get(alias) != names:
+    def _log_leaderless(self, alias: str, names: str) -> None:
+        if self._logged_leaderless.get(alias) != names:
             log.warning(
                 "sample.no_leader source=%s partitions=%s why=they are left out until a broker leads them", alias, names
             )
-        self._unled[alias] = names
+        self._logged_leaderless[alias] = names
 
     def _tell(self, look: Look) -> None:
         # An outage would otherwise be logged at every look.

@@ -14,34 +14,35 @@ from mirrorlake.lag.status import Status
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.model.control import ControlState
 
-Windows = Mapping[HopPlace, Sequence[Sample]]
+HopWindows = Mapping[HopPlace, Sequence[Sample]]
+"""The samples of each hop, oldest first."""
 
 
-def append_look(windows: Windows, status: Status) -> dict[HopPlace, Sequence[Sample]]:
-    """Append the look of a status to the samples of its hops; what another sampler saw meanwhile is left out."""
-    rows = _rows(status)
-    found: dict[HopPlace, Sequence[Sample]] = {}
+def append_look(windows: HopWindows, status: Status) -> HopWindows:
+    """Append the look of a status to the samples of its hops, and leave out what another sampler saw meanwhile."""
+    at, rows, looked = status.observed_at, _rows(status), dict(windows)
+    if at is None:
+        return looked
     for place, window in windows.items():
         row = rows.get((place.flow, place.topic, place.partition))
-        earlier = [one for one in window if status.observed_at is None or one.observed_at < status.observed_at]
-        if row is None or place.hop == "consumed" or status.observed_at is None or not earlier:
-            found[place] = window
-            continue
-        found[place] = [*earlier[1 - WINDOW_SAMPLES :], _look(place, row, earlier[-1], status.observed_at)]
-    return found
+        earlier = [sample for sample in window if sample.observed_at < at]
+        if row is not None and earlier and place.hop != "consumed":
+            looked[place] = [*earlier[1 - WINDOW_SAMPLES :], _sample(place, row, earlier[-1], at)]
+    return looked
 
 
-def _look(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime) -> Sample:
+def _sample(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime) -> Sample:
     if place.hop == "republished":
         age_ms = row.time_lag_ms
         since = at - timedelta(milliseconds=age_ms) if age_ms else None
         position, offset_lag = row.republished, row.offset_lag
     else:
-        # How old a record is that is not landed, only the source knows; what waited at the sample before waits still.
+        # Only the source knows how old a record is that is not landed; what waited at the sample before waits still.
         position, offset_lag = row.landed, max(0, row.source_end - row.landed)
         since = before.waiting_since if offset_lag and row.landed == before.position else None
-        age_ms = None if since is None else max(0, int((at - since).total_seconds() * 1000))
-        age_ms = age_ms if offset_lag else 0
+        age_ms = None if offset_lag else 0
+        if since is not None:
+            age_ms = max(0, int((at - since).total_seconds() * 1000))
     return Sample(
         observed_at=at,
         position=position,
@@ -52,8 +53,8 @@ def _look(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime) -
     )
 
 
-def adopt_status(found: LagVerdict, status: Status, state: ControlState) -> LagVerdict:
-    """Return verdicts on hops that agree with the status of their flows; `state` names the pauses of landing."""
+def adopt_status(verdict: LagVerdict, status: Status, state: ControlState) -> LagVerdict:
+    """Return the verdicts with those of the status on its flows; `state` names the pauses of landing."""
     rows = _rows(status)
 
     def adopted(hop: HopVerdict) -> HopVerdict:
@@ -64,8 +65,8 @@ def adopt_status(found: LagVerdict, status: Status, state: ControlState) -> LagV
         if flow.unknown and (place.hop == "republished" or flow.away == place.source):
             # What was known before says nothing of this moment.
             last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
-            unknown = CatchUp(eta_ms=None, reason=flow.unknown)
-            return replace(hop, verdict=Verdict.UNKNOWN, reason=flow.unknown, last=last, catch_up=unknown)
+            catch_up = CatchUp(eta_ms=None, reason=flow.unknown)
+            return replace(hop, verdict=Verdict.UNKNOWN, reason=flow.unknown, last=last, catch_up=catch_up)
         if place.hop == "landed":
             pause = state.of_cluster(place.source)
             return hop if pause is None else replace(hop, verdict=Verdict.PAUSED, reason=f"{pause}; {hop.reason}")
@@ -74,7 +75,7 @@ def adopt_status(found: LagVerdict, status: Status, state: ControlState) -> LagV
         catch_up = replace(hop.catch_up, eta_ms=row.eta_ms)
         return replace(hop, verdict=Verdict[row.verdict], reason=row.reason, catch_up=catch_up)
 
-    return replace(found, hops=tuple(map(adopted, found.hops)), status=status).worst_first()
+    return replace(verdict, hops=tuple(map(adopted, verdict.hops)), status=status).worst_first()
 
 
 def _rows(status: Status) -> dict[tuple[str, str, int], PartitionStatus]:

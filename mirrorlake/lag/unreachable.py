@@ -14,7 +14,7 @@ from mirrorlake.lake import Subject
 # Requests that wait for brokers at the same time.
 _WORKERS = 8
 # A cluster that is back answers within this; one that is away costs a look no more.
-_ANSWERS_WITHIN_S = 0.5
+_ANSWER_TIMEOUT_S = 0.5
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ class Unreachable:
             self._begin(alias)
 
     def why(self, alias: str) -> ClusterError | None:
-        """Return why a cluster is not to be asked now; None where it may be. One that is back is given a moment to say so."""
+        """Return why a cluster is not to be asked now, or None; wait a moment for one that may be back."""
         with self._lock:
             if alias not in self._away:
                 return None
             if alias not in self._answered and not self._asking[alias].is_alive():
                 self._begin(alias)
             asking, error = self._asking[alias], self._away[alias][0]
-        asking.join(_ANSWERS_WITHIN_S)
+        asking.join(_ANSWER_TIMEOUT_S)
         with self._lock:
             if alias not in self._answered:
                 return error

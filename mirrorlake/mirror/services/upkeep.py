@@ -10,7 +10,7 @@ from datetime import timedelta
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError, UsageError
 from mirrorlake.kafka import TombstoneWriter
-from mirrorlake.lag import SIGNED_WITHIN, waiting_of
+from mirrorlake.lag import SIGN_TIMEOUT, count_waiting
 from mirrorlake.lake import AUDIT, StreamSign, flow_sign, landed_positions
 from mirrorlake.maintenance import (
     CHOICES,
@@ -104,7 +104,7 @@ class Upkeep:
             )
         signed_ms = StreamSign(connections.lake, flow_sign(flow)).read() or 0
         age_s = connections.now().timestamp() - signed_ms / 1000
-        if age_s < SIGNED_WITHIN.total_seconds():
+        if age_s < SIGN_TIMEOUT.total_seconds():
             raise SafetyError(
                 f"{flow} was republished {age_s:.0f} s ago",
                 consequence="it runs, so it was not retired",
@@ -112,7 +112,7 @@ class Upkeep:
                 flow=flow,
             )
         landed = landed_positions(connections.lake, others[flow].source).reached
-        waiting = {str(one): offsets for one, offsets in waiting_of(connections.lake, others[flow], landed).items()}
+        waiting = {str(s): n for s, n in count_waiting(connections.lake, others[flow], landed).items()}
         if apply:
             change = Change(
                 where="lake", kind="flow", name=flow, action="retire", after=waiting, reason=reason, flow=flow
