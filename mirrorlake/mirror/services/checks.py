@@ -6,18 +6,17 @@ import logging
 import socket
 import threading
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrorlake import tracking, verify
 from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Groups
 from mirrorlake.lag import (
     Blocked,
@@ -35,14 +34,14 @@ from mirrorlake.lag import (
     other_flows,
     read_status,
 )
-from mirrorlake.lake import KeptProofs, newest_proofs, removed_from
+from mirrorlake.lake import newest_proofs
+from mirrorlake.mirror.services.comparisons import Comparisons
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets import known_maps
-from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
-from mirrorlake.rules import View
+from mirrorlake.progress import DRAW_EVERY_S
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import History
 
@@ -50,14 +49,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.tracking import Tracker
-    from mirrorlake.verify import ProofReport, Verification
+    from mirrorlake.verify import ProofReport
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
 _FIRST_VERIFY_S = 120.0
 _MOST_LOGGED = 10
-# An erasure and the pass of a retention may come one after the other.
-_COMPARISONS = 3
 _WINDOWS_AGE = timedelta(seconds=15)
 
 log = logging.getLogger(__name__)
@@ -69,15 +66,12 @@ class Checks:
     def __init__(self, connections: Connections, streams: Streams) -> None:
         self._connections = connections
         self._streams = streams
+        self._comparisons = Comparisons(connections, streams)
         # Of all samplers: a look does not wait again for a cluster that another look has found away.
         self._unreachable = Unreachable()
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
-
-    @cached_property
-    def _proofs(self) -> KeptProofs:
-        return KeptProofs(self._connections.lake)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -277,7 +271,7 @@ class Checks:
         began_at = connections.now()
         with connections.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             call = pool.submit(
-                self._compared,
+                self._comparisons.compare,
                 chosen,
                 full=full,
                 between=between,
@@ -303,7 +297,7 @@ class Checks:
         """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
 
         def do() -> None:
-            for report in self._compared(self._connections.config.flows, waits=False, may_job=False):
+            for report in self._comparisons.compare(self._connections.config.flows, waits=False, may_job=False):
                 # What waits for a flow is its lag, which others tell.
                 found = [one for one in report.differences if one.problem != "not_republished"]
                 for one in found[:_MOST_LOGGED]:
@@ -315,99 +309,7 @@ class Checks:
         # The streams need all cores for their start.
         return Duty(name="verify", every_s=every_s, first_s=min(every_s, _FIRST_VERIFY_S), do=do)
 
-    def _compared(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
-        """Compare flows at a fixed cut (`_compared_once`), and write down what is proven.
-
-        Where records leave a relay meanwhile, by an erasure or by retention, what explains them was read before: compare again.
-        """
-        for attempt in range(_COMPARISONS):
-            is_last = attempt == _COMPARISONS - 1
-            before = self._leaving()
-            verification, at = uuid.uuid4().hex, self._connections.now()
-            try:
-                found = self._compared_once(chosen, verification, **how)
-            except (FileNotFoundError, StoreError):
-                if is_last or not self._has_left(before):
-                    raise
-            else:
-                if is_last or all(one.equal for one in found.reports) or not self._has_left(before):
-                    break
-            log.info("verify.again why=%s", "records left a relay meanwhile")
-        self._proofs.write(found.proofs, verification=verification, at=at)
-        return VerifyReports(found.reports, verification=verification)
-
-    def _leaving(self) -> frozenset[tuple[str, SourcePartition, int | None]]:
-        lake, sources = self._connections.lake, self._connections.config.sources
-        acts = (one for alias in sources for one in removed_from(lake, alias))
-        return frozenset((one.removal, one.source, one.relay_version) for one in acts)
-
-    def _has_left(self, before: Collection[tuple[str, SourcePartition, int | None]]) -> bool:
-        """Tell whether records have left a relay since a look, or are about to."""
-        now = self._leaving()
-        return now != before or any(version is None for *_, version in now)
-
-    def _compared_once(
-        self,
-        chosen: Sequence[FlowConfig],
-        verification: str,
-        *,
-        full: bool = False,
-        between: tuple[datetime | None, datetime | None] | None = None,
-        sample: float | None = None,
-        direct: bool = False,
-        lost: Collection[str] = (),
-        waits: bool = True,
-        may_job: bool = True,
-        tell: Tell = silent,
-    ) -> Verification:
-        connections = self._connections
-        into = {
-            target: self._with_redrives(target, connections.config.flows_to(target))
-            for target in {f.target for f in chosen}
-        }
-        sources = {each.source for flows in into.values() for each in flows}
-        connections.lake.create_all(sources)
-        cuts = {
-            target: verify.take_cut(connections.lake, flows, connections, lost=lost) for target, flows in into.items()
-        }
-        return verify.Verifier(
-            chosen,
-            lake=connections.lake,
-            proofs=self._proofs,
-            clusters=connections,
-            cuts=cuts,
-            relays=verify.Relays(connections.lake, sources),
-            views=self._views(),
-            options=connections.reader_options,
-            scope=verify.Scope(
-                full=full,
-                between=None if between is None else verify.between(connections.lake, sources, *between),
-                sample=None if sample is None else sample / 100,
-                seed=verification,
-            ),
-            lost=lost,
-            direct=direct,
-            waits=waits,
-            # Beside streams a job's tasks would stand in line before those that send.
-            session=connections.standing_session() if may_job else None,
-            tell=tell,
-        ).run()
-
     def proof_report(self, verification: str) -> ProofReport:
         """Make the report of a verification (see `Mirror.proof_report`)."""
         reports, at = self._reports.get(verification, ((), None))
         return verify.proof_report(self._connections.lake, verification, reports, at)
-
-    def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
-        """Return the flows into a target, and the flows that sent quarantined records of theirs again."""
-        flows = list(flows)
-        again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
-        return [*flows, *(again[topic] for topic in sorted(self._connections.admin(target).describe(again)))]
-
-    def _views(self) -> dict[str, View]:
-        """Return the view of each flow that has one, under its name and under that of its re-drive."""
-        found: dict[str, View] = {}
-        for flow in self._connections.config.flows:
-            if (view := self._streams.view(flow)) is not None:
-                found |= {flow.name: view, flow.redrive_name: view}
-        return found
