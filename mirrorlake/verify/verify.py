@@ -9,7 +9,6 @@ differences of their own, and so are records that the relay holds twice.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,21 +17,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, describe_with_leaders, named, spark_options
+from mirrorlake.kafka import ClusterAdmin, spark_options
 from mirrorlake.lake import (
     RELAY_TARGET,
     SOURCE_RELAY,
     SOURCE_TARGET,
     KeptProofs,
-    KnownTopic,
     Lake,
     ProvenRange,
     RangeProof,
     Tombstones,
-    newest_topics,
     tombstones_on,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import Clusters
@@ -40,7 +37,7 @@ from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
 from mirrorlake.verify.against_sources import against_sources
 from mirrorlake.verify.cut import FixedCut
-from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, held_at_source, source_feeds
+from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, source_feeds
 from mirrorlake.verify.due import (
     Bounds,
     Lost,
@@ -54,7 +51,8 @@ from mirrorlake.verify.due import (
 from mirrorlake.verify.flow_report import Stand, explained_by, flow_report, proven_before
 from mirrorlake.verify.hops import HopResult
 from mirrorlake.verify.relays import Relays
-from mirrorlake.verify.scope import Known, Scope, erased_spans, explained_of, removed_spans
+from mirrorlake.verify.scope import Known, Scope
+from mirrorlake.verify.source_facts import SourceFacts
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
 from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.target_hop import against_target
@@ -64,8 +62,6 @@ from mirrorlake.verify.workers import JOB_RECORDS, Capacity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
 
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
 _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
@@ -131,13 +127,8 @@ class Verifier:
         self._session = session
         self._job_from = job_from
         self._tell = tell
-        self._recorded: dict[str, dict[str, KnownTopic]] = {}
-        self._default_cleanups: dict[str, str] = {}
-        self._removed: dict[str, dict[SourcePartition, Spans]] = {}
-        self._erased: dict[str, dict[SourcePartition, Spans]] = {}
-        self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
+        self._sources: dict[str, SourceFacts] = {}
         self._tombstones: dict[str, Sequence[Tombstones]] = {}
-        self._leaderless: dict[str, frozenset[TopicPartition]] = {}
         self._before_landing: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._whole: Mapping[str, int] = {}
@@ -150,12 +141,14 @@ class Verifier:
             ClusterError: a cluster does not answer.
         """
         aliases = {flow.source for cut in self._cuts.values() for flow in cut.flows.values()}
-        for alias in sorted(aliases):
-            self._recorded[alias] = newest_topics(self._lake, alias, "source")
-            self._removed[alias] = removed_spans(self._lake, alias)
-            self._erased[alias] = erased_spans(self._lake, alias)
-            self._explained[alias] = explained_of(self._lake, alias)
-        self._leaderless = {alias: self._find_leaderless(alias) for alias in {flow.source for flow in self._flows}}
+        self._sources = {
+            alias: SourceFacts(self._lake, self._clusters, alias, is_lost=alias in self._lost)
+            for alias in sorted(aliases)
+        }
+        for alias in {flow.source for flow in self._flows}:
+            carried = [flow for flow in self._flows if flow.source == alias]
+            topics = {source.topic for source in self._relays[alias].landed}
+            self._sources[alias].find_leaderless(t for t in topics if any(flow.carries(t) for flow in carried))
         self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
         ranges = {flow.name: self._proofs.of(flow) for flow in self._flows}
         pieces = self._pieces()
@@ -176,20 +169,6 @@ class Verifier:
         for phase, whole in self._whole.items():
             self._tell(phase, whole, whole)
         return Verification(reports=tuple(reports), proofs=tuple(proofs))
-
-    def _find_leaderless(self, alias: str) -> frozenset[TopicPartition]:
-        """Return the source partitions of which nothing can be asked, because nobody leads them."""
-        if alias in self._lost or self._clusters.config.cluster(alias).is_lake:
-            return frozenset()
-        topics = {
-            source.topic
-            for source in self._relays[alias].landed
-            if any(flow.source == alias and flow.carries(source.topic) for flow in self._flows)
-        }
-        _, leaderless = describe_with_leaders(self._clusters.admin(alias), topics)
-        if leaderless:
-            log.warning("verify.no_leader source=%s partitions=%s", alias, named(leaderless))
-        return leaderless
 
     def _pieces(self) -> dict[str, list[Piece]]:
         found = {}
@@ -213,7 +192,7 @@ class Verifier:
         known = {*landed, *(piece.key.source for piece in mine)}
         bounds = bounds_of(flow, self._lake, cut, known, mine, kept)
         ids = self._target_ids(flow, known)
-        proven = Known.of(ranges, _SENDING_KINDS, sources=self._ids(flow.source), targets=ids)
+        proven = Known.of(ranges, _SENDING_KINDS, sources=self._sources[flow.source].ids, targets=ids)
         unproven = {s: one.span - proven.proven.get(s, Spans()) for s, one in bounds.items()}
         due = {s: self._scope.of(flow.source, s, proven.left(s, one.span, self._scope)) for s, one in bounds.items()}
         directly = self._directly(flow, ranges, bounds, due, ids, first_offsets(mine, kept))
@@ -243,11 +222,12 @@ class Verifier:
     ) -> dict[SourcePartition, SourceFeed]:
         """Choose what is read from the source itself: what left the relay, and on request all that is not proven so yet."""
         alias = flow.source
-        if alias in self._lost or self._clusters.config.cluster(alias).is_lake:
+        facts = self._sources[alias]
+        if not facts.is_asked:
             return {}
-        erased, removed = self._erased[alias], self._removed[alias]
+        erased, removed = facts.erased, facts.removed
         if self._direct:
-            known = Known.of(ranges, [SOURCE_TARGET], sources=self._ids(alias), targets=ids)
+            known = Known.of(ranges, [SOURCE_TARGET], sources=facts.ids, targets=ids)
             wanted = {s: self._scope.of(alias, s, known.left(s, one.span, self._scope)) for s, one in bounds.items()}
         else:
             expired = {s: removed.get(s, Spans()) - erased.get(s, Spans()) for s in due}
@@ -258,7 +238,7 @@ class Verifier:
         if not wanted:
             return {}
         admin, landed = self._clusters.admin(alias), self._relays[alias].landed
-        held = self._held(alias, wanted)
+        held = facts.held(wanted)
         for s in held.keys() & landed.keys():
             there = wanted[s] & Spans([held[s]])
             past = before_landing(s, landed[s].first, removed.get(s, Spans()), there, sent_from=firsts.get(s, EVER))
@@ -285,20 +265,6 @@ class Verifier:
         landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
         return {_LANDING: sum(landed.values()), _SENDING: sum(sum(stand.sent.values()) for stand in stands)}
 
-    def _ids(self, alias: str) -> dict[str, str]:
-        return {name: topic.topic_id for name, topic in self._recorded[alias].items()}
-
-    def _default_cleanup(self, alias: str) -> str:
-        """Return the policy of topics that set none themselves; empty where nobody can tell."""
-        if alias not in self._default_cleanups:
-            found = ""
-            if alias not in self._lost and not self._clusters.config.cluster(alias).is_lake:
-                admin, recorded = self._clusters.admin(alias), self._recorded[alias]
-                there = [name for name in admin.topic_names() if name in recorded and recorded[name].is_bare]
-                found = admin.default_cleanup(there)
-            self._default_cleanups[alias] = found
-        return self._default_cleanups[alias]
-
     def _more(self, phase: str, records: int) -> None:
         with self._lock:
             self._done[phase] = min(self._whole[phase], self._done[phase] + records)
@@ -307,17 +273,18 @@ class Verifier:
     def _landing(self, alias: str, stands: Sequence[Stand]) -> HopResult:
         mine = [stand for stand in stands if stand.flow.source == alias]
         # Proofs of this hop are the same for every flow from the source.
-        known = Known.of(mine[0].ranges, [SOURCE_RELAY], sources=self._ids(alias), targets={})
+        facts = self._sources[alias]
+        known = Known.of(mine[0].ranges, [SOURCE_RELAY], sources=facts.ids, targets={})
         side = SourceSide(
             alias=alias,
             relay=self._relays[alias],
             topics=frozenset(s.topic for stand in mine for s in stand.landed),
             known=known,
-            recorded=self._recorded[alias],
-            removed=self._removed[alias],
+            recorded=facts.recorded,
+            removed=facts.removed,
             options=self._options(alias),
-            default_cleanup=self._default_cleanup(alias),
-            leaderless=self._leaderless[alias],
+            default_cleanup=facts.default_cleanup,
+            leaderless=facts.leaderless,
         )
         topics = by_the_relay(side) if self._direct else side.topics
         if self._clusters.config.cluster(alias).is_lake:
@@ -341,8 +308,8 @@ class Verifier:
             due={FeedKey(stand.flow.name, s): spans for stand in mine for s, spans in stand.due.items()},
             begins={FeedKey(stand.flow.name, s): one.begins for stand in mine for s, one in stand.bounds.items()},
             chosen=frozenset(stand.flow.name for stand in mine),
-            removed=self._removed,
-            source_ids={alias: self._ids(alias) for alias in self._recorded},
+            removed={alias: facts.removed for alias, facts in self._sources.items()},
+            source_ids={alias: facts.ids for alias, facts in self._sources.items()},
             tombstones=self._tombstones[target],
             options=self._options(target),
         )
@@ -362,13 +329,8 @@ class Verifier:
         return {
             (alias, source): span
             for alias, sources in by_alias.items()
-            for source, span in self._held(alias, sources).items()
+            for source, span in self._sources[alias].held(sources).items()
         }
-
-    def _held(self, alias: str, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
-        admin, default = self._clusters.admin(alias), self._default_cleanup(alias)
-        led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self._leaderless[alias]]
-        return held_at_source(admin, self._recorded[alias], led, default_cleanup=default)
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
@@ -391,9 +353,9 @@ class Verifier:
 
     def _report(self, stand: Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
         flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
-        sent, removed = stand.sent, self._removed[flow.source]
+        sent, facts = stand.sent, self._sources[flow.source]
         mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
-        lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, removed, stand.unproven)
+        lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, facts.removed, stand.unproven)
         lost += [one for s, feed in stand.directly.items() for one in lost_offsets(s, sorted(feed.unknown))]
         report = flow_report(
             stand,
@@ -402,10 +364,10 @@ class Verifier:
             lost=lost,
             left=still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting,
             before=proven_before(stand, cut, self._scope),
-            leaderless=self._leaderless[flow.source],
+            leaderless=facts.leaderless,
             explained=explained_by(
                 flow,
-                self._explained[flow.source],
+                facts.explained,
                 self._tombstones[flow.target],
                 before_landing=self._before_landing[flow.name],
             ),
@@ -426,6 +388,6 @@ class Verifier:
             records=0,
             target_topic=flow.remote_topic(lost.source.topic),
             relay_version=self._relays[flow.source].version,
-            source_topic_id=self._ids(flow.source).get(lost.source.topic),
+            source_topic_id=self._sources[flow.source].ids.get(lost.source.topic),
             upstream_end=stand.bounds[lost.source].position,
         )

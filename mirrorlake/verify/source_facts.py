@@ -1,0 +1,73 @@
+"""What the lake, and the source itself where it is asked, say of the topics of one source."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import cached_property
+
+from mirrorlake.kafka import describe_with_leaders, named
+from mirrorlake.lake import Lake, newest_topics
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.offsets import Clusters
+from mirrorlake.verify.direct import held_at_source
+from mirrorlake.verify.scope import erased_spans, explained_of, removed_spans
+from mirrorlake.verify.spans import OffsetSpan
+
+log = logging.getLogger(__name__)
+
+
+class SourceFacts:
+    """Read what the lake says of a source now, and ask the source later.
+
+    Args:
+        lake: the lake.
+        clusters: the clusters of the mirror.
+        alias: the source.
+        is_lost: whether the source is not asked.
+
+    Attributes:
+        is_asked: whether the source has brokers, and is not lost.
+        recorded: its newest topics, by name.
+        removed: the offsets that left its relay.
+        erased: those of them that an erasure took.
+        explained: counts of missing offsets, by topic.
+        leaderless: partitions of which nothing can be asked, because nobody leads them.
+    """
+
+    def __init__(self, lake: Lake, clusters: Clusters, alias: str, *, is_lost: bool) -> None:
+        self._clusters = clusters
+        self._alias = alias
+        self.is_asked = not is_lost and not clusters.config.cluster(alias).is_lake
+        self.recorded = newest_topics(lake, alias, "source")
+        self.removed = removed_spans(lake, alias)
+        self.erased = erased_spans(lake, alias)
+        self.explained = explained_of(lake, alias)
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The recorded ids of the topics."""
+        return {name: topic.topic_id for name, topic in self.recorded.items()}
+
+    @cached_property
+    def default_cleanup(self) -> str:
+        """The policy of topics that set none themselves, or "" if nobody can tell."""
+        if not self.is_asked:
+            return ""
+        admin, recorded = self._clusters.admin(self._alias), self.recorded
+        return admin.default_cleanup([t for t in admin.topic_names() if t in recorded and recorded[t].is_bare])
+
+    def find_leaderless(self, topics: Iterable[str]) -> None:
+        """Find and log the partitions of topics that nobody leads."""
+        if not self.is_asked:
+            return
+        _, self.leaderless = describe_with_leaders(self._clusters.admin(self._alias), set(topics))
+        if self.leaderless:
+            log.warning("verify.no_leader source=%s partitions=%s", self._alias, named(self.leaderless))
+
+    def held(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
+        """Find what the source still holds whole of partitions that somebody leads."""
+        led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
+        admin = self._clusters.admin(self._alias)
+        return held_at_source(admin, self.recorded, led, default_cleanup=self.default_cleanup)
