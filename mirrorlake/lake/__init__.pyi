@@ -119,6 +119,7 @@ from mirrorlake.lake.signs import StreamSign as StreamSign
 from mirrorlake.lake.signs import flow_sign as flow_sign
 from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.store_look import look_at_store as look_at_store
+from mirrorlake.lake.table_schema import REMOVABLE as REMOVABLE
 from mirrorlake.lake.table_schema import TableSchema as TableSchema
 from mirrorlake.lake.table_schema import measured_columns as measured_columns
 from mirrorlake.lake.times import TICK as TICK

@@ -192,8 +192,7 @@ def _add(path: str, table: DeltaTable, files: Sequence[WrittenFile], properties:
     ]
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     table.update_incremental()
-    if ":/" not in path:
-        flush_commits(path, range(before + 1, table.version() + 1))
+    flush_commits(path, range(before + 1, table.version() + 1))
 
 
 def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:

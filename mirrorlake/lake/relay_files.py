@@ -87,9 +87,8 @@ def _naming_broken(file: RelayFile) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         *_, kind, alias, name = file.uri.split("/")
-        what = (
-            "is missing" if isinstance(error, FileNotFoundError) else f"is broken: {' '.join(str(error).split())[:200]}"
-        )
+        is_missing = isinstance(error, FileNotFoundError)
+        what = "is missing" if is_missing else f"is broken: {' '.join(str(error).split())[:200]}"
         raise StoreError(
             f"{name} in the relay of {alias} {what}; it holds {file.source} {file.first_offset}..{file.last_offset}",
             consequence=f"these records of {file.source.topic} and those after them wait; nothing was skipped",
@@ -103,7 +102,8 @@ def is_whole_or_replaced(uri: str) -> bool:
     """Return whether a record file can be read to its end, or its relay does not name it any more."""
     filesystem, path = open_place(uri)
     folder, _, name = (f"/{path}" if isinstance(filesystem, fs.LocalFileSystem) else uri).rpartition("/")
-    if (listed := _listed(folder, {})) is not None and all(one.uri.rpartition("/")[2] != name for one in listed):
+    files = _list_files(folder, {})
+    if files is not None and all(file.uri.rpartition("/")[2] != name for file in files):
         return True
     try:
         with filesystem.open_input_file(path) as opened:
@@ -114,7 +114,7 @@ def is_whole_or_replaced(uri: str) -> bool:
     return True
 
 
-def _listed(folder: str, positions: Mapping[SourcePartition, int]) -> list[RelayFile] | None:
+def _list_files(folder: str, positions: Mapping[SourcePartition, int]) -> list[RelayFile] | None:
     from mirrorlake.lake.delta_rs import FolderTables
     from mirrorlake.lake.relay_log import RelayLog
 
@@ -161,9 +161,8 @@ def read_records(
 def _read_in_its_place(
     file: RelayFile, local: Path | None, position: int | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    listed = _listed(
-        file.uri.rpartition("/")[0] if local is None else str(local.parent), {file.source: file.first_offset}
-    )
+    folder = file.uri.rpartition("/")[0] if local is None else str(local.parent)
+    listed = _list_files(folder, {file.source: file.first_offset})
     if listed is None:
         raise FileNotFoundError(file.uri)
     found = [one for one in listed if one.source == file.source and one.first_offset <= file.last_offset]

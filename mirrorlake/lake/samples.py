@@ -18,6 +18,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 from mirrorlake.lake.side_files import take_out_rows
+from mirrorlake.lake.table_schema import REMOVABLE
 from mirrorlake.lake.upkeep import TableUpkeep
 
 _KINDS = ("earliest", "last_stable", "reached", "republished", "group")
@@ -189,9 +190,9 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
 
 
 def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]) -> None:
-    """Take the rows that are older out of a table, but for those that are to be kept."""
+    """Take the rows before a time out of a table, except those that `keeps` holds."""
 
-    def leave(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def leaves(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return np.array([not (row["observed_at"] >= before or keeps(row)) for row in rows.to_pylist()], bool)
 
     def may_hold(file: Mapping[str, Any]) -> bool:
@@ -199,14 +200,14 @@ def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]
         oldest = file.get("min.observed_at")
         return oldest is None or bool(oldest < before)
 
-    take_out_rows(table, leave, why="tidy", may_hold=may_hold)
+    take_out_rows(table, leaves, why="tidy", may_hold=may_hold)
 
 
 def _tidy_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if lake.properties(locations[0]).get("delta.appendOnly") == "true":
         # A lake of an older release.
-        lake.set_properties(locations[0], {"delta.appendOnly": "false"})
+        lake.set_properties(locations[0], REMOVABLE)
     names = [lake.sql_name(location) for location in locations]
     same = " AND ".join(f"kept.{column} <=> old.{column}" for column in Key._fields)
     spark.sql(

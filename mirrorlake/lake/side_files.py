@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.relay_writer import WrittenFile, stats_value
+from mirrorlake.lake.table_schema import REMOVABLE
 from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
 from mirrorlake.runtime import open_place
 
@@ -59,7 +60,7 @@ def take_out_rows(
     why: str,
     may_hold: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> int:
-    """Take rows out of a side table; count them. Files stay unread whose add action, flattened, `may_hold` says no to.
+    """Take rows out of a side table and count them; `may_hold` tells by a file's flattened add action whether it is read.
 
     Raises:
         StoreError: others rewrote the same files again and again.
@@ -76,8 +77,8 @@ def take_out_rows(
                     written.append(write_rows(table.path, rows.filter(pa.array(~gone)), table.measured))
         if not removed:
             return taken
-        table.settle({"delta.appendOnly": "false"})
-        # Looked at again, also where it was committed: Spark's commit may have come at the same moment.
+        table.settle(REMOVABLE)
+        # The next attempt reads again, also after a commit: Spark may have committed at the same moment.
         if table.replace(removed, written, data_change=True, why=why):
             taken += count
         else:

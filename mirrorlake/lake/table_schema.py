@@ -16,6 +16,9 @@ APPEND_ONLY = {
     "delta.logRetentionDuration": "interval 30 days",
 }
 
+# Table properties that let rows leave a table.
+REMOVABLE = {"delta.appendOnly": "false"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:

@@ -58,7 +58,7 @@ class Searched:
     sent_to: tuple[str, ...] = ()
 
     def evidence(self) -> dict[str, Any]:
-        """Return it for the tables `removed` and `audit`; names of files and topics, never a key."""
+        """Return what the tables `removed` and `audit` record: names of files and topics, never a key."""
         return {
             "searched_files": self.files,
             "still_in": [one.path for one in self.remains],
@@ -90,7 +90,7 @@ class DiskSearch:
     def run(
         self, columns: Sequence[str], matches: Matches, erased: Sequence[tuple[SourcePartition, int, int]]
     ) -> Searched:
-        """Search every file that no commit names, delete those of mirrorlake's own that hold one of the records, and name the rest.
+        """Search every file that no commit names; delete mirrorlake's own that hold one of the records, and name the others.
 
         `columns` are what `matches` reads beside a record's place; `erased` are first and last offsets of what was erased.
         """
@@ -125,16 +125,15 @@ class DiskSearch:
     def _look(
         self, filesystem: fs.FileSystem, path: str, columns: Sequence[str], matches: Matches, *, kind: str
     ) -> Iterator[Remains]:
+        why = _COPY if kind == _STRAY else _UNNAMED
         for attempt in range(_LOOKS):
             with suppress(FileNotFoundError):
                 try:
                     if count := self._count(filesystem, path, columns, matches, kind=kind):
-                        yield Remains(path=path, records=count, why=_COPY if kind == _STRAY else _UNNAMED)
+                        yield Remains(path=path, records=count, why=why)
                 except (pa.ArrowInvalid, OSError):
                     if attempt == _LOOKS - 1:
-                        yield Remains(
-                            path=path, records=None, why=f"cannot be read; {_COPY if kind == _STRAY else _UNNAMED}"
-                        )
+                        yield Remains(path=path, records=None, why=f"cannot be read; {why}")
                     # It may be one that is written just now.
                     time.sleep(_PAUSE_S)
                     continue
@@ -181,6 +180,6 @@ def unnamed_files(table: TableUpkeep) -> list[str]:
 
 
 def _is_settled(filesystem: fs.FileSystem, path: str) -> bool:
-    """Tell whether a file is too old for a commit that is about to name it."""
+    """Return whether a file is too old for a commit that is about to name it."""
     info = filesystem.get_file_info(path)
     return bool(info.mtime is not None and time.time() - info.mtime.timestamp() > _WRITTEN_WITHIN_S)

@@ -31,6 +31,7 @@ from mirrorlake.lake import (
     DIVERGENT,
     QUARANTINE,
     RELAY_ROWS,
+    REMOVABLE,
     Lake,
     Leaves,
     LiveFile,
@@ -48,7 +49,6 @@ from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 # An append-only table refuses to lose a record (decision 0027).
-REMOVABLE = {"delta.appendOnly": "false"}
 _FILES_A_COMMIT = 64
 # Another upkeep may rewrite the same files meanwhile.
 _ATTEMPTS = 10
@@ -94,7 +94,7 @@ class Removals:
         evidence: dict[str, Any] = {}
         erased = _Gone(one for one in removals if one.kind == ERASED)
         if erased:
-            evidence["deleted_files"] = purge(self._table, erased)
+            evidence["deleted_files"] = purge(self._table, partial(erased.are_in, self._table))
             evidence["quarantined"] = self._out_of_quarantine(erased)
             evidence["divergent"] = self._out_of_divergent(erased)
             evidence |= prove()
@@ -290,7 +290,7 @@ def _ends(statistics: Any) -> tuple[Any, Any] | None:
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
-def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
+def purge(table: TableUpkeep, holds: Callable[[str], bool]) -> list[str]:
     """Delete the files on disk that hold one of the records and that the table does not name any more; name them.
 
     Those of older versions, of a rewriting, and of a writer that died. What is about to be committed holds none: its offsets
@@ -300,7 +300,7 @@ def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
     for name in unnamed_files(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             # What cannot be read is being written, or was never ended.
-            if gone.are_in(table, name):
+            if holds(name):
                 table.delete(name)
                 deleted.append(unquote(name))
     return deleted
@@ -309,10 +309,7 @@ def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
 def out_of_side_table(table: TableUpkeep, leaves: Leaves) -> int:
     """Take rows out of a side table, and delete what held them; count them."""
     taken = take_out_rows(table, leaves, why="erase")
-    for name in unnamed_files(table):
-        with suppress(FileNotFoundError, pa.ArrowInvalid):
-            if leaves(read_rows(table, [name])).any():
-                table.delete(name)
+    purge(table, lambda name: bool(leaves(read_rows(table, [name])).any()))
     return taken
 
 

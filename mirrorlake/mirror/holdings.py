@@ -38,8 +38,8 @@ class Holdings:
     """Keep what streams own from one start to the next, as long as nobody pauses, changes or resumes them.
 
     A mirror claims the relay of a source before the flows from it, and looks again between the fence and the claim of a
-    flow: of two mirrors that start side by side, one has both halves (law F). Whom a command replaced that ends soon, such as
-    a failover, waits for its end and takes relay or flow again.
+    flow: of two mirrors that start side by side, one has both halves (law F). A stream that a command replaced which ends soon,
+    such as a failover, waits for its end and takes relay or flow again.
 
     Args:
         lake: the lake.
@@ -85,7 +85,8 @@ class Holdings:
 
     def land(self, source: str, call: Callable[[OneWriter], Landing], stop: threading.Event) -> Landing:
         """Land a source with the writer of its last start, again after each command that landed in its place."""
-        (_, relay), owner = self._relays[source], ""
+        _, relay = self._relays[source]
+        owner = ""
         while True:
             self._can_work()
             try:
@@ -100,7 +101,7 @@ class Holdings:
             finally:
                 relay.settled.set()
             relay.writer = OneWriter(self._lake(), source)
-            if not self._outlives(owner, landing(source), stop):
+            if not self._wait_for_owner(owner, landing(source), stop):
                 return Landing(source, 0)
 
     def republish(
@@ -115,12 +116,12 @@ class Holdings:
                 owner = self._owner_of(flow)
                 if not temporary_sign(owner):
                     raise
-            if not self._outlives(owner, flow.name, stop):
+            if not self._wait_for_owner(owner, flow.name, stop):
                 return Republishing(flow.name, 0)
             tenure.begin(owner)
 
-    def _outlives(self, owner: str, stream: str, stop: threading.Event) -> bool:
-        """Wait for the end of a temporary owner; False where the stream is to stop before."""
+    def _wait_for_owner(self, owner: str, stream: str, stop: threading.Event) -> bool:
+        """Wait until a temporary owner has ended; return False if the stream is to stop before."""
         facts = stream_facts(stream)
         log.warning(
             "stream.waits what=%s why=%s has taken it for a while", stream, said_owner(owner), extra={"facts": facts}

@@ -96,7 +96,8 @@ class RunLines:
         Counted at different moments, more would go out than came in.
         """
         counts, now = self._counts(), time.monotonic()
-        for flow, source in {} if self._has_ended else self._sources().items():
+        sources = {} if self._has_ended else self._sources()
+        for flow, source in sources.items():
             at, then = self._paired.get(f"{_LANDING}{source}", (now - _PAIRED_S, counts))
             phase = f"{_SENDING}{flow}"
             if phase in counts and now - at < _PAIRED_S:

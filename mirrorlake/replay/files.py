@@ -74,8 +74,8 @@ def _marker(folder: str, name: str) -> Path:
     return Path(folder, f".replay-{name}")
 
 
-def begun_in(folder: str, name: str) -> Definition | None:
-    """Read what a replay of this name resolved when it began in a folder; None where it has not, or a release up to 0.2.0 began it."""
+def read_begun(folder: str, name: str) -> Definition | None:
+    """Read what a replay resolved when it began in a folder; None if it has not, or if a release up to 0.2.0 began it."""
     mine = _marker(folder, name)
     text = mine.read_text(encoding="utf-8") if mine.exists() else ""
     return Definition.from_dict(json.loads(text)) if text else None
@@ -101,7 +101,7 @@ def write_parquet(
         StoreError: it cannot be written.
     """
     place, mine = Path(folder), _marker(folder, definition.name)
-    definition = begun_in(folder, definition.name) or definition
+    definition = read_begun(folder, definition.name) or definition
     if (place / DONE).exists() and mine.exists():
         return definition, 0
     if place.exists() and any(place.iterdir()) and not mine.exists():

@@ -30,7 +30,7 @@ from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
 from mirrorlake.replay.define import Site, define, lent_rules, require_relay
-from mirrorlake.replay.files import begun_in
+from mirrorlake.replay.files import read_begun
 from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import Begun
@@ -85,7 +85,7 @@ def plan_here(site: Site, asked: Asked) -> ReplayPlan:
         StoreError: the lake failed.
     """
     name = flow_name(None, [asked.topic], asked.words())
-    begun = begun_in(asked.files, name) if asked.files is not None else None
+    begun = read_begun(asked.files, name) if asked.files is not None else None
     if begun is not None:
         definition, held = begun, require_relay(site, asked.source)
     else:

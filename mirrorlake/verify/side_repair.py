@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from mirrorlake.lake import AUDIT, SIDE_TABLES, Audit, Lake, broken_rows
+from mirrorlake.lake import AUDIT, REMOVABLE, SIDE_TABLES, Audit, Lake, broken_rows
 from mirrorlake.model.plan import Change
 
 _HISTORY = "history, which is not made again; nothing depends on it", "nothing to do"
@@ -68,10 +68,10 @@ def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool =
         rows = sum(count for _, count in broken)
         found.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
         if not check:
-            table.settle({"delta.appendOnly": "false"})
+            table.settle(REMOVABLE)
             # False where upkeep has taken them out meanwhile.
             table.replace([file for file, _ in broken], [], data_change=True, why="repair")
-            table.settle({name: schema.properties[name] for name in ("delta.appendOnly",)})
+            table.settle({name: schema.properties[name] for name in REMOVABLE})
     if found and not check and lake.exists(lake.meta_location(AUDIT)):
         what = {"where": "lake", "kind": "table", "action": "repair", "reason": "broken files"}
         Audit(lake, now=now).record(

@@ -14,7 +14,7 @@ from mirrorlake.config import length_of
 from mirrorlake.lake import OneWriter
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.owner import new_owner
-from mirrorlake.model.parked import landing as stream_of
+from mirrorlake.model.parked import landing as landing_stream
 
 if TYPE_CHECKING:
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
@@ -227,7 +227,7 @@ class RecoverCalls(CoreCalls):
         repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=connections.now)
         if check:
             return repair(writer=OneWriter(self.lake, source), check=True)
-        with connections.presence.announced([stream_of(source)], temporary=True) as sign:
+        with connections.presence.announced([landing_stream(source)], temporary=True) as sign:
             return repair(writer=OneWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:
