@@ -127,16 +127,15 @@ class Eraser:
             )
             for source, offsets in sorted(found.offsets.items())
         ]
-        proven: list[Searched] = []
+        searches: list[Searched] = []
 
         def prove() -> dict[str, Any]:
-            proven.append(self._searched(topic, selector, found))
-            return proven[-1].evidence()
+            searches.append(self._search_disk(topic, selector, found))
+            return searches[-1].evidence()
 
         done = self._removals.take_out(announced, prove)
-        if not done:
-            prove()
-        searched = proven[-1]
+        # Also where nothing was taken out: the disk may hold the records all the same.
+        searched = searches[-1] if searches else self._search_disk(topic, selector, found)
         # What was landed, or quarantined, while this was done.
         left = self._find(topic, selector)
         return replace(
@@ -152,8 +151,8 @@ class Eraser:
             left=left.records + left.waiting,
         )
 
-    def _searched(self, topic: str, selector: Selector, found: _Found) -> Searched:
-        """Search the disk for what the choice means, and for what was erased by its place."""
+    def _search_disk(self, topic: str, selector: Selector, found: _Found) -> Searched:
+        """Search the disk for the records that the selector means, and name the topics that got the erased ones."""
         search = DiskSearch(
             self._lake, self._alias, self._table, foreign_flows=self._foreign_flows, exports=self._exports
         )

@@ -62,10 +62,7 @@ class Sign:
 
 @dataclass(slots=True)
 class _Seen:
-    """A sign as it was read last: since when it is as it is, by this machine's clock, and whether it was seen to change.
-
-    `is_gone` says that its process has died.
-    """
+    """A sign as it was read last: unchanged `since` a time of this machine's clock; `is_gone` once its process has died."""
 
     sign: Sign
     text: str
@@ -107,9 +104,9 @@ class Presence:
 
     @contextmanager
     def announced(self, streams: Iterable[str], *, temporary: bool = False) -> Iterator[str]:
-        """Let other processes see that this one carries some streams; gives the id of the sign.
+        """Show other processes that this one carries some streams, and yield the id of its sign.
 
-        Whoever a `temporary` owner replaces takes the stream again once the sign is gone.
+        A stream that a `temporary` owner replaced takes its place again once the sign is gone.
         """
         sign = Sign(
             id=uuid.uuid4().hex,
@@ -129,17 +126,17 @@ class Presence:
             yield sign.id
 
     def here(self, streams: Iterable[str]) -> Mapping[str, str]:
-        """Return who carries which of some streams on this machine, this process included; a lake elsewhere does not tell."""
+        """Return who carries some streams on this machine, by stream, this process included; {} for a lake elsewhere."""
         return {} if self._lake is None else {name: said for name in streams if (said := self._locks.holder(name))}
 
     def carried(self, streams: Sequence[str]) -> Mapping[str, str]:
-        """Return who carries which of some streams on any machine, by what is known at this moment, this process included."""
+        """Return who carries some streams on any machine, by stream, as far as is known now, this process included."""
         found = {name: str(one.sign) for one in self._look() if not one.sign.temporary for name in one.sign.streams}
         found |= self.here(streams)
         return {name: found[name] for name in streams if name in found}
 
     def surely_carried(self, streams: Sequence[str]) -> Mapping[str, str]:
-        """Return who carries some streams, after waiting for the next sign of a process of another machine, if it comes."""
+        """Return who carries some streams, by stream; wait until a sign of another machine has changed, or all are gone."""
         logged: set[str] = set()
         while not self.here(streams):
             carriers = [one for one in self._look() if not one.sign.temporary and {*streams} & {*one.sign.streams}]
@@ -153,7 +150,7 @@ class Presence:
         return self.carried(streams)
 
     def lives(self, sign: str) -> bool:
-        """Tell whether the process of a sign lives, as far as that is known."""
+        """Return whether the process of a sign lives, as far as is known."""
         return any(one.sign.id == sign for one in self._look())
 
     @contextmanager
@@ -237,7 +234,7 @@ class Presence:
 
 
 def _sign_of(text: str) -> Sign | None:
-    """Read a sign; None where a later release wrote one of another kind."""
+    """Read a sign, or return None if a later release wrote one of another kind."""
     try:
         found: dict[str, Any] = json.loads(text)
         known = {field.name: found[field.name] for field in fields(Sign)}

@@ -57,24 +57,21 @@ class BrokenTable:
 
 def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool = False) -> tuple[BrokenTable, ...]:
     """Find the broken files of side tables and, unless `check` only looks, take them out of their tables."""
-    found = []
+    tables = []
     for schema in SIDE_TABLES:
-        location = lake.meta_location(schema)
-        table = lake.upkeep(location) if lake.exists(location) else None
-        broken = [] if table is None else broken_rows(table)
-        if table is None or not broken:
+        upkeep = lake.upkeep(lake.meta_location(schema))
+        if upkeep is None or not (broken := broken_rows(upkeep)):
             continue
         then, next_step = _THEN[schema.name]
         rows = sum(count for _, count in broken)
-        found.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
+        tables.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
         if not check:
-            table.settle(REMOVABLE)
+            upkeep.settle(REMOVABLE)
             # False where upkeep has taken them out meanwhile.
-            table.replace([file for file, _ in broken], [], data_change=True, why="repair")
-            table.settle({name: schema.properties[name] for name in REMOVABLE})
-    if found and not check and lake.exists(lake.meta_location(AUDIT)):
+            upkeep.replace([file for file, _ in broken], [], data_change=True, why="repair")
+            upkeep.settle({name: schema.properties[name] for name in REMOVABLE})
+    if tables and not check and lake.exists(lake.meta_location(AUDIT)):
         what = {"where": "lake", "kind": "table", "action": "repair", "reason": "broken files"}
-        Audit(lake, now=now).record(
-            [Change(name=one.name, after=f"{one.rows} rows lost", **what) for one in found], command="repair"
-        )
-    return tuple(found)
+        changes = [Change(name=table.name, after=f"{table.rows} rows lost", **what) for table in tables]
+        Audit(lake, now=now).record(changes, command="repair")
+    return tuple(tables)
