@@ -26,8 +26,8 @@ estimate of what follows; nothing any more, as it is gone."""
 
 # Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
 FEWEST_SAMPLES = 3
-# A healthy mirror has records of up to so many seconds under way: its turns, transactions of a few seconds, and their commits.
-# Over so little, a lag that grows or falls is chance.
+# A healthy mirror has records of up to so many seconds under way: its batches, transactions of a few seconds, and their commits.
+# Within that, a lag grows or falls by chance.
 PACE_S = 10.0
 
 
@@ -91,7 +91,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
 
 
 def is_in_pace(window: Sequence[Sample]) -> bool:
-    """Tell whether what waits is no more than what a healthy mirror has under way: by its age, or at the rate of the window."""
+    """Return whether no more waits than a healthy mirror has under way, by its age or at the rate of the window."""
     known = _since_last_step_back(window)
     if not known:
         return False

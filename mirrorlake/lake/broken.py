@@ -66,7 +66,7 @@ def broken_rows(table: TableUpkeep) -> list[tuple[LiveFile, int]]:
 
 
 def broken_table(paths: Iterable[str]) -> StoreError | None:
-    """Name the first of some side tables that holds a broken file; None where all are whole."""
+    """Return an error that names the first side table with broken files, or None if all are whole."""
     for path in paths:
         if broken := broken_rows(TableUpkeep(path)):
             names = ", ".join(file.path for file, _ in broken[:3])

@@ -235,7 +235,7 @@ class Lake(LakeReads):
 
 
 def _holds(rows: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Tell for which rows a condition of SQL holds."""
+    """Return which rows fulfil a condition of SQL."""
     answer = answer_from_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
     found: np.ndarray[Any, np.dtype[np.bool_]] = answer["holds"].to_numpy()
     return found

@@ -18,7 +18,7 @@ CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
 # The same number where its lander has claimed it; lakes of a release whose landers had one id a number lack it.
 CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
 CLUSTER_PROPERTY = "mirrorlake.cluster.id"
-# The number and who claimed it, set in one commit: a lander that was replaced reads by whom.
+# The number and its owner, set in one commit, so that a replaced lander reads who replaced it.
 OWNER_PROPERTY = "mirrorlake.checkpoint.owner"
 CLAIM = -1
 

@@ -154,13 +154,13 @@ class OneWriter:
         return replaced(self._alias, self.last if is_known else None)
 
     def newest_owner(self) -> str:
-        """Read who claimed the newest number last; empty where a release claimed it that recorded no name."""
+        """Read who claimed the newest number last, or return "" if a release that recorded no name did."""
         properties = self._lake.properties(self._location)
         number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
 
     def succeed(self, owner: str) -> None:
-        """Go on under the number that a temporary owner claimed last; whoever claims after that one is newer.
+        """Resume under the number that a temporary owner claimed last; a later claim is newer.
 
         Raises:
             LanderReplaced: another lander has claimed the relay since.

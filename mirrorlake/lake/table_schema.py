@@ -40,6 +40,6 @@ class TableSchema:
 
 
 def measured_columns(configuration: Mapping[str, Any]) -> list[str]:
-    """Return the columns that a table's properties want statistics of; none where all of them count."""
+    """Return the columns that a table's properties want statistics of, or [] if all of them count."""
     named = str(configuration.get("delta.dataSkippingStatsColumns") or "")
     return named.split(",") if named else []

@@ -90,7 +90,7 @@ class TableUpkeep:
 
     @property
     def measured(self) -> list[str]:
-        """The columns that the table's properties want statistics of; none where all of them count."""
+        """The columns that the table's properties want statistics of, or [] if all of them count."""
         return measured_columns(self._table.metadata().configuration)
 
     def live(self) -> pa.Table:
