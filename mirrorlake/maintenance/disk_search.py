@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,18 +125,20 @@ class DiskSearch:
         self, filesystem: fs.FileSystem, path: str, columns: Sequence[str], matches: Matches, *, kind: str
     ) -> Iterator[Remains]:
         why = _COPY if kind == _STRAY else _UNNAMED
-        for attempt in range(_LOOKS):
-            with suppress(FileNotFoundError):
-                try:
-                    if count := self._count(filesystem, path, columns, matches, kind=kind):
-                        yield Remains(path=path, records=count, why=why)
-                except (pa.ArrowInvalid, OSError):
-                    if attempt == _LOOKS - 1:
-                        yield Remains(path=path, records=None, why=f"cannot be read; {why}")
-                    # It may be one that is written just now.
-                    time.sleep(_PAUSE_S)
-                    continue
+        for _ in range(_LOOKS):
+            try:
+                count = self._count(filesystem, path, columns, matches, kind=kind)
+            except FileNotFoundError:
+                # Its writer, or upkeep, has deleted it.
+                return
+            except (pa.ArrowInvalid, OSError):
+                # It may be one that is written just now.
+                time.sleep(_PAUSE_S)
+                continue
+            if count:
+                yield Remains(path=path, records=count, why=why)
             return
+        yield Remains(path=path, records=None, why=f"cannot be read; {why}")
 
     def _count(
         self, filesystem: fs.FileSystem, path: str, columns: Sequence[str], matches: Matches, *, kind: str
