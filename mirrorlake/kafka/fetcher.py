@@ -52,6 +52,9 @@ _AT_ONCE = 10_000
 _MANY, _GATHER_S, _STEP_S = 2_500, 0.5, 0.1
 # An answer of a broker holds at most so much, of each partition, too: the largest that a fast source is asked for.
 _MAX_ANSWER_BYTES = 8 << 20
+# A new size costs a new consumer, and what the old one has prefetched is fetched again: 0.19 of a topic where answers began with
+# 1 MiB and grew. So they begin with the largest, and after the first silence hold what 12 kB/s give in that time.
+_MAX_AFTER_SILENCE_BYTES = 1 << 19
 # A request that is not answered within 60 s is begun again. An answer that takes so long is asked for in a smaller size first.
 _QUIET_S = 45.0
 # What a record weighs before one was read.
@@ -102,7 +105,7 @@ class Fetcher:
         self._alias = alias
         self._positions = dict(positions)
         self._at_end: set[flow.TopicPartition] = set()
-        self._size = ChunkSize(_MAX_ANSWER_BYTES)
+        self._size = ChunkSize(_MAX_ANSWER_BYTES, start=_MAX_ANSWER_BYTES)
         self._record_bytes = _RECORD_BYTES
         self._open()
 
@@ -186,7 +189,7 @@ class Fetcher:
             if 2 * size >= self._answer_bytes:
                 self._size.record_success(min(size, self._answer_bytes), seconds=self._quiet_s)
         elif self._quiet_s > _QUIET_S and not self._size.is_least:
-            self._size.record_failure()
+            self._size.record_failure(at_most=_MAX_AFTER_SILENCE_BYTES)
         ratio = self._size.limit / self._answer_bytes
         if not 0.5 < ratio < 2:
             log.info("fetch.size source=%s bytes=%s after_s=%.1f", self._alias, self._size.limit, self._quiet_s)

@@ -53,9 +53,10 @@ class ChunkSize:
         elif 2 * moved >= self.limit:
             self._set(min(max(wanted, self.limit), self.limit * _MAX_GROWTH))
 
-    def record_failure(self) -> None:
-        """Halve the size: an attempt timed out or was cut off."""
-        self._set(self.limit // 2)
+    def record_failure(self, *, at_most: int | None = None) -> None:
+        """Halve the size, or more than that where half is past `at_most`: an attempt timed out or was cut off."""
+        half = self.limit // 2
+        self._set(half if at_most is None else min(half, at_most))
 
     def _set(self, size: int) -> None:
         self.limit = min(self._most, max(size, self._least))
