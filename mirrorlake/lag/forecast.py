@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Literal
 
@@ -91,11 +91,21 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
 
 
 def is_in_pace(window: Sequence[Sample]) -> bool:
-    """Return whether no more waits than a healthy mirror has under way, by its age or at the rate of the window."""
+    """Return whether no more waits than a healthy mirror has under way, by its age or at the rate of the window.
+
+    A position that stands still for longer, with records that wait, is not in pace: producers may date records later than they
+    were written.
+    """
     known = _since_last_step_back(window)
     if not known:
         return False
     first, last = known[0], known[-1]
+    pace = timedelta(seconds=PACE_S)
+    if any(
+        sample.waiting and sample.position == last.position and last.observed_at - sample.observed_at > pace
+        for sample in known
+    ):
+        return False
     if last.time_lag_ms is not None:
         return last.time_lag_ms <= PACE_S * 1000
     span_s = (last.observed_at - first.observed_at).total_seconds()
