@@ -219,7 +219,7 @@ def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server
     gone = RelayFile(SOURCE, 0, 29, 30, file.uri.replace("part-", "part-gone-"))
     assert sum(map(len, read_in_order([gone]))) == 30
     store_server.files().delete_file(file.uri.partition("://")[2])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StoreError, match=r"holds orders-0 0\.\.29.*repair --source east"):
         list(read_in_order([file]))
 
 
