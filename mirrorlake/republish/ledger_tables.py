@@ -119,8 +119,8 @@ class LedgerCopy:
             self.held_epoch = max(self.held_epoch, row.epoch or 0)
         return self.held
 
-    def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Append what the tables lack; return how many ledger records that were.
+    def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
+        """Append what the tables lack; return those ledger records.
 
         Ledger records below what the tables then hold are deleted, never the last of a lane.
         """
@@ -139,7 +139,7 @@ class LedgerCopy:
         except ClusterError as error:
             # Housekeeping: a ledger that keeps more than it must does no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
-        return len(lacking)
+        return lacking
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
         """Delete the ledger records that the tables hold, never the last of a lane; return how many that were.

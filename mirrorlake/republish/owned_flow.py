@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, ru
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.republish.tenure import replaced_error
+from mirrorlake.republish.tenure import Tenure, replaced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
 from mirrorlake.runtime import MOST_HERE
 from mirrorlake.topics import RemoteTopics, target_of
@@ -55,6 +55,7 @@ class OwnedFlow:
     claims: FlowClaims
     settled: Settled
     progress: RelayProgress
+    tenure: Tenure
     own_session: Callable[[], SparkSession] | None = None
     stop: threading.Event | None = None
     ready: set[SourcePartition] = field(default_factory=set)
@@ -329,10 +330,15 @@ class OwnedFlow:
         self.uncopied += complete
         if copies:
             self._copy()
-        self.settings.listener.committed(complete)
-        self.progress.passed(complete)
+        self.count(complete)
         self._require_apart(complete)
         return complete
+
+    def count(self, committed: Sequence[LedgerRecord]) -> None:
+        """Count what ledger records say was sent."""
+        self.settings.listener.committed(committed)
+        self.progress.passed(committed)
+        self.tenure.record_counted(committed)
 
     def _require_apart(self, committed: Iterable[LedgerRecord]) -> None:
         for record in committed:

@@ -191,8 +191,8 @@ class TakeOver:
     def _own(self, claims: FlowClaims, settled: Settled) -> OwnedFlow:
         flow, copy = self._flow, self._copy.owned_by(claims.claim.epoch)
         with LedgerReader(flow.target, flow.ledger_topic, self._settings.reader_options) as reader:
-            copy.repair(reader, self._target, sorted(claims.seqs))
-        return OwnedFlow(
+            lacking = copy.repair(reader, self._target, sorted(claims.seqs))
+        owned = OwnedFlow(
             lake=self._lake,
             settings=self._settings,
             topics=self._topics,
@@ -201,4 +201,7 @@ class TakeOver:
             claims=claims,
             settled=settled,
             progress=self._progress,
+            tenure=self._tenure,
         )
+        owned.count(self._tenure.find_uncounted(lacking))
+        return owned

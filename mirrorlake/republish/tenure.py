@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from mirrorlake.errors import LaneFenced
 from mirrorlake.kafka.lane import fenced_error
-from mirrorlake.model.ledger import Claim
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.owner import new_owner, said_owner
 
 
@@ -33,6 +33,7 @@ class Tenure:
         self._sign = sign
         self._owners: set[str] = set()
         self._epoch: int | None = None
+        self._counted: dict[int, int] = {}
 
     def new_owner(self) -> str:
         """Make a name under which the flow may be claimed."""
@@ -45,6 +46,23 @@ class Tenure:
     def claimed(self, claim: Claim) -> None:
         """Take note of a claim that stands in every lane."""
         self._epoch = claim.epoch
+
+    def record_counted(self, records: Iterable[LedgerRecord]) -> None:
+        """Record which ledger records this process has counted as sent."""
+        for record in records:
+            lane = record.claim.lane
+            self._counted[lane] = max(record.seq, self._counted.get(lane, -1))
+
+    def find_uncounted(self, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+        """Return the ledger records that an earlier owner of this process wrote and that were not counted.
+
+        A task may commit while its ledger does not answer, and end before it does.
+        """
+        return [
+            record
+            for record in records
+            if record.claim.owner in self._owners and record.seq > self._counted.get(record.claim.lane, -1)
+        ]
 
     def may_claim(self, before: Iterable[Claim] = ()) -> None:
         """Check that this process may claim the flow; `before` are the newest claims of its lanes.

@@ -15,6 +15,7 @@ from mirrorlake.model.gaps import Cut
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import HeldTopic, Remote, Settled
 from mirrorlake.republish.owned_flow import OwnedFlow
+from mirrorlake.republish.tenure import Tenure
 from tests.builders import ledger_record, run
 
 
@@ -50,6 +51,7 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
         claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
         settled=Settled(),
         progress=cast("Any", heard),
+        tenure=Tenure(),
     )
 
 
@@ -64,6 +66,18 @@ def test_law_f_what_was_read_is_copied_later_once_and_in_one_append(owned: Owned
     assert copied == [[5, 9, 6]]
     assert owned.keep([committed(1, 10)])
     assert copied == [[5, 9, 6], [10]], "a batch that is sent in between brings its own"
+
+
+def test_what_a_task_committed_while_the_ledger_was_silent_is_counted_by_the_next_start(owned: OwnedFlow) -> None:
+    owner = committed(0, 0).claim.owner
+    owned.tenure.begin(owner)
+    read, unread = [committed(0, 5), committed(1, 9)], [committed(0, 6), committed(1, 10)]
+    owned.keep(read)
+    strange = replace(committed(0, 7), claim=replace(committed(0, 7).claim, owner="another"))
+    found = owned.tenure.find_uncounted([*read, *unread, strange])
+    assert found == unread
+    owned.count(found)
+    assert not owned.tenure.find_uncounted([*read, *unread])
 
 
 @pytest.mark.law("F")

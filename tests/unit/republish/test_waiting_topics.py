@@ -121,6 +121,7 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
         claims=cast("Any", SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope()))),
         settled=Settled(),
         progress=cast("Any", None),
+        tenure=cast("Any", None),
         waiting=waiting,
     )
     assert owned.check_waiting(), "whoever asks sends what the relay holds of it before what is new"
