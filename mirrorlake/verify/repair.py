@@ -147,18 +147,6 @@ def repair_relay(
     tables = repair_side_tables(lake, now=now, check=check)
     if tables and check:
         return Repair(source=alias, tables=tables, is_check=True)
-    return replace(_repair_relay(lake, alias, writer=writer, mending=mending, now=now, check=check), tables=tables)
-
-
-def _repair_relay(
-    lake: Lake,
-    alias: str,
-    *,
-    writer: OneWriter,
-    mending: Callable[[], Mending],
-    now: Callable[[], datetime],
-    check: bool,
-) -> Repair:
     location = lake.relay_location(alias)
     if not lake.exists(location):
         raise UsageError(
@@ -178,7 +166,7 @@ def _repair_relay(
         )
     found = _doubled(lake.relay(alias))
     if check or not found:
-        return Repair(source=alias, doubled=found, broken=broken, mended=mended)
+        return Repair(source=alias, doubled=found, broken=broken, mended=mended, tables=tables)
     lake.refuse_spark(f"taking doubled records out of the relay of {alias}")
     writer.look()
     writer.claim()
@@ -192,7 +180,7 @@ def _repair_relay(
             lake.set_properties(location, {"delta.appendOnly": "true"})
     left = sum(one.rows for one in _doubled(lake.relay(alias)))
     removed = sum(one.rows for one in found) - left
-    repair = Repair(source=alias, doubled=found, removed=removed, broken=broken, mended=mended)
+    repair = Repair(source=alias, doubled=found, removed=removed, broken=broken, mended=mended, tables=tables)
     what = {"kind": "relay", "name": alias, "action": "repair", "reason": "doubled rows"}
     change = Change(where=alias, before=repair.rows, after=repair.left, **what)
     Audit(lake, now=now).record([change], command="repair")
