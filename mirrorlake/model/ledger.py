@@ -26,7 +26,7 @@ _READABLE = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FlowOrigin:
     """Where a flow's records come from, for other settings files, which read it from the ledger.
 
     `source` and `target` are the aliases in the flow's own file, `cluster_id` is the source's, empty where nobody has recorded
@@ -57,7 +57,7 @@ class Claim:
     checkpoint_location: int = 0
     batch: int = -1
     scope: CheckpointScope = field(default_factory=CheckpointScope)
-    origin: Origin | None = None
+    origin: FlowOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class LedgerRecord:
                     checkpoint_location=document["checkpoint" if is_old else "checkpoint_location"],
                     batch=document["batch"],
                     scope=CheckpointScope.read(document.get("carried", "") if is_old else document["scope"]),
-                    origin=Origin(*document["origin"]) if "origin" in document else None,
+                    origin=FlowOrigin(*document["origin"]) if "origin" in document else None,
                 ),
                 seq=document["seq"],
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},

@@ -80,7 +80,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOutPartition:
     """A source partition that was not asked, and why: its relay and the target were compared, its source was not."""
 
     topic: str
@@ -109,7 +109,7 @@ class VerifyReport(JsonShown):
     differences: tuple[Difference, ...]
     explained: tuple[Explained, ...] = ()
     direct: int = 0
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutPartition, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property

@@ -11,7 +11,7 @@ from mirrorlake.lake import CheckpointLocation, Lake, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import kafka_name
-from mirrorlake.model.ledger import LedgerRecord, Origin
+from mirrorlake.model.ledger import FlowOrigin, LedgerRecord
 from mirrorlake.republish.fencing import FencedLanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 
@@ -50,7 +50,7 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         raise _ledger_whole(flow)
 
 
-def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: Origin | None) -> None:
+def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: FlowOrigin | None) -> None:
     """Compare the source of the flow with that of the ledger's earlier owners, by cluster id.
 
     Law E: a flow of the same name in another settings file may read another cluster, whose offsets say nothing here.

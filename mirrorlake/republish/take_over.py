@@ -15,7 +15,7 @@ from mirrorlake.kafka.lane import LedgerReader, ends_of, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import Claim, Origin
+from mirrorlake.model.ledger import Claim, FlowOrigin
 from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -83,7 +83,7 @@ class TakeOver:
             target, flow, audit, lake, all_flows=settings.beside, others=None if settings.extract else settings.others
         )
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
-        origin = Origin(flow.source, flow.target, cluster_id, flow.adds_hops)
+        origin = FlowOrigin(flow.source, flow.target, cluster_id, flow.adds_hops)
         claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch, origin=origin)
         self._task = settings.lane_task(claim, self._remotes)
 

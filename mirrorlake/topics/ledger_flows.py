@@ -13,7 +13,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin, RecordReader
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.flow import is_ledger
-from mirrorlake.model.ledger import LedgerRecord, Origin, merged_remotes
+from mirrorlake.model.ledger import FlowOrigin, LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import Remote
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class LedgerFlow:
 
     name: str
     ledger: str
-    origin: Origin | None
+    origin: FlowOrigin | None
     remotes: Mapping[str, Remote]
     sent: frozenset[str]
 

@@ -23,7 +23,7 @@ from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.kafka import ClusterAdmin, RecordReader, TopicState, list_partitions, mm2_topics
 from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.ledger import Origin
+from mirrorlake.model.ledger import FlowOrigin
 from mirrorlake.model.loops.routes import TopicPlace, arrival
 from mirrorlake.model.remotes import is_other, known_id, whole_id
 from mirrorlake.topics.ledger_flows import KNOWN_S, LedgerFlow, LedgerFlows
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _SOURCE_WITHIN_S, _AWAY_FOR_S = 5.0, 60.0
 
 
-class Refusal(NamedTuple):
+class TopicRefusal(NamedTuple):
     """Why a remote topic is not written, and what to do."""
 
     cause: str
@@ -47,7 +47,7 @@ class _Step(NamedTuple):
     name: str
     start: TopicPlace
     adds_hops: bool
-    origin: Origin | None
+    origin: FlowOrigin | None
     ledger: str
 
 
@@ -85,7 +85,9 @@ class OtherFiles:
         self._has_brokers = has_brokers
         self._steps: dict[str, tuple[float, dict[str, list[_Step]]]] = {}
 
-    def refuse(self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]) -> dict[str, Refusal]:
+    def refuse(
+        self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]
+    ) -> dict[str, TopicRefusal]:
         """Return why remote topics are refused, as `plan` and `doctor` show it; `sources` are the source topics of each.
 
         Raises:
@@ -105,7 +107,7 @@ class OtherFiles:
 
     # -- topics that others filled --------------------------------------------------------------------------------
 
-    def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, Refusal]:
+    def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:
         """Return which of these remote topics hold records that are not the flow's; it has sent nothing to any by its ledger.
 
         Raises:
@@ -128,7 +130,7 @@ class OtherFiles:
         if not holding:
             return {}
         writers = self._ledgers.into(flow.target, but=_ledgers_of((flow, *self._partners())))
-        found: dict[str, Refusal] = {}
+        found: dict[str, TopicRefusal] = {}
         for name, firsts in holding.items():
             fillers = [one for one in writers if _wrote(one, remotes[name])]
             if flow.adds_hops:
@@ -171,18 +173,18 @@ class OtherFiles:
         flow = self._flow
         return bool(self._lake.ask(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True))
 
-    def _filled_refusal(self, remote: str, writers: Sequence[LedgerFlow]) -> Refusal:
+    def _filled_refusal(self, remote: str, writers: Sequence[LedgerFlow]) -> TopicRefusal:
         flow = self._flow
         append = f"`existing: append` on {flow.name} sends after what is there"
         if not writers:
-            return Refusal(
+            return TopicRefusal(
                 f"{remote} on {flow.target} holds records, and no ledger there says that {flow.name} sent them",
                 f"where another mirror filled it for {flow.name}: mirrorlake takeover; else name the topic otherwise with "
                 f"`policy`, or {append}",
             )
         names = ", ".join(dict.fromkeys(f"{one.name} ({_from(one)}ledger {one.ledger})" for one in writers))
         first = writers[0].name
-        return Refusal(
+        return TopicRefusal(
             f"{remote} on {flow.target} was filled by {names}, not by {flow.name}",
             f"if {flow.name} is {first} under a new name: give it the old name back, and it goes on where that ended; if "
             f"{first} goes on: exclude the topic, or choose another policy; if it is gone for good: mirrorlake retire --flow "
@@ -191,13 +193,13 @@ class OtherFiles:
 
     # -- ways round -----------------------------------------------------------------------------------------------
 
-    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, Refusal]:
+    def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, TopicRefusal]:
         """Return which remote topics lead back to their source topics over flows of other files.
 
         Law F: as within one file, unless every flow on the way writes where records have been. A source that does not answer
         is not waited for.
         """
-        found: dict[str, Refusal] = {}
+        found: dict[str, TopicRefusal] = {}
         for remote, topics in sources.items():
             for topic in topics:
                 start, goal = TopicPlace(self._flow.source, topic), TopicPlace(self._flow.target, remote)
@@ -267,11 +269,11 @@ class OtherFiles:
             for step, end in zip(trip, ends, strict=True)
         )
 
-    def _round_trip_refusal(self, topic: str, trip: Sequence[_Step]) -> Refusal:
+    def _round_trip_refusal(self, topic: str, trip: Sequence[_Step]) -> TopicRefusal:
         flow = self._flow
         names = ", ".join((flow.name, *(step.name for step in trip), flow.name))
         other = next(step for step in trip if step.origin)
-        return Refusal(
+        return TopicRefusal(
             f"records of {topic} could go round for ever: {names}; {other.name} belongs to another settings file (ledger "
             f"{other.ledger})",
             "use policy: default on these flows, or topics that do not meet, or provenance: true on all of them and the same "

@@ -15,7 +15,14 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import ProvenRange, Tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import certainty
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, LeftOut, PartitionProof, VerifyReport
+from mirrorlake.model.verify import (
+    MOST_DIFFERENCES,
+    Difference,
+    Explained,
+    LeftOutPartition,
+    PartitionProof,
+    VerifyReport,
+)
 from mirrorlake.verify.cut import FixedCut, runs_within
 from mirrorlake.verify.direct import SourceFeed
 from mirrorlake.verify.due import Bounds, KeptBack, Lost, Waiting
@@ -108,7 +115,7 @@ def flow_report(
         )
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
     left_out = tuple(
-        LeftOut(topic=tp.topic, partition=tp.partition, why=f"nobody leads it on {flow.source}")
+        LeftOutPartition(topic=tp.topic, partition=tp.partition, why=f"nobody leads it on {flow.source}")
         for tp in sorted(leaderless)
         if flow.carries(tp.topic)
     )

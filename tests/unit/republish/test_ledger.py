@@ -13,7 +13,7 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
-from mirrorlake.model.ledger import Claim, LedgerRecord, Origin, supersedes
+from mirrorlake.model.ledger import Claim, FlowOrigin, LedgerRecord, supersedes
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.start import check_ledger, check_origin
@@ -33,7 +33,7 @@ claims = st.builds(
     checkpoint_location=st.integers(0, 99),
     batch=st.integers(-1, 2**40),
     scope=st.builds(CheckpointScope, st.text("0123456789abcdef", min_size=1), st.frozensets(topics, max_size=4)),
-    origin=st.none() | st.builds(Origin, topics, topics, topics, st.booleans()),
+    origin=st.none() | st.builds(FlowOrigin, topics, topics, topics, st.booleans()),
 )
 
 
@@ -206,9 +206,9 @@ def test_law_e_a_ledger_of_another_source_cluster_is_not_gone_on_in(
     before: str | None, now: str, *, is_refused: bool
 ) -> None:
     flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
-    last = {0: ledger_record(origin=None if before is None else Origin("east", "central", before)), 1: None}
+    last = {0: ledger_record(origin=None if before is None else FlowOrigin("east", "central", before)), 1: None}
     if not is_refused:
-        check_origin(flow, last, Origin("east", "central", now))
+        check_origin(flow, last, FlowOrigin("east", "central", now))
         return
     with pytest.raises(SafetyError, match="from cluster 1, and east is cluster 2"):
-        check_origin(flow, last, Origin("east", "central", now))
+        check_origin(flow, last, FlowOrigin("east", "central", now))

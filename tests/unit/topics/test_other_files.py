@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.model.ledger import Origin
+from mirrorlake.model.ledger import FlowOrigin
 from mirrorlake.model.remotes import Remote
 from mirrorlake.topics import OtherFiles
 from mirrorlake.topics.ledger_flows import LedgerFlow
@@ -48,7 +48,7 @@ class Lake:
 
 
 def foreign(name: str, source: str, target: str, *, adds_hops: bool = False, known: bool = True) -> LedgerFlow:
-    origin = Origin(source, target, source.upper(), adds_hops) if known else None
+    origin = FlowOrigin(source, target, source.upper(), adds_hops) if known else None
     remotes = {"orders": Remote("orders", "1")}
     return LedgerFlow(name=name, ledger=f"mirrorlake.{name}.ledger", origin=origin, remotes=remotes, sent=frozenset())
 
