@@ -129,7 +129,7 @@ class Accounts:
             return _read_spans(self._lake, self._alias, already, self._settled_until, until)
         look = self._log.files if self._settled_until is None else self._log.new_files
         files = [file for file in look(self._expected) if file.last_offset >= self._expected.get(file.source, 0)]
-        if any(file.shared or file.first_offset < self._expected.get(file.source, 0) for file in files):
+        if any(file.first_offset < self._expected.get(file.source, 0) for file in files):
             # Rewritten since the last account: only its rows tell which of them are new.
             return _read_spans(self._lake, self._alias, self._expected, None, None)
         found: dict[SourcePartition, _Span] = {}

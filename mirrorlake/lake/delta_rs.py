@@ -23,6 +23,7 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import flush_commits, open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -131,15 +132,30 @@ class FolderTables:
                 table.alter.set_table_properties(dict(values), raise_if_not_exists=False)
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
-        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
+        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata.
+
+        In a folder the commit says which spans the files hold, too.
+        """
         properties = CommitProperties(
             custom_metadata={"userMetadata": signature}, app_transactions=[Transaction(app_id, version)]
         )
         flush_files(path, [file.path for file in files])
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                if not _is_done(table, app_id, version):
+                if _is_done(table, app_id, version):
+                    return
+                protocol = table.protocol()
+                if ":/" in path or not is_plain(
+                    protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
+                ):
                     _add(path, table, files, properties)
+                    return
+                text = append_text(files, app_id=app_id, version=version, signature=signature)
+                if not put_commit(Path(path, "_delta_log"), table.version() + 1, text):
+                    raise CommitFailedError(f"version {table.version() + 1} of {path} is another writer's")
+                table.update_incremental()
+                if table.version() % CHECKPOINT_EVERY == 0:
+                    table.create_checkpoint()
 
     def standing(self, path: str, app_id: str) -> tuple[int, dict[str, str], int | None]:
         """Read the newest version's number, its properties, and the last transaction version of an application id."""

@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
-import time
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,18 +25,16 @@ from deltalake.exceptions import DeltaError
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, replaced, txn_version
+from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.runtime import flush, flush_files, flush_folder
+from mirrorlake.runtime import flush_files
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_EVERY = 100
 # Each attempt that fails is another writer's commit that came first: upkeep makes a few a minute.
 _ATTEMPTS = 100
 _SIGNED_AMONG = 10
-# A writer that knows of nothing else may append by the rules above: no generated columns, row ids or commit times of their own.
-_PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 
 class LandingLog:
@@ -93,14 +88,14 @@ class LandingLog:
         seat = self._seat
         version, signed = txn_version(seat.number, batch), Signed(seat.number, batch, seat.owner, landed_at)
         flush_files(seat.path, [file.path for file in files])
-        text = "".join(f"{json.dumps(action)}\n" for action in _actions(files, self._app, version, signed))
+        text = append_text(files, app_id=self._app, version=version, signature=signed.to_text())
         for _ in range(_ATTEMPTS):
             self._follow()
             self._require(version)
             if not self._is_plain:
                 self._leave_to_delta_rs(files, version, signed)
                 break
-            if self._put(text):
+            if put_commit(self._folder, self._version + 1, text):
                 self._version, self._done = self._version + 1, version
                 break
         else:
@@ -137,7 +132,7 @@ class LandingLog:
         self._done = table.transaction_version(self._app) or -1
         self._landed_at = _newest(table.history(_SIGNED_AMONG))
         protocol = table.protocol()
-        self._is_plain = _is_plain(
+        self._is_plain = is_plain(
             protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
         )
 
@@ -160,7 +155,7 @@ class LandingLog:
                     self._number = _number(action["metaData"].get("configuration", {}))
                 elif "protocol" in action:
                     protocol = action["protocol"]
-                    self._is_plain = _is_plain(
+                    self._is_plain = is_plain(
                         protocol["minReaderVersion"], protocol["minWriterVersion"], protocol.get("writerFeatures") or ()
                     )
 
@@ -177,49 +172,8 @@ class LandingLog:
         except FileNotFoundError:
             return None
 
-    def _put(self, text: str) -> bool:
-        """Make the next file of the log; False where there is one by now."""
-        # Readers skip names that begin with a dot.
-        waiting = self._folder / f".{uuid.uuid4()}.json.tmp"
-        try:
-            waiting.write_text(text, encoding="utf-8")
-            flush(str(waiting))
-            os.link(waiting, self._file(self._version + 1))
-            flush_folder(str(self._folder))
-        except FileExistsError:
-            return False
-        finally:
-            waiting.unlink(missing_ok=True)
-        return True
-
     def _file(self, version: int) -> Path:
         return self._folder / f"{version:020}.json"
-
-
-def _actions(files: Sequence[WrittenFile], app: str, version: int, signed: Signed) -> Iterator[dict[str, Any]]:
-    now_ms = time.time_ns() // 1_000_000
-    yield {
-        "commitInfo": {
-            "timestamp": now_ms,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-            "isBlindAppend": True,
-            "engineInfo": "mirrorlake",
-            "userMetadata": signed.to_text(),
-        }
-    }
-    for file in files:
-        yield {
-            "add": {
-                "path": file.path,
-                "partitionValues": {},
-                "size": file.size,
-                "modificationTime": now_ms,
-                "dataChange": True,
-                "stats": file.stats,
-            }
-        }
-    yield {"txn": {"appId": app, "version": version, "lastUpdated": now_ms}}
 
 
 def _signed(commit: dict[str, Any]) -> Signed | None:
@@ -238,10 +192,6 @@ def _newest(commits: Iterable[dict[str, Any]]) -> datetime | None:
 
 def _number(configuration: dict[str, Any]) -> int:
     return int(configuration.get(CHECKPOINT_PROPERTY, "0"))
-
-
-def _is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
-    return reader == 1 and (writer <= 2 or (writer == 7 and _PLAIN_FEATURES.issuperset(features)))
 
 
 def _checkpoint(path: str) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +21,22 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lake.file_spans import FileSpan, footer_spans
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import open_place, store_of
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 # 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
 _ROWS = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RelayFile:
-    """A file with records of one source partition; `shared` when it holds other source partitions, too.
+    """Records of one source partition in a file; `shared` where the file holds those of other source partitions, too.
 
-    `newest` is the newest timestamp among them where the relay's log tells it.
+    `newest` is the newest timestamp among them where the relay's log tells it. `first_row` is the row of a shared file at which
+    they begin, None where only its columns tell which are meant.
     """
 
     source: SourcePartition
@@ -44,6 +46,16 @@ class RelayFile:
     uri: str
     shared: bool = False
     newest: datetime | None = field(default=None, compare=False)
+    first_row: int | None = field(default=None, compare=False)
+
+
+def files_of_spans(uri: str, spans: Sequence[FileSpan]) -> list[RelayFile]:
+    """Return what a file holds of each source partition, by its spans."""
+    shared = len(spans) > 1
+    return [
+        RelayFile(source, first, last, records, uri, shared, _EPOCH + timedelta(milliseconds=newest), row)
+        for source, first, last, row, records, newest in spans
+    ]
 
 
 def read_in_order(
@@ -81,21 +93,30 @@ def read_in_order(
             heappush(waiting, (_first(following), number, following, rest))
 
 
+def unreadable_error(uri: str, error: Exception, file: RelayFile | None = None) -> StoreError:
+    """Return the error of a file that is broken or missing; `file` is what of it was to be read, where that is known."""
+    *_, kind, alias, name = uri.split("/")
+    is_missing = isinstance(error, FileNotFoundError)
+    what = "is missing" if is_missing else f"is broken: {' '.join(str(error).split())[:200]}"
+    holds, waits, topic = "", "the records of its topics", {}
+    if file is not None:
+        holds = f"; it holds {file.source} {file.first_offset}..{file.last_offset}"
+        waits, topic = f"these records of {file.source.topic}", {"source_topic": file.source.topic}
+    return StoreError(
+        f"{name} in the relay of {alias} {what}{holds}",
+        consequence=f"{waits} and those after them wait; nothing was skipped",
+        remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
+        broken_file=uri,
+        **topic,
+    )
+
+
 @contextmanager
 def _naming_broken(file: RelayFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, FileNotFoundError) as error:
-        *_, kind, alias, name = file.uri.split("/")
-        is_missing = isinstance(error, FileNotFoundError)
-        what = "is missing" if is_missing else f"is broken: {' '.join(str(error).split())[:200]}"
-        raise StoreError(
-            f"{name} in the relay of {alias} {what}; it holds {file.source} {file.first_offset}..{file.last_offset}",
-            consequence=f"these records of {file.source.topic} and those after them wait; nothing was skipped",
-            remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
-            source_topic=file.source.topic,
-            broken_file=file.uri,
-        ) from error
+        raise unreadable_error(file.uri, error, file) from error
 
 
 def is_whole_or_replaced(uri: str) -> bool:
@@ -136,69 +157,147 @@ def read_records(
     Where the file was rewritten since it was listed and is not on disk any more, those in its place are read, also from the
     middle on: what was erased is in none of them (law E: the table `removed` says so).
     """
-    filesystem, path = open_place(file.uri)
-    local = Path("/", path) if isinstance(filesystem, fs.LocalFileSystem) else None
-    try:
-        opened = filesystem.open_input_file(path)
-    except FileNotFoundError:
-        if local is None and store_of(file.uri) is None:
-            raise
-        yield from _read_in_its_place(file, local, position, columns)
-        return
-    with opened, _naming_broken(file):
-        for rows in _read_open(opened, file, position, columns, is_far=local is None):
-            last = int(rows.column("offset")[-1].as_py())
-            yield rows
-            # An open file can be read when it is deleted, for as long as a slow target takes: 2 us for 10 000 records.
-            if local is not None and last < file.last_offset and not local.exists():
-                position = last + 1
-                break
-        else:
-            return
-    yield from _read_in_its_place(file, local, position, columns)
-
-
-def _read_in_its_place(
-    file: RelayFile, local: Path | None, position: int | None, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    folder = file.uri.rpartition("/")[0] if local is None else str(local.parent)
-    listed = _list_files(folder, {file.source: file.first_offset})
-    if listed is None:
-        raise FileNotFoundError(file.uri)
-    found = [one for one in listed if one.source == file.source and one.first_offset <= file.last_offset]
-    if any(one.uri == file.uri for one in found):
-        # The table names it, and it is gone: lost, not rewritten.
-        with _naming_broken(file):
-            raise FileNotFoundError(file.uri)
-    for rows in read_in_order(found, position=max(position or 0, file.first_offset), columns=columns):
-        until = int(np.searchsorted(rows.column("offset").to_numpy(), file.last_offset, side="right"))
-        if until:
-            yield rows.slice(0, until)
-
-
-def _read_open(
-    source: Any, file: RelayFile, position: int | None, columns: Sequence[str], *, is_far: bool
-) -> Iterator[pa.RecordBatch]:
-    places = ["offset", *(SOURCE_KEY if file.shared else ())]
-    # Few large reads suit a store. A folder's file is in the page cache: to have another thread read it costs up to 0.4 ms.
-    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=is_far)
-    # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
-    is_ordered = _is_ordered(_mine(parquet.read(columns=places, use_threads=False), file))
-    names = [*columns, *places[1:]]
-    if is_ordered:
-        batches: Iterable[pa.RecordBatch] = (
-            rows
-            for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False)
-            for rows in _mine(pa.Table.from_batches([batch]), file).to_batches()
-        )
-    else:
-        batches = _sorted(_mine(parquet.read(columns=names, use_threads=False), file))
-    for rows in batches:
-        if position is not None and len(rows) and _first(rows) < position:
+    for _, rows in read_file([file], columns=columns):
+        if position is not None and _first(rows) < position:
             offsets = rows.column("offset").to_numpy(zero_copy_only=False)
             rows = rows.slice(int(np.searchsorted(offsets, position)))
         if len(rows):
-            yield rows.select(list(columns))
+            yield rows
+
+
+def read_file(
+    parts: Sequence[RelayFile], *, columns: Sequence[str] = COLUMNS
+) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
+    """Yield the records of parts of one file, which are sorted by row, each as `read_records` does; it is opened once."""
+    uri = parts[0].uri
+    filesystem, path = open_place(uri)
+    local = Path("/", path) if isinstance(filesystem, fs.LocalFileSystem) else None
+    left, last = list(parts), -1
+    try:
+        opened = filesystem.open_input_file(path)
+    except FileNotFoundError:
+        if local is None and store_of(uri) is None:
+            raise
+    else:
+        with opened, _naming_broken(parts[0]):
+            # Few large reads suit a store. A folder's file is in the page cache: to have another thread read it costs 0.4 ms.
+            parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=local is None)
+            left = parts = _with_rows(parquet.metadata, parts)
+            for several in _decoded(parquet, parts, columns):
+                yield from several
+                part, rows = several[-1]
+                last = int(rows.column("offset")[-1].as_py())
+                left = left[left.index(part) :]
+                if last >= part.last_offset:
+                    left, last = left[1:], -1
+                # An open file can be read when it is deleted, for as long as a slow target takes: 2 us for 10 000 records.
+                if left and local is not None and not local.exists():
+                    break
+            else:
+                return
+    yield from _read_in_its_place(left, local, columns, after=last)
+
+
+def _read_in_its_place(
+    parts: Sequence[RelayFile], local: Path | None, columns: Sequence[str], *, after: int
+) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
+    """Read parts of a file that is gone from those that the table names by now; the first part after an offset."""
+    uri = parts[0].uri
+    folder = uri.rpartition("/")[0] if local is None else str(local.parent)
+    listed = _list_files(folder, {part.source: part.first_offset for part in reversed(parts)})
+    if listed is None:
+        raise FileNotFoundError(uri)
+    if any(one.uri == uri for one in listed):
+        # The table names it, and it is gone: lost, not rewritten.
+        with _naming_broken(parts[0]):
+            raise FileNotFoundError(uri)
+    for part in parts:
+        first = max(part.first_offset, after + 1) if part is parts[0] else part.first_offset
+        found = [one for one in listed if one.source == part.source and one.first_offset <= part.last_offset]
+        for rows in read_in_order(found, position=first, columns=columns):
+            until = int(np.searchsorted(rows.column("offset").to_numpy(), part.last_offset, side="right"))
+            if until:
+                yield part, rows.slice(0, until)
+
+
+def _decoded(
+    parquet: pq.ParquetFile, parts: Sequence[RelayFile], columns: Sequence[str]
+) -> Iterator[list[tuple[RelayFile, pa.RecordBatch]]]:
+    """Decode some rows at a time, and cut them into parts."""
+    if parts[0].shared and parts[0].first_row is None:
+        for part in parts:
+            yield from ([(part, rows)] for rows in _filtered(parquet, part, columns) if len(rows))
+        return
+    groups, ranges = _places(parquet.metadata, parts)
+    # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
+    if _are_ordered(parquet.read_row_groups(groups, columns=["offset"], use_threads=False), ranges):
+        yield from _sliced(
+            parquet.iter_batches(_ROWS, groups, list(columns), use_threads=False), parts, ranges, columns
+        )
+        return
+    table = parquet.read_row_groups(groups, columns=list(columns), use_threads=False).select(list(columns))
+    for part, (first, end) in zip(parts, ranges, strict=True):
+        yield from ([(part, batch)] for batch in _sorted(table.slice(first, end - first)))
+
+
+def _with_rows(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> list[RelayFile]:
+    """Sort parts of a shared file by row, also where only its footer says at which row they begin."""
+    if not parts[0].shared or parts[0].first_row is not None:
+        return list(parts)
+    spans = footer_spans(footer)
+    known = {span.source: span for span in spans}
+    if len(known) < len(spans) or any(part.source not in known for part in parts):
+        return list(parts)
+    found = [
+        replace(part, first_row=known[part.source].first_row, records=known[part.source].records) for part in parts
+    ]
+    return sorted(found, key=lambda part: part.first_row or 0)
+
+
+def _filtered(parquet: pq.ParquetFile, part: RelayFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read the records of a source partition from a file whose spans are not known."""
+    names = [*columns, *SOURCE_KEY]
+    places = _mine(parquet.read(columns=["offset", *SOURCE_KEY], use_threads=False), part)
+    if not _are_ordered(places, [(0, len(places))]):
+        yield from _sorted(_mine(parquet.read(columns=names, use_threads=False), part).select(list(columns)))
+        return
+    for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False):
+        yield from _mine(pa.Table.from_batches([batch]), part).select(list(columns)).to_batches()
+
+
+def _places(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the row groups that hold the parts, and between which of their rows each part lies."""
+    if not parts[0].shared:
+        return list(range(footer.num_row_groups)), [(0, footer.num_rows)]
+    sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    firsts = np.array([part.first_row for part in parts])
+    counts = np.array([part.records for part in parts])
+    low, high = (np.searchsorted(np.cumsum(sizes), rows, side="right") for rows in (firsts, firsts + counts - 1))
+    groups = sorted({number for ends in zip(low, high, strict=True) for number in range(ends[0], ends[1] + 1)})
+    # What is left out before each row group.
+    skipped = np.cumsum([0 if number in groups else size for number, size in enumerate(sizes)])[low]
+    return groups, list(zip((firsts - skipped).tolist(), (firsts - skipped + counts).tolist(), strict=True))
+
+
+def _sliced(
+    batches: Iterable[pa.RecordBatch],
+    parts: Sequence[RelayFile],
+    ranges: Sequence[tuple[int, int]],
+    columns: Sequence[str],
+) -> Iterator[list[tuple[RelayFile, pa.RecordBatch]]]:
+    begin, number = 0, 0
+    for batch in batches:
+        several, batch = [], batch.select(list(columns))
+        until = begin + len(batch)
+        while number < len(parts) and ranges[number][0] < until:
+            first, end = max(ranges[number][0], begin), min(ranges[number][1], until)
+            several.append((parts[number], batch.slice(first - begin, end - first)))
+            if ranges[number][1] > until:
+                break
+            number += 1
+        begin = until
+        if several:
+            yield several
 
 
 def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
@@ -211,8 +310,12 @@ def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
         parts = [rows.column("offset").to_numpy() for rows in read_records(file, columns=("offset",))]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
     with opened as source:
-        places = ["offset", *(SOURCE_KEY if file.shared else ())]
-        rows = _mine(pq.ParquetFile(source, pre_buffer=True).read(columns=places, use_threads=False), file)
+        parquet = pq.ParquetFile(source, pre_buffer=True)
+        if file.shared and file.first_row is None:
+            rows = _mine(parquet.read(columns=["offset", *SOURCE_KEY], use_threads=False), file)
+        else:
+            groups, [(first, end)] = _places(parquet.metadata, [file])
+            rows = parquet.read_row_groups(groups, columns=["offset"], use_threads=False).slice(first, end - first)
         offsets: npt.NDArray[np.int64] = rows.column("offset").to_numpy()
         return offsets
 
@@ -228,16 +331,21 @@ def newest_timestamp(file: RelayFile) -> datetime:
         column = parquet.schema.names.index("timestamp")
         groups = [parquet.metadata.row_group(n).column(column) for n in range(parquet.num_row_groups)]
         if all(group.is_stats_set and group.statistics.has_min_max for group in groups):
-            return max(_utc(group.statistics.max) for group in groups)
-        return _utc(pc.max(parquet.read(columns=["timestamp"], use_threads=False).column(0)).as_py())
+            return max(as_utc(group.statistics.max) for group in groups)
+        return as_utc(pc.max(parquet.read(columns=["timestamp"], use_threads=False).column(0)).as_py())
 
 
-def _utc(time: datetime) -> datetime:
+def as_utc(time: datetime) -> datetime:
+    """Return a time of a file's columns or statistics with its time zone."""
     return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
 
 
-def _is_ordered(rows: pa.Table) -> bool:
-    return bool(np.all(np.diff(rows.column("offset").to_numpy()) > 0))
+def _are_ordered(rows: pa.Table, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether offsets only grow within each of some ranges of rows, which are sorted."""
+    falls = np.flatnonzero(np.diff(rows.column("offset").to_numpy()) <= 0) + 1
+    starts, ends = np.array(ranges).T
+    at = np.searchsorted(starts, falls, side="right") - 1
+    return not np.any((at >= 0) & (falls > starts[at]) & (falls < ends[at]))
 
 
 def _sorted(rows: pa.Table) -> Iterable[pa.RecordBatch]:
@@ -251,7 +359,5 @@ def _sorted(rows: pa.Table) -> Iterable[pa.RecordBatch]:
 
 
 def _mine(rows: pa.Table, file: RelayFile) -> pa.Table:
-    if not file.shared:
-        return rows
     held = ((rows.column(name), getattr(file.source, name)) for name in SOURCE_KEY)
     return rows.filter(reduce(pc.and_, (pc.equal(column, pa.scalar(value, column.type)) for column, value in held)))

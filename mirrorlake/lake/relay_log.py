@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timezone
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans, spans_from_text, tag_text
+from mirrorlake.lake.relay_files import RelayFile, as_utc, files_of_spans, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import folder_of, open_place
@@ -41,7 +42,10 @@ class RelayLog:
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
         self.version, actions = self._tables.files(self.path, RelayPart(positions))
-        return self._listed(actions)
+        try:
+            return [file for file in self._listed(actions) if file.last_offset >= positions.get(file.source, -1)]
+        except FileNotFoundError as error:
+            raise unreadable_error(str(error.filename or error), error) from error
 
     def holding(self, source: SourcePartition, offset: int) -> list[RelayFile]:
         """List the files between whose first and last offset an offset lies."""
@@ -89,32 +93,40 @@ class RelayLog:
             zip(*(actions[name].to_pylist() if name in names else [None] * count for name in columns), strict=True)
             for columns in ([f"min.{key}" for key in _FIRST], [f"max.{key}" for key in _LAST])
         ]
-        added = map(_Added, actions["path"].to_pylist(), actions["num_records"].to_pylist(), *ends)
-        return list(self._held(added))
+        added = list(map(_Added, actions["path"].to_pylist(), actions["num_records"].to_pylist(), *ends))
+        several = logged_spans(self.path, [file.path for file in added if file.source_key() is None])
+        return list(self._held(file._replace(spans=several.get(file.path, ())) for file in added))
 
     def _held(self, several: Iterable[_Added]) -> Iterator[RelayFile]:
         # The log writes names as addresses have them.
         base = self.path if ":/" in self.path else Path(self.path).as_uri()
         sources: dict[tuple[Any, ...], SourcePartition] = {}
-        for path, records, least, most in several:
-            *key, first = least
-            *last_key, last, newest = most
-            if None in key or key != last_key or last is None:
-                # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
-                yield from _opened(f"{base}/{path}")
-                continue
-            place = tuple(key)
-            source = sources.get(place) or sources.setdefault(place, SourcePartition(*place))
-            yield RelayFile(source, int(first), int(last), int(records), f"{base}/{path}", newest=_time(newest))
+        for file in several:
+            uri = f"{base}/{file.path}"
+            if file.spans:
+                yield from files_of_spans(uri, file.spans)
+            elif (key := file.source_key()) is not None:
+                source = sources.get(key) or sources.setdefault(key, SourcePartition(*key))
+                last, newest = file.most[-2:]
+                yield RelayFile(source, int(file.least[-1]), int(last), int(file.records), uri, newest=_time(newest))
+            else:
+                yield from _opened(uri)
 
 
 class _Added(NamedTuple):
-    """A file as an add action names it, with the least of `_FIRST` and the most of `_LAST` where statistics tell them."""
+    """A file as an add action names it: the least of `_FIRST` and the most of `_LAST` by its statistics, the spans by its tags."""
 
     path: str
     records: int
     least: tuple[Any, ...]
     most: tuple[Any, ...]
+    spans: Sequence[FileSpan] = ()
+
+    def source_key(self) -> tuple[Any, ...] | None:
+        """Return the source partition that the statistics name; None where they name several, or none."""
+        *key, _ = self.least
+        *last_key, last, _ = self.most
+        return None if None in key or key != last_key or last is None else tuple(key)
 
 
 def _added(commit: str) -> list[_Added]:
@@ -130,6 +142,7 @@ def _added(commit: str) -> list[_Added]:
             of.get("numRecords", 0),
             tuple(map(of.get("minValues", {}).get, _FIRST)),
             tuple(map(of.get("maxValues", {}).get, _LAST)),
+            spans_from_text(tag_text(add.get("tags"))),
         )
         for add, of in zip(added, stats, strict=True)
     ]
@@ -140,14 +153,27 @@ def _time(value: str | datetime | None) -> datetime | None:
     if isinstance(value, str):
         # Python 3.10 reads no Z.
         value = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    return value.replace(tzinfo=timezone.utc) if value is not None and value.tzinfo is None else value
+    return None if value is None else as_utc(value)
 
 
 def _opened(uri: str) -> list[RelayFile]:
+    """Return what a file holds of each source partition, by its footer; of another writer's file, by its columns.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        StoreError: it is broken.
+    """
     filesystem, path = open_place(uri)
-    with filesystem.open_input_file(path) as source:
-        rows = pq.ParquetFile(source).read(columns=[*SOURCE_KEY, "offset"])
-    groups = rows.group_by(list(SOURCE_KEY)).aggregate([("offset", "min"), ("offset", "max"), ("offset", "count")])
+    try:
+        with filesystem.open_input_file(path) as source:
+            parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            if spans := footer_spans(parquet.metadata):
+                return files_of_spans(uri, spans)
+            rows = parquet.read(columns=[*SOURCE_KEY, "offset", "timestamp"], use_threads=False)
+    except pa.ArrowInvalid as error:
+        raise unreadable_error(uri, error) from error
+    asked = [("offset", "min"), ("offset", "max"), ("offset", "count"), ("timestamp", "max")]
+    groups = rows.group_by(list(SOURCE_KEY), use_threads=False).aggregate(asked).to_pylist()
     return [
         RelayFile(
             SourcePartition(*(group[key] for key in SOURCE_KEY)),
@@ -156,6 +182,7 @@ def _opened(uri: str) -> list[RelayFile]:
             group["offset_count"],
             uri,
             shared=len(groups) > 1,
+            newest=as_utc(group["timestamp_max"]),
         )
-        for group in groups.to_pylist()
+        for group in groups
     ]

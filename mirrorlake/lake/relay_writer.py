@@ -1,4 +1,4 @@
-"""Write the relay's Parquet files in Spark's Python workers, one a source partition and batch, in offset order (DESIGN 7).
+"""Write the relay's Parquet files, one a turn or a Spark task, with the spans of the source partitions that it holds.
 
 Spark's own append of a small batch costs 1 830 ms of CPU, most of it for planning and for the commit. Here a task hands its
 rows to Arrow's writer and answers with files and statistics, and the driver commits them (`Lake.land`).
@@ -10,19 +10,20 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.errors import SafetyError, StoreError
+from mirrorlake.lake.file_spans import TAG, FileSpan, spans_to_text
 from mirrorlake.lake.fresh_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.late_times import LATEST_MS, too_late
@@ -31,9 +32,13 @@ from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_clu
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-WRITTEN = "path string, size bigint, records bigint, raw_bytes bigint, stats string"
+WRITTEN = "path string, size bigint, records bigint, raw_bytes bigint, stats string, spans string"
 _WRITTEN = pa.schema(
-    [("path", pa.string()), *((n, pa.int64()) for n in ("size", "records", "raw_bytes")), ("stats", pa.string())]
+    [
+        ("path", pa.string()),
+        *((name, pa.int64()) for name in ("size", "records", "raw_bytes")),
+        *((name, pa.string()) for name in ("stats", "spans")),
+    ]
 )
 # One row group a batch of a usual size; a larger one is written in parts, so that a worker never holds more.
 _GROUP_BYTES = 32 << 20
@@ -51,7 +56,7 @@ Batches = Iterator[pa.RecordBatch]
 class WrittenFile(NamedTuple):
     """A file of the relay that no commit names yet: `path` is relative to the table, `stats` are Delta's file statistics.
 
-    `raw_bytes` is the size of its records in memory.
+    `raw_bytes` is the size of its records in memory, `spans` what its add action's tags say of its source partitions.
     """
 
     path: str
@@ -59,6 +64,7 @@ class WrittenFile(NamedTuple):
     records: int
     raw_bytes: int
     stats: str
+    spans: str = ""
 
 
 class RelayWriter:
@@ -133,47 +139,75 @@ def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callab
     return write
 
 
-def write_files(folder: str, schema: pa.Schema, batches: Batches, *, fresh: bool = False) -> Iterator[WrittenFile]:
-    """Write one file for each run of rows of one source partition; `fresh` files are left to upkeep to compress."""
-    place, file = None, None
-    for found, rows in _by_place(batches):
-        if file is None or found != place:
-            if file is not None:
-                yield file.close()
-            place, file = found, _File(folder, schema, found, fresh=fresh)
-        file.add(rows.cast(schema))
+def write_files(
+    folder: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    fresh: bool = False,
+    apart: bool = False,
+) -> Iterator[WrittenFile]:
+    """Write rows into one file, however many source partitions they are of, with the spans of each.
+
+    Rows of one source partition come one after another, in offset order. Past 32 MiB another file begins with the next source
+    partition, so that large ones have files of their own; with `apart` each has. `fresh` files are left to upkeep to compress.
+    """
+    file: _File | None = None
+    for batch in batches:
+        for rows in _parts(batch.cast(schema)):
+            sources, bounds = _runs(rows)
+            begin = 0
+            while begin < len(sources):
+                if file is not None and (apart or file.is_large) and sources[begin] != file.last_source:
+                    yield file.close()
+                    file = None
+                file = file or _File(folder, schema, fresh=fresh)
+                # What stands in one file is added at once.
+                end = begin + 1 if apart or file.is_large else len(sources)
+                first, last = bounds[begin], bounds[end]
+                file.add(rows.slice(first, last - first), sources[begin:end], bounds[begin : end + 1] - first)
+                begin = end
     if file is not None:
         yield file.close()
 
 
 def land_rows(
-    schema: pa.Schema, source: SourcePartition, records: pa.Table, landed_at: datetime
-) -> Iterator[pa.RecordBatch]:
-    """Yield fetched records of a source partition as rows of the relay, whose schema is given."""
-    for rows in records.to_batches():
-        columns = {name: rows.column(name) for name in rows.schema.names}
-        for name in SOURCE_KEY:
-            columns[name] = pa.repeat(pa.scalar(getattr(source, name), schema.field(name).type), len(rows))
-        columns["landed_at"] = pa.repeat(pa.scalar(landed_at, schema.field("landed_at").type), len(rows))
-        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], names=schema.names)
+    schema: pa.Schema, records: Mapping[SourcePartition, pa.Table], landed_at: datetime
+) -> list[pa.RecordBatch]:
+    """Make rows of the relay, whose schema is given, of fetched records, sorted by source partition."""
+    sources = sorted(records)
+    tables = [records[source] for source in sources]
+    # One batch: a column of a thousand chunks costs a writer 20 ms.
+    fetched = pa.concat_tables(tables).combine_chunks()
+    of = pa.array(np.repeat(np.arange(len(sources)), [len(table) for table in tables]))
+    columns = {name: fetched.column(name) for name in fetched.schema.names}
+    for name in SOURCE_KEY:
+        columns[name] = pa.array([getattr(source, name) for source in sources], schema.field(name).type).take(of)
+    columns["landed_at"] = pa.repeat(pa.scalar(landed_at, schema.field("landed_at").type), len(fetched))
+    return list(pa.table([columns[name] for name in schema.names], schema=schema).to_batches())
 
 
-def _by_place(batches: Batches) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    for batch in batches:
-        columns = [batch.column(name) for name in SOURCE_KEY]
-        changes = np.zeros(max(0, len(batch) - 1), bool)
-        for column in columns:
-            changes |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(batch)]
-        for start, end in pairwise(bounds):
-            if end > start:
-                yield tuple(column[start].as_py() for column in columns), batch.slice(start, end - start)
+def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut rows into as many as one row group holds."""
+    step = max(1, len(rows) // (rows.nbytes // _GROUP_BYTES + 1))
+    return (rows.slice(first, step) for first in range(0, len(rows), step))
+
+
+def _runs(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.NDArray[np.int64]]:
+    """Find the source partitions of rows, in their order, and the row at which each begins; the last bound is the end."""
+    columns = [rows.column(name) for name in SOURCE_KEY]
+    changes = np.zeros(len(rows) - 1, bool)
+    for column in columns:
+        changes |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    places = (column.take(pa.array(starts)).to_pylist() for column in columns)
+    return list(map(SourcePartition, *places)), np.append(starts, len(rows))
 
 
 class _File:
     """One file in the making."""
 
-    def __init__(self, folder: str, schema: pa.Schema, place: tuple[Any, ...], *, fresh: bool) -> None:
+    def __init__(self, folder: str, schema: pa.Schema, *, fresh: bool) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if fresh else '.zstd.parquet'}"
         self._files: fs.FileSystem | None = None
         self._path = f"{folder}/{self._name}"
@@ -181,9 +215,10 @@ class _File:
             self._files, self._path = open_place(self._path)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
+        self._spans: list[FileSpan] = []
         self._bytes = self._raw_bytes = self._records = 0
-        self._least: dict[str, Any] = dict(zip(SOURCE_KEY, place, strict=True))
-        self._most = dict(self._least)
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
         self._writer = pq.ParquetWriter(
             self._path,
             schema,
@@ -198,23 +233,58 @@ class _File:
             write_statistics=list(_MEASURED),
         )
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    @property
+    def is_large(self) -> bool:
+        """Whether the next source partition belongs into another file."""
+        return self._raw_bytes + self._bytes >= _GROUP_BYTES
+
+    @property
+    def last_source(self) -> SourcePartition:
+        """The source partition of the last row."""
+        return self._spans[-1].source
+
+    def add(self, rows: pa.RecordBatch, sources: Sequence[SourcePartition], bounds: npt.NDArray[np.int64]) -> None:
+        """Append rows of source partitions, each from a bound to the next."""
+        if self._bytes and self._bytes + rows.nbytes > _GROUP_BYTES:
+            self._flush()
         self._waiting.append(rows)
+        self._add_spans(rows, sources, bounds)
         self._records += len(rows)
         self._bytes += rows.nbytes
-        if self._bytes >= _GROUP_BYTES:
-            self._flush()
+
+    def _add_spans(
+        self, rows: pa.RecordBatch, sources: Sequence[SourcePartition], bounds: npt.NDArray[np.int64]
+    ) -> None:
+        offsets, stamps = (rows.column(name).view(pa.int64()).to_numpy() for name in ("offset", "timestamp"))
+        starts = bounds[:-1]
+        numbers = (
+            np.minimum.reduceat(offsets, starts),
+            np.maximum.reduceat(offsets, starts),
+            starts + self._records,
+            np.diff(bounds),
+            np.maximum.reduceat(stamps, starts) // 1000,
+        )
+        found = list(map(FileSpan, sources, *(column.tolist() for column in numbers)))
+        if self._spans and found and (before := self._spans[-1]).source == found[0].source:
+            self._spans[-1] = before.joined(found.pop(0))
+        self._spans += found
 
     def close(self) -> WrittenFile:
+        """Write the end of the file."""
         self._flush()
+        spans = spans_to_text(self._spans)
+        self._writer.add_key_value_metadata({TAG: spans})
         self._writer.close()
+        for name in SOURCE_KEY:
+            values = {getattr(span.source, name) for span in self._spans}
+            self._least[name], self._most[name] = min(values), max(values)
         stats = {
             "numRecords": self._records,
-            "minValues": {name: stats_value(value) for name, value in self._least.items()},
-            "maxValues": {name: stats_value(value) for name, value in self._most.items()},
+            "minValues": {name: stats_value(self._least[name]) for name in _MEASURED},
+            "maxValues": {name: stats_value(self._most[name]) for name in _MEASURED},
             "nullCount": dict.fromkeys(_MEASURED, 0),
         }
-        return WrittenFile(self._name, self._size(), self._records, self._raw_bytes, json.dumps(stats))
+        return WrittenFile(self._name, self._size(), self._records, self._raw_bytes, json.dumps(stats), spans)
 
     def _size(self) -> int:
         if self._files is None:
@@ -222,8 +292,6 @@ class _File:
         return int(self._files.get_file_info(self._path).size)
 
     def _flush(self) -> None:
-        if not self._waiting:
-            return
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._writer.write_table(rows, row_group_size=len(rows))
         for name in _VARIED:

@@ -167,11 +167,14 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                     return
                 batch += 1
                 progress.plan(batch, fetched.read_to)
+                written_bytes = 0
                 if fetched.rows:
                     landed_at = batch_time(datetime.now(timezone.utc), landed_until)
-                    rows, fresh = _relay_rows(task, lives, fetched, landed_at), room.left()
+                    landed = {lives[tp]: table for tp, table in fetched.rows.items()}
+                    rows, fresh = land_rows(task.schema, landed, landed_at), room.left()
                     files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
+                    written_bytes = sum(file.raw_bytes for file in files)
                     try:
                         relay.append(files, batch, landed_at)
                     except LanderReplaced:
@@ -183,9 +186,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                     landed_until = landed_at
                 progress.done(batch, landed=(task.seat.number, batch) if fetched.rows else None)
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
-                size.record_success(
-                    sum(rows.nbytes for rows in fetched.rows.values()), seconds=time.monotonic() - began
-                )
+                size.record_success(written_bytes, seconds=time.monotonic() - began)
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             memory.worked(records)
@@ -222,11 +223,3 @@ def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
         datetime.datetime(2026, 1, 1, 12, 0, 0, 1)
     """
     return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))
-
-
-def _relay_rows(
-    task: LandTask, lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched, landed_at: datetime
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the relay, those of one source partition one after another."""
-    for tp, table in sorted(fetched.rows.items(), key=lambda item: item[0]):
-        yield from land_rows(task.schema, lives[tp], table, landed_at)

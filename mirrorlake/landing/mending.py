@@ -78,13 +78,13 @@ class Mending:
         rows = [
             batch
             for part in self._records(broken)
-            for batch in land_rows(relay_schema(), broken.source, part, broken.landed_at)
+            for batch in land_rows(relay_schema(), {broken.source: part}, broken.landed_at)
         ]
         landed = sum(map(len, rows))
         lost = broken.records - landed
         # Before the file is gone from the log: a death in between leaves both.
         self._explain(broken, lost)
-        files = list(write_files(table.path, relay_schema(), iter(rows)))
+        files = list(write_files(table.path, relay_schema(), rows, apart=True))
         table.settle(_REMOVABLE)
         try:
             is_done = table.replace([broken.file], files, data_change=True, why="repair")

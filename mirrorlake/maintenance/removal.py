@@ -150,7 +150,7 @@ class Removals:
                 return False
             if left is not None:
                 removed.append(LiveFile(file.path, file.size))
-                new = list(write_files(folder, RELAY_ROWS, iter(left)))
+                new = list(write_files(folder, RELAY_ROWS, left, apart=True))
                 written += new
                 self._check(file, rows, new)
         if not removed or self._table.replace(removed, written, data_change=True, why=why):

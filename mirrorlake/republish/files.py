@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.lake import RelayFile
+from mirrorlake.lake import RelayFile, overlapping
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -41,7 +41,7 @@ def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
     part: list[RelayFile] = []
     held = 0
     # By offset across partitions, so that all lanes have work in every round.
-    stretches = sorted(_stretches(files), key=lambda s: (s[0].source.generation, s[0].first_offset, s[0].source))
+    stretches = sorted(overlapping(files), key=lambda s: (s[0].source.generation, s[0].first_offset, s[0].source))
     for stretch in stretches:
         part += stretch
         held += sum(file.records for file in stretch)
@@ -50,19 +50,6 @@ def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
             part, held = [], 0
     if part:
         yield sorted(part)
-
-
-def _stretches(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
-    found: list[list[RelayFile]] = []
-    reached = -1
-    for file in sorted(files):
-        if found and found[-1][0].source == file.source and file.first_offset <= reached:
-            found[-1].append(file)
-            reached = max(reached, file.last_offset)
-        else:
-            found.append([file])
-            reached = file.last_offset
-    return found
 
 
 def between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:

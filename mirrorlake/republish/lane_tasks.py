@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake import errors
 from mirrorlake.kafka.lane import Batch, LaneSender, LaneTask
-from mirrorlake.lake import COLUMNS, RelayFile, read_in_order
+from mirrorlake.lake import COLUMNS, RelayFile, read_by_source
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import about
@@ -128,10 +128,9 @@ def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[_Rows], _Rows]:
 
 
 def batches_of_files(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
-    """Read the records of files, those of one source partition one after another."""
-    for source, several in groupby(files, key=lambda file: file.source):
-        for records in read_in_order(several):
-            yield Batch(source, targets[source], records)
+    """Read the records of files, those of each source partition in order."""
+    for source, records in read_by_source(files):
+        yield Batch(source, targets[source], records)
 
 
 def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:

@@ -70,10 +70,10 @@ def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
 def _due(
     work: LiveWork, files: list[RelayFile], lanes: Mapping[int, LaneWork], senders: Mapping[int, LaneSender]
 ) -> tuple[dict[int, list[RelayFile]], set[tuple[str, int, int]]]:
-    """Choose the files that hold something for these lanes, in upstream order, and the partitions that are not ready."""
+    """Choose the files that hold something for these lanes, and the partitions that are not ready."""
     due: dict[int, list[RelayFile]] = {}
     unready: set[tuple[str, int, int]] = set()
-    for file in sorted(files):
+    for file in files:
         source = file.source
         lane = lane_of(source.topic, source.partition, lanes=work.lanes[0].task.claim.lanes)
         if lane not in lanes or source in work.ignored or file.last_offset < senders[lane].positions.get(source, 0):

@@ -1,7 +1,7 @@
 """What growth costs: by partitions and files of the relay, by days of map, and by the backlog; tables are generated.
 
 python -m tests.bench.growth relay    # batches, looks, look-ups and plans; files are named by the log only
-python -m tests.bench.growth batch    # 10 000 records written and read
+python -m tests.bench.growth turn     # turns of landing, by partitions: written, committed, listed and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
 python -m tests.bench.growth status   # what a status reads of the lake, by partitions that all move
 python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
@@ -41,7 +41,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
-from tests.bench import growth_drain, growth_relay, growth_topics
+from tests.bench import growth_drain, growth_relay, growth_topics, growth_turn
 from tests.bench.growth_cost import cost, say
 from tests.bench.growth_relay import NOON, known_topics, new_lake, no_spark
 from tests.bench.lag import EVERY_S, fill
@@ -55,7 +55,7 @@ def main(part: str) -> None:
     """Print one line a measurement."""
     {
         "relay": growth_relay.relay,
-        "batch": growth_relay.batch,
+        "turn": growth_turn.turn,
         "map": _map,
         "status": _status,
         "topics": growth_topics.topics,

@@ -24,14 +24,12 @@ from mirrorlake.lake import (
     RELAY_ROWS,
     Lake,
     LandingLog,
-    RelayFile,
     RelayLog,
     Seat,
     TableUpkeep,
     WrittenFile,
     landed_positions,
     position_row,
-    read_in_order,
     write_files,
 )
 from mirrorlake.lake.delta_rs import FolderTables
@@ -204,25 +202,3 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
         "batch_and_its_look": cost(follow, 20),
         "landed_since_the_account": cost(lambda: landed_positions(lake, "east"), 1),
     }
-
-
-def batch() -> None:
-    """Measure what 10 000 records cost to write and to read, by the partitions that they are of."""
-    records = 10_000
-    for partitions in PARTITIONS:
-        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
-            sources, each = [source_of(p) for p in range(partitions)], records // partitions
-            batches = [_rows(source, 0, each) for source in sources]
-            files: list[RelayFile] = []
-
-            def write() -> None:
-                written = write_files(folder, RELAY_ROWS, iter(batches))  # noqa: B023
-                files[:] = [  # noqa: B023
-                    RelayFile(source, 0, each - 1, each, Path(folder, file.path).as_uri())  # noqa: B023
-                    for source, file in zip(sources, written, strict=True)  # noqa: B023
-                ]
-
-            def read() -> None:
-                assert sum(len(rows) for file in files for rows in read_in_order([file])) == records  # noqa: B023
-
-            say(partitions=partitions, records=records, write=cost(write), read=cost(read))

@@ -16,6 +16,7 @@ from mirrorlake.lake import landing_log
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, txn_version
 from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake.log_commits import put_commit
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
@@ -72,7 +73,7 @@ def before_link(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]]
                 waiting.pop()()
             link(*names)
 
-        monkeypatch.setattr("mirrorlake.lake.landing_log.os.link", late)
+        monkeypatch.setattr("mirrorlake.lake.log_commits.os.link", late)
 
     return arrange
 
@@ -124,11 +125,16 @@ def test_law_f_who_was_replaced_writes_nothing(
 
 @pytest.mark.law("F")
 def test_law_f_who_is_being_replaced_stops_after_the_batch_that_its_heir_will_see(
-    relay: Relay, before_link: Callable[[Callable[[], Any]], None]
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = LandingLog(relay.claim(1))
-    original = log._put
-    log._put = lambda text: (original(text), relay.tables.set_properties(relay.path, {CHECKPOINT_PROPERTY: "2"}))[0]  # type: ignore[method-assign]
+
+    def put_and_lose(*commit: Any) -> bool:
+        is_put = put_commit(*commit)
+        relay.tables.set_properties(relay.path, {CHECKPOINT_PROPERTY: "2"})
+        return is_put
+
+    monkeypatch.setattr(landing_log, "put_commit", put_and_lose)
     with pytest.raises(LanderReplaced):
         relay.land(log, 1, 1)
     assert relay.offsets == [1]

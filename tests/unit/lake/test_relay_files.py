@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,13 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.lake import relay_files, relay_writer
+from mirrorlake.lake.file_spans import spans_from_text
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.one_writer import txn_version
-from mirrorlake.lake.relay_files import RelayFile, read_in_order
+from mirrorlake.lake.reading_order import read_by_source
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, files_of_spans, read_in_order, read_offsets
+from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.landing.cuts import Extent, _Search, suspects
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.republish.files import rounds
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)
@@ -71,6 +79,118 @@ def test_law_d_a_round_never_ends_inside_files_that_lie_over_one_another(
         assert all(file.first_offset > reached.get(file.source, -1) for file in part)
         for file in part:
             reached[file.source] = max(reached.get(file.source, -1), file.last_offset)
+
+
+class Opened:
+    """Count how often files are opened, by name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times: Counter[str] = Counter()
+        open_place = relay_files.open_place
+
+        def counted(uri: str) -> Any:
+            self.times[uri.rpartition("/")[2]] += 1
+            return open_place(uri)
+
+        monkeypatch.setattr(relay_files, "open_place", counted)
+
+
+def landed(folder: Path, *turns: dict[int, list[int]], **options: Any) -> list[RelayFile]:
+    """Write a file a turn; each holds offsets by partition."""
+    found = []
+    for turn in turns:
+        held = batch(*(rows("t", partition, *offsets) for partition, offsets in turn.items()))
+        for file in write_files(str(folder), SCHEMA, [held], **options):
+            found += files_of_spans(f"file:{folder}/{file.path}", spans_from_text(file.spans))
+    return found
+
+
+def read(files: list[RelayFile], **asked: Any) -> dict[int, list[int]]:
+    """Return the offsets by partition, in the order in which they are read; their values are of the partition."""
+    found: dict[int, list[int]] = {}
+    for source, records in read_by_source(files, **asked):
+        assert records.schema.names == list(COLUMNS)
+        found.setdefault(source.partition, []).extend(records["offset"].to_pylist())
+        assert records["key"].to_pylist() == [b"k" if at % 2 else None for at in records["offset"].to_pylist()]
+    return found
+
+
+@pytest.mark.law("D")
+@given(
+    turns=st.lists(st.dictionaries(st.integers(0, 5), st.integers(1, 9), min_size=1), min_size=1, max_size=6),
+    wanted=st.sets(st.integers(0, 5), min_size=1),
+    order=st.randoms(use_true_random=False),
+)
+def test_law_d_files_of_many_partitions_are_opened_once_each_and_read_in_order(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[dict[int, int]], wanted: set[int], order: Random
+) -> None:
+    ends: Counter[int] = Counter()
+    given: list[dict[int, list[int]]] = []
+    for turn in turns:
+        given.append({partition: list(range(ends[partition], ends[partition] + n)) for partition, n in turn.items()})
+        ends.update(turn)
+    with pytest.MonkeyPatch.context() as patch:
+        opened = Opened(patch)
+        patch.setattr(relay_writer, "_GROUP_BYTES", 700)
+        patch.setattr(relay_files, "_ROWS", 3)
+        files = landed(tmp_path_factory.mktemp("relay"), *given)
+        asked = [file for file in files if file.source.partition in wanted]
+        order.shuffle(asked)
+        found = read(asked)
+        assert found == {partition: list(range(ends[partition])) for partition in sorted(wanted) if ends[partition]}
+        assert opened.times == Counter({file.uri.rpartition("/")[2] for file in asked})
+
+
+@pytest.mark.law("D")
+def test_law_d_what_upkeep_has_merged_comes_before_the_turns_that_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = landed(tmp_path, {0: [10], 1: [5], 2: [3]}, {0: [11], 1: [6]}, {1: [7], 2: [4]})
+    merged = landed(tmp_path, {0: [*range(10)], 1: [*range(5)]}, apart=True)
+    opened = Opened(monkeypatch)
+    assert read([*turns, *merged]) == {0: [*range(12)], 1: [*range(8)], 2: [3, 4]}
+    assert set(opened.times.values()) == {1}
+    # One file says the first and another the last of two partitions: somebody rewrote them; each is read in parts.
+    crossed = landed(tmp_path, {0: [0], 1: [1]}, {0: [1], 1: [0]})
+    assert read(crossed) == {0: [0, 1], 1: [0, 1]}
+    overlapping = landed(tmp_path, {0: [0, 1, 2], 1: [0]}, {0: [1, 2, 3], 1: [1]})
+    assert read(overlapping) == {0: [0, 1, 2, 3], 1: [0, 1]}
+
+
+def test_row_groups_that_hold_nothing_of_it_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_writer, "_GROUP_BYTES", 1_000)
+    turn = batch(*(rows("t", n, *range(9)) for n in range(9)))
+    files: list[RelayFile] = []
+    monkeypatch.setattr(relay_writer._File, "is_large", False)
+    for file in write_files(str(tmp_path), SCHEMA, [turn]):
+        files += files_of_spans(f"file:{tmp_path}/{file.path}", spans_from_text(file.spans))
+    footer = pq.read_metadata(files[0].uri.removeprefix("file:"))
+    assert footer.num_row_groups >= 4
+    for file in files:
+        groups, [(first, end)] = relay_files._places(footer, [file])
+        held = pq.ParquetFile(files[0].uri.removeprefix("file:")).read_row_groups(groups, columns=["partition"])
+        assert len(groups) <= 2
+        assert held["partition"].to_pylist()[first:end] == [file.source.partition] * 9
+        assert read_offsets(file).tolist() == list(range(9))
+    both, _ = relay_files._places(footer, [files[0], files[-1]])
+    assert len(both) < footer.num_row_groups
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_parts_of_a_file_that_is_rewritten_while_it_is_read_come_from_what_stands_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the part that was being read, and all of those that follow, whose offsets may be lower."""
+    monkeypatch.setattr(relay_files, "_ROWS", 4)
+    files = landed(tmp_path, {0: [*range(90, 100)], 1: [*range(5)], 2: [*range(40, 43)]})
+    again = landed(tmp_path, {0: [*range(90, 96), *range(97, 100)], 1: [0, 1, 3, 4], 2: [*range(40, 60)]}, apart=True)
+    monkeypatch.setattr(relay_files, "_list_files", lambda *_: again)
+    found: dict[int, list[int]] = {}
+    for source, records in read_by_source(files):
+        found.setdefault(source.partition, []).extend(records["offset"].to_pylist())
+        Path(files[0].uri.removeprefix("file:")).unlink(missing_ok=True)
+    # 90 to 93 were in memory when the file went.
+    assert found == {0: [*range(90, 96), *range(97, 100)], 1: [0, 1, 3, 4], 2: [40, 41, 42]}
 
 
 @pytest.mark.law("F")

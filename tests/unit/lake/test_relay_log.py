@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from mirrorlake.lake import relay_log
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import RelayFile
 from mirrorlake.lake.relay_log import RelayLog
@@ -51,19 +54,57 @@ def test_files_are_found_by_position_and_then_by_commit(relay: Relay) -> None:
     relay.land(batch(rows("orders", 0, *range(10)), rows("orders", 1, *range(3))))
     relay.land(batch(rows("orders", 0, 10, 12)))
     log = RelayLog(relay.tables, relay.path)
-    assert spans(log.files({ORDERS: 10})) == [("orders", 0, 10, 12, 2, False), ("orders", 1, 0, 2, 3, False)]
+    assert spans(log.files({ORDERS: 10})) == [("orders", 0, 10, 12, 2, False), ("orders", 1, 0, 2, 3, True)]
     assert log.new_files({}) == []
     relay.land(batch(rows("orders", 0, 13)), batch(rows("clicks", 5, 1)))
     relay.land()
     relay.land(batch(rows("orders", 0, 14)))
     new = log.new_files({})
     assert spans(new) == [
-        ("clicks", 5, 1, 1, 1, False),
-        ("orders", 0, 13, 13, 1, False),
+        ("clicks", 5, 1, 1, 1, True),
+        ("orders", 0, 13, 13, 1, True),
         ("orders", 0, 14, 14, 1, False),
     ]
-    assert [pq.read_table(file.uri.removeprefix("file:")).num_rows for file in new] == [1, 1, 1]
+    assert len({file.uri for file in new}) == 2, "a commit is one file"
     assert log.new_files({}) == []
+
+
+def described(files: Iterable[RelayFile]) -> set[tuple[Any, ...]]:
+    # Kafka's times have milliseconds, the columns of a test more.
+    return {(file, file.first_row, int(file.newest.timestamp() * 1000) if file.newest else None) for file in files}
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize("known_by", ["commit", "log checkpoint", "footer", "columns"])
+def test_law_e_spans_are_known_by_the_log_the_footer_or_the_columns(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, known_by: str
+) -> None:
+    follower = RelayLog(relay.tables, relay.path)
+    follower.files({})
+    relay.land(batch(rows("a", 0, 0, 1, 2), rows("a", 3, 7), rows("b", 1, 5, 6)))
+    held = described(follower.new_files({}))
+    assert {first_row for _, first_row, _ in held} == {0, 3, 4}
+    commit = Path(relay.path, "_delta_log", f"{1:020}.json")
+    if known_by == "log checkpoint":
+        DeltaTable(relay.path).create_checkpoint()
+        commit.unlink()
+    elif known_by != "commit":
+        # As delta-rs commits, and another writer writes.
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        [file] = [line["add"] for line in lines if "add" in line]
+        del file["tags"]
+        commit.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        place = Path(relay.path, file["path"])
+        if known_by == "columns":
+            pq.write_table(pq.read_table(place).replace_schema_metadata({}), place)
+            held = {(file, None, newest) for file, _, newest in held}
+    if known_by in ("commit", "log checkpoint"):
+        monkeypatch.setattr(relay_log, "open_place", lambda uri: pytest.fail(f"{uri} was opened"))
+    log = RelayLog(FolderTables(), relay.path)
+    assert described(log.files({})) == held
+    assert described(log.files({SourcePartition("a", 1, 0): 3})) == {one for one in held if one[0].source.partition}
+    if known_by != "log checkpoint":
+        assert described(RelayLog(FolderTables(), relay.path, 0).new_files({})) == held
 
 
 @pytest.mark.law("E")

@@ -1,7 +1,8 @@
-"""The relay's files as workers write them: one a source partition, with statistics that stand for their contents."""
+"""The relay's files as workers write them: one a turn, with spans and statistics that stand for their contents."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 from deltalake import write_deltalake
 
 from mirrorlake.errors import SafetyError, StoreError
+from mirrorlake.lake import relay_writer
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.file_spans import FileSpan, footer_spans, spans_from_text
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import _require_seen, stats_value, write_files, writer
+from mirrorlake.lake.relay_writer import _require_seen, land_rows, stats_value, write_files, writer
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 SCHEMA = pa.schema(list(arrow_types(RELAY).items()))
 NOON = datetime(2026, 11, 22, 12, 0, 0, 123_456, timezone.utc)
@@ -47,23 +50,69 @@ def batch(*several: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 @pytest.mark.law("C", "D")
-def test_law_c_a_file_a_partition_holds_its_records_as_they_came(tmp_path: Path) -> None:
+def test_law_c_one_file_holds_the_records_of_all_partitions_as_they_came(tmp_path: Path) -> None:
     batches = [
         batch(rows("orders", 0, 0, 1, 2), rows("orders", 1, 7)),
-        batch(rows("orders", 1, 8, 11), rows("clicks", 1, 3)),
+        batch(rows("orders", 1, 8, 11), rows("prices", 1, 3)),
         batch(),
     ]
+    [file] = write_files(str(tmp_path), SCHEMA, iter(batches))
+    held = [*rows("orders", 0, 0, 1, 2), *rows("orders", 1, 7, 8, 11), *rows("prices", 1, 3)]
+    assert pq.read_table(tmp_path / file.path, schema=SCHEMA).to_pylist() == held
+    assert (file.records, file.size) == (7, (tmp_path / file.path).stat().st_size)
+    assert file.raw_bytes > 0
+    newest = [int((NOON - timedelta(seconds=first)).timestamp() * 1000) for first in (0, 7, 3)]
+    assert spans_from_text(file.spans) == [
+        FileSpan(SourcePartition("orders", 1, 0), 0, 2, 0, 3, newest[0]),
+        FileSpan(SourcePartition("orders", 1, 1), 7, 11, 3, 3, newest[1]),
+        FileSpan(SourcePartition("prices", 1, 1), 3, 3, 6, 1, newest[2]),
+    ]
+    assert footer_spans(pq.read_metadata(tmp_path / file.path)) == spans_from_text(file.spans)
+    stats = json.loads(file.stats)
+    ends = [{name: stats[f"{end}Values"][name] for name in (*SOURCE_KEY, "offset")} for end in ("min", "max")]
+    assert ends == [
+        {"topic": "orders", "generation": 1, "partition": 0, "offset": 0},
+        {"topic": "prices", "generation": 1, "partition": 1, "offset": 11},
+    ]
+    assert (stats["numRecords"], set(stats["nullCount"].values())) == (7, {0})
+    assert stats["minValues"]["timestamp"] == stats_value(NOON - timedelta(seconds=11))
+
+
+@pytest.mark.law("D")
+def test_law_d_past_its_bound_a_file_ends_with_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_writer, "_GROUP_BYTES", 1_000)
+    batches = [batch(rows("a", 0, *range(30)), rows("a", 1, *range(5))), batch(rows("a", 1, 5, 6), rows("a", 2, 0))]
     files = list(write_files(str(tmp_path), SCHEMA, iter(batches)))
-    assert [file.records for file in files] == [3, 3, 1]
-    written = [pq.read_table(tmp_path / file.path, schema=SCHEMA).to_pylist() for file in files]
-    assert written == [rows("orders", 0, 0, 1, 2), rows("orders", 1, 7, 8, 11), rows("clicks", 1, 3)]
-    assert all(file.size == (tmp_path / file.path).stat().st_size and file.raw_bytes > 0 for file in files)
+    held = [[(span.source.partition, span.records) for span in spans_from_text(file.spans)] for file in files]
+    assert held == [[(0, 30)], [(1, 7), (2, 1)]]
+    footer = pq.read_metadata(tmp_path / files[0].path)
+    assert footer.num_row_groups > 2, "a worker never holds more than a row group"
+    assert [pq.read_table(tmp_path / file.path)["offset"].to_pylist() for file in files] == [
+        list(range(30)),
+        [*range(7), 0],
+    ]
+    apart = list(write_files(str(tmp_path), SCHEMA, iter(batches), apart=True))
+    assert [file.records for file in apart] == [30, 7, 1]
+
+
+def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path: Path) -> None:
+    names = [name for name in SCHEMA.names if name not in (*SOURCE_KEY, "landed_at")]
+    record = batch(rows("t", 0, 5)).select(names)
+    landed = {SourcePartition(f"t{n % 50}", 1, n // 50): pa.Table.from_batches([record]) for n in reversed(range(1000))}
+    [turn] = land_rows(SCHEMA, landed, NOON)
+    assert [
+        SourcePartition(*place) for place in zip(*(turn[name].to_pylist() for name in SOURCE_KEY), strict=True)
+    ] == (sorted(landed))
+    [file] = write_files(str(tmp_path), SCHEMA, [turn], fresh=True)
+    assert pq.read_metadata(tmp_path / file.path).num_row_groups == 1
+    assert len(file.spans) < 30 * len(landed)
 
 
 def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
     table, path = FolderTables(), str(tmp_path)
     table.create(path, RELAY)
-    files = list(write_files(path, SCHEMA, iter([batch(rows("orders", 0, *range(10)), rows("orders", 1, *range(5)))])))
+    both = [batch(rows("orders", 0, *range(10)), rows("orders", 1, *range(5)))]
+    files = list(write_files(path, SCHEMA, iter(both), apart=True))
     table.commit(path, files, app_id="land", version=1, signature="first")
     table.commit(path, files, app_id="land", version=1, signature="again")
     assert [commit.get("userMetadata") for commit in table.history(path, 1)] == ["first"], "a batch counts once"

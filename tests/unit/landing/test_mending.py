@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
         }
     )
     location = lake.relay_location("east")
-    files = list(write_files(location, relay_schema(), iter(land_rows(relay_schema(), source, given, NOON))))
+    files = list(write_files(location, relay_schema(), land_rows(relay_schema(), {source: given}, NOON)))
     tables.commit(location, files, app_id="test", version=1, signature="{}")
     for file in files:
         Path(location, file.path).write_bytes(b"")
@@ -93,7 +93,7 @@ def test_law_e_two_repairs_at_the_same_moment_explain_what_left_the_source_once(
 def test_law_e_a_repair_that_died_after_its_gap_is_repeated_without_another_one(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> Any:
+    def killed(*_: Any, **__: Any) -> Any:
         raise InterruptedError
 
     [file] = broken(lake)

@@ -46,7 +46,7 @@ class Relay:
 
     def land(self, *several: list[dict[str, Any]], fresh: bool = False) -> None:
         self.batches += 1
-        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh))
+        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh, apart=True))
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
     def compact(self, *flows: SentUpTo, now: datetime = LATER) -> compaction.Compacted:

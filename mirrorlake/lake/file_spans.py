@@ -1,0 +1,152 @@
+"""The spans of a relay's file: which of its rows hold which records of which source partition.
+
+A turn of landing writes one file, whatever the number of partitions. Its spans stand in its add action's `tags`, where a reader
+finds them without opening it, and in the file's own footer, for what another writer than `LandingLog` committed: delta-rs
+writes no tags (1.6), nor does it show them, but its log checkpoints keep them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.runtime import folder_of, open_place
+
+TAG = "mirrorlake.spans"
+_COMMIT = re.compile(r"(\d{20})\.json")
+# Of one part or of several; what the second version of log checkpoints keeps beside them is read from the footers.
+_LOG_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+_NUMBERS = 5
+
+
+class FileSpan(NamedTuple):
+    """Rows of a file that follow one another, with records of one source partition; `newest_ms` is their newest timestamp."""
+
+    source: SourcePartition
+    first_offset: int
+    last_offset: int
+    first_row: int
+    records: int
+    newest_ms: int
+
+    def joined(self, following: FileSpan) -> FileSpan:
+        """Return this span and the rows of the same source partition that follow it as one."""
+        return self._replace(
+            first_offset=min(self.first_offset, following.first_offset),
+            last_offset=max(self.last_offset, following.last_offset),
+            records=self.records + following.records,
+            newest_ms=max(self.newest_ms, following.newest_ms),
+        )
+
+
+def spans_to_text(spans: Sequence[FileSpan]) -> str:
+    """Write spans in the order of their rows, about 20 bytes each: offsets and times by their distance.
+
+    Example:
+        >>> spans_to_text([FileSpan(SourcePartition("t", 1, 0), 5, 7, 0, 3, 1000)])
+        '{"newest":1000,"spans":[["t",1,[0,5,2,3,0]]]}'
+    """
+    newest = max(span.newest_ms for span in spans)
+    groups = [
+        [
+            *of,
+            [
+                number
+                for span in several
+                for number in (
+                    span.source.partition,
+                    span.first_offset,
+                    span.last_offset - span.first_offset,
+                    span.records,
+                    newest - span.newest_ms,
+                )
+            ],
+        ]
+        for of, several in groupby(spans, key=lambda span: (span.source.topic, span.source.generation))
+    ]
+    return json.dumps({"newest": newest, "spans": groups}, separators=(",", ":"))
+
+
+def spans_from_text(text: str | bytes | None) -> list[FileSpan]:
+    """Read spans; none where there is no text, or not ours."""
+    spans: list[FileSpan] = []
+    row = 0
+    try:
+        document = json.loads(text or "{}")
+        for topic, generation, numbers in document.get("spans", ()):
+            columns = (numbers[at::_NUMBERS] for at in range(_NUMBERS))
+            for partition, first, length, records, age_ms in zip(*columns, strict=True):
+                source = SourcePartition(topic, generation, partition)
+                spans.append(FileSpan(source, first, first + length, row, records, document["newest"] - age_ms))
+                row += records
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+    return spans
+
+
+def footer_spans(footer: pq.FileMetaData) -> list[FileSpan]:
+    """Read the spans of a file by its footer; none where another writer has written it."""
+    spans = spans_from_text((footer.metadata or {}).get(TAG.encode()))
+    return spans if sum(span.records for span in spans) == footer.num_rows else []
+
+
+def tag_text(tags: Any) -> str | None:
+    """Return the spans' text among an add action's tags."""
+    return (tags or {}).get(TAG)
+
+
+def logged_spans(path: str, names: Collection[str]) -> dict[str, list[FileSpan]]:
+    """Read the spans of some files of a table from the tags in its log, as its newest log checkpoint and later commits say.
+
+    Names are as the log has them. A file is missing where its commit has no tags, as on an object store, or was cleaned up.
+    """
+    wanted, found = set(names), dict[str, str]()
+    if not wanted or ":/" in path:
+        return {}
+    log = folder_of(f"{path}/_delta_log")
+    entries = log.names()
+    checkpoints = [match for match in map(_LOG_CHECKPOINT.fullmatch, entries) if match]
+    newest = max((match[1] for match in checkpoints), default="")
+    for match in filter(None, map(_COMMIT.fullmatch, entries)):
+        if match[1] > newest:
+            # It may have been cleaned up since.
+            with suppress(FileNotFoundError):
+                found |= _tagged(log.read(match[0]), wanted)
+    for match in checkpoints if wanted - found.keys() else ():
+        if match[1] == newest:
+            with suppress(FileNotFoundError, pa.ArrowInvalid):
+                found |= _kept(f"{path}/_delta_log/{match[0]}", wanted)
+    return {name: spans for name, text in found.items() if (spans := spans_from_text(text))}
+
+
+def _tagged(commit: str, wanted: Collection[str]) -> dict[str, str]:
+    adds = (json.loads(line).get("add") for line in commit.splitlines() if TAG in line)
+    return {add["path"]: text for add in adds if add and add["path"] in wanted and (text := tag_text(add.get("tags")))}
+
+
+def _kept(address: str, wanted: Collection[str]) -> dict[str, str]:
+    with pq.ParquetFile(address, filesystem=fs.LocalFileSystem()) as parquet:
+        adds = parquet.read(columns=["add.path", "add.tags"], use_threads=False).column("add").combine_chunks()
+    rows: Iterable[Any] = adds.drop_null().to_pylist()
+    return {row["path"]: text for row in rows if row["path"] in wanted and (text := tag_text(dict(row["tags"] or ())))}
+
+
+def read_footer(uri: str) -> pq.FileMetaData:
+    """Read the footer of a file.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        pyarrow.ArrowInvalid: it is broken.
+    """
+    filesystem, path = open_place(uri)
+    with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
+        return parquet.metadata
