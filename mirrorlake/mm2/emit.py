@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, Mm2Writer, RawRecord, RecordReader
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord, merged_remotes
+from mirrorlake.model.ledger import LedgerRecord, fold, merged_remotes
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, is_outdated, syncs_of
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
@@ -126,7 +127,6 @@ class SyncFeed:
         self._flow = flow
         self._target = target
         self._options = options
-        self._reader: LedgerReader | None = None
         self._next: dict[int, int] = {}
         self._last: dict[int, LedgerRecord] = {}
 
@@ -137,7 +137,12 @@ class SyncFeed:
             return 0
         records = self._new_records(state.partitions)
         # A lane's record holds what other lanes had sent when the flow was claimed: the furthest of all counts.
-        self._last |= {lane: several[-1][1] for lane, several in records.items()}
+        for lane, several in records.items():
+            last = fold((record for _, record in several), self._last.get(lane))
+            if last is None or not last.is_whole:
+                last = self._ledger.last(lane)
+            if last is not None:
+                self._last[lane] = last
         positions, remotes = merged_positions(self._last), merged_remotes(self._last)
         runs: dict[SourcePartition, list[Run]] = {}
         for record in (record for several in records.values() for _, record in several):
@@ -161,14 +166,20 @@ class SyncFeed:
         self._next |= {lane: several[-1][0] + 1 for lane, several in records.items()}
         return count
 
+    @cached_property
+    def _ledger(self) -> LedgerReader:
+        return LedgerReader(self._flow.target, self._flow.ledger_topic, self._options)
+
     def _new_records(self, lanes: int) -> dict[int, list[tuple[int, LedgerRecord]]]:
         """Read what each lane of the ledger got since the last call, with offsets; lanes without news are left out."""
-        self._reader = self._reader or LedgerReader(self._flow.target, self._flow.ledger_topic, self._options)
         found = {}
         for lane in range(lanes):
-            _, high = self._reader.ends(lane)
+            _, high = self._ledger.ends(lane)
             start = self._next.get(lane, 0)
-            # A ledger that ends before what was read of it is another one.
-            if several := self._reader.since(lane, start if start <= high else 0):
+            if start > high:
+                # A ledger that ends before what was read of it is another one.
+                self._last.pop(lane, None)
+                start = 0
+            if several := self._ledger.since(lane, start):
                 found[lane] = several
         return found

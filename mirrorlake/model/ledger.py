@@ -1,28 +1,32 @@
 """The ledger record: what one lane has republished, in the same transaction as the records themselves.
 
-A record carries the whole position of the lane (the next upstream offset per source partition) and the runs of its own
-chunk, so that the last record of a lane is all that a new holder must read. The record by which an owner claims a lane
-carries the positions of all lanes (law F: a claim never makes the ledger know less). The ledger is the truth, the
-`offset_map` table its copy (DESIGN 9).
+A record carries the runs of its own chunk and the positions (the next upstream offset per source partition) that moved in
+it. A full record carries every position of the lane, so a new holder reads back to the last full one and folds what follows
+(`fold`). The record by which an owner claims a lane is a full one with the positions of all lanes (law F: a claim never makes
+the ledger know less). The ledger is the truth, the `offset_map` table its copy
+(docs/decisions/0043-ledger-records-of-what-moved.md).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
 # Version 1 said `checkpoint` and `carried` for what is `checkpoint_location` and `scope` since version 2.
-VERSION = 2
-_READABLE = (1, 2)
+# Full records are written in version 2, which release 0.2.0 reads; it refuses a record of version 3, which is not full.
+VERSION = 3
+_FULL_VERSION = 2
+_READABLE = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
-    """The state of a lane after one committed chunk.
+    """What one committed chunk changed in a lane, or where the whole lane stands after it.
 
-    `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
+    `seq` counts the records of the lane without a break, so that a missing record or copy is noticed.
     `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
     `remotes` are the remote topics, by source topic, in which the positions were reached (`model/remotes.py`).
+    `full_seq` is the `seq` of the last full record, None in a full record itself. Where the record `is_whole`, `positions` and
+    `remotes` are those of the whole lane: in a full record, and in what `fold` returns.
     """
 
     claim: Claim
@@ -77,37 +83,43 @@ class LedgerRecord:
     view: str = ""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     committed_at_ms: int = 0
+    full_seq: int | None = None
+    is_whole: bool = True
+
+    @property
+    def base_seq(self) -> int:
+        """The `seq` of the last full record of the lane, up to this record."""
+        return self.seq if self.full_seq is None else self.full_seq
 
     def to_json(self) -> bytes:
         """Return the record as compact JSON."""
         claim, origin = self.claim, self.claim.origin
         extra = {
+            **({} if self.is_whole else {"full": self.full_seq}),
             **({"origin": [origin.source, origin.target, origin.cluster_id, origin.adds_hops]} if origin else {}),
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
             **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
         }
-        return json.dumps(
-            {
-                "v": VERSION,
-                "flow": claim.flow,
-                "lane": claim.lane,
-                "lanes": claim.lanes,
-                "epoch": claim.epoch,
-                "owner": claim.owner,
-                "seq": self.seq,
-                "checkpoint_location": claim.checkpoint_location,
-                "batch": claim.batch,
-                "scope": claim.scope.text,
-                "positions": [
-                    [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
-                ],
-                "runs": [_run_to_list(run) for run in self.runs],
-                "at": self.committed_at_ms,
-                **extra,
-            },
-            separators=(",", ":"),
-        ).encode()
+        document = {
+            "v": _FULL_VERSION if self.is_whole else VERSION,
+            "flow": claim.flow,
+            "lane": claim.lane,
+            "lanes": claim.lanes,
+            "epoch": claim.epoch,
+            "owner": claim.owner,
+            "seq": self.seq,
+            "checkpoint_location": claim.checkpoint_location,
+            "batch": claim.batch,
+            "scope": claim.scope.text,
+            "positions": [
+                [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
+            ],
+            "runs": [_run_to_list(run) for run in self.runs],
+            "at": self.committed_at_ms,
+            **extra,
+        }
+        return json.dumps(document if self.is_whole else _shortened(document), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, value: bytes) -> LedgerRecord:
@@ -120,6 +132,8 @@ class LedgerRecord:
             document = json.loads(value)
             if document["v"] not in _READABLE:
                 raise ValueError(f"ledger record of version {document['v']}; this release reads up to {VERSION}")
+            if document["v"] == VERSION:
+                document = _lengthened(document)
             is_old = document["v"] == 1
             return cls(
                 claim=Claim(
@@ -140,8 +154,10 @@ class LedgerRecord:
                 view=document.get("view", ""),
                 remotes={topic: Remote(*item) for topic, item in document.get("remotes", {}).items()},
                 committed_at_ms=document["at"],
+                full_seq=document["full"] if document["v"] == VERSION else None,
+                is_whole=document["v"] != VERSION,
             )
-        except (KeyError, TypeError, UnicodeDecodeError) as error:
+        except (KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"not a ledger record: {value[:80]!r}") from error
 
 
@@ -156,12 +172,104 @@ def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
     return (record.claim.epoch, record.seq) > (before.claim.epoch, before.seq)
 
 
+def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) -> LedgerRecord | None:
+    """Return the newest record of a lane with all positions and remote topics that the lane has after it.
+
+    Law F (never know less): that is what the newest record would hold if every record were full, from wherever at or before
+    the last full record the reading began. Otherwise the result is not `is_whole`, and nobody may go on from it.
+
+    Args:
+        records: records of one lane in the order of its ledger; those of owners that were replaced may be among them.
+        before: what this function returned of the records before them.
+    """
+    newest, is_whole = before, before is not None and before.is_whole
+    positions = dict(before.positions) if before else {}
+    remotes = dict(before.remotes) if before else {}
+    may_hold_other_lanes = True
+    for record in records:
+        is_same_owner = newest is not None and _owner(record) == _owner(newest)
+        if not supersedes(record, newest):
+            if is_same_owner:
+                # Two workers of one owner without transactions: what either has confirmed stands on the target.
+                _advance(positions, record.positions)
+            continue
+        if record.is_whole:
+            positions, remotes = dict(record.positions), dict(record.remotes)
+            is_whole = may_hold_other_lanes = True
+        else:
+            if newest is None or not is_same_owner or record.seq != newest.seq + 1:
+                positions, remotes, is_whole = {}, {}, False
+            elif may_hold_other_lanes:
+                # A claim holds the positions of all lanes; whoever sends knows its own lane's.
+                positions = of_lane(positions, record.claim.lane, lanes=record.claim.lanes)
+                topics = {source.topic for source in positions}
+                remotes = {topic: remote for topic, remote in remotes.items() if topic in topics}
+                may_hold_other_lanes = False
+            _advance(positions, record.positions)
+            remotes |= record.remotes
+        newest = record
+    if newest is None:
+        return None
+    return replace(newest, positions=positions, remotes=remotes, is_whole=is_whole)
+
+
+def _owner(record: LedgerRecord) -> tuple[int, str]:
+    return record.claim.epoch, record.claim.owner
+
+
+def _advance(positions: dict[SourcePartition, int], moved: Mapping[SourcePartition, int]) -> None:
+    for source, offset in moved.items():
+        positions[source] = max(positions.get(source, 0), offset)
+
+
 def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
     """Return the remote topic of each source topic by the newest owner that named one; `last` is the last record of each lane."""
     remotes: dict[str, Remote] = {}
     for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
         remotes |= record.remotes
     return remotes
+
+
+def _shortened(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of what moved that names each topic once, without the positions right after a run."""
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names))
+
+    after_runs = {tuple(position) for position in _after_runs(document["runs"])}
+    short = {
+        **document,
+        "positions": [
+            [number(topic), *rest] for topic, *rest in document["positions"] if (topic, *rest) not in after_runs
+        ],
+        "runs": [[number(run[0]), *run[1:3], number(run[3]), *run[4:]] for run in document["runs"]],
+    }
+    if "remotes" in document:
+        short["remotes"] = [
+            [number(topic), number(name), topic_id] for topic, (name, topic_id) in document["remotes"].items()
+        ]
+    return {**short, "names": list(names)}
+
+
+def _lengthened(document: dict[str, Any]) -> dict[str, Any]:
+    names = document["names"]
+    runs = [[names[run[0]], *run[1:3], names[run[3]], *run[4:]] for run in document["runs"]]
+    return {
+        **document,
+        "positions": [*_after_runs(runs), *([names[at], *rest] for at, *rest in document["positions"])],
+        "runs": runs,
+        "remotes": {names[topic]: [names[name], topic_id] for topic, name, topic_id in document.get("remotes", ())},
+    }
+
+
+def _after_runs(runs: Iterable[list[Any]]) -> list[list[Any]]:
+    """Return the positions right after runs, as they stand in a record."""
+    ends: dict[tuple[str, int, int], int] = {}
+    for topic, generation, partition, _, _, _, last, *_ in runs:
+        source = topic, generation, partition
+        ends[source] = max(last + 1, ends.get(source, 0))
+    return [[*source, end] for source, end in ends.items()]
 
 
 def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:

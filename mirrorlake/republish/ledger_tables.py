@@ -122,7 +122,7 @@ class LedgerCopy:
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
         """Append what the tables lack; return those ledger records.
 
-        Ledger records below what the tables then hold are deleted, never the last of a lane.
+        Ledger records below what the tables then hold are deleted, never the last full one of a lane or one after it.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         if self._lacking(ledger):
@@ -132,7 +132,9 @@ class LedgerCopy:
         lacking = self._lacking(ledger)
         self.add(lacking)
         keep = {
-            TopicPartition(reader.topic, lane): records[-1][0] for lane, records in ledger.items() if len(records) > 1
+            TopicPartition(reader.topic, lane): records[full][0]
+            for lane, records in ledger.items()
+            if (full := _last_full(records))
         }
         try:
             admin.delete_records_before(keep)
@@ -142,9 +144,10 @@ class LedgerCopy:
         return lacking
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Delete the ledger records that the tables hold, never the last of a lane; return how many that were.
+        """Delete the ledger records that the tables hold; return how many that were.
 
-        The flow may run meanwhile: what the tables hold only grows, and its newest record carries the whole position.
+        The last full record of a lane and what follows it stay (law F: the ledger never knows less). The flow may run
+        meanwhile: what the tables hold only grows.
 
         Raises:
             ClusterError: the target does not answer, or does not let records be deleted.
@@ -155,7 +158,8 @@ class LedgerCopy:
         keep: dict[TopicPartition, int] = {}
         deleted = 0
         for lane, records in ledger.items():
-            lacking = [any(self._lacks(table, record) for table in _TABLES) for _, record in records[:-1]]
+            before = records[: _last_full(records)]
+            lacking = [any(self._lacks(table, record) for table in _TABLES) for _, record in before]
             below = lacking.index(True) if True in lacking else len(lacking)
             if below:
                 keep[TopicPartition(reader.topic, lane)] = records[below][0]
@@ -244,6 +248,11 @@ class LedgerCopy:
         offsets = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
         joined = relay.join(offsets, [*_SOURCE_KEY, "offset"])
         return joined.select(*QUARANTINE.columns).coalesce(1)
+
+
+def _last_full(records: Sequence[tuple[int, LedgerRecord]]) -> int:
+    """Return the index of the last full record, 0 without one."""
+    return max((index for index, (_, record) in enumerate(records) if record.is_whole), default=0)
 
 
 def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:

@@ -323,7 +323,8 @@ class OwnedFlow:
                 continue
             complete += records
             claims.seqs[lane] = records[-1].seq
-            claims.positions.update(records[-1].positions)
+            for record in records:
+                claims.positions.update(record.positions)
             for place, end in ends_of(run for record in records for run in record.runs).items():
                 # Other lanes may write there, too, and be further.
                 claims.ends[place] = max(claims.ends.get(place, 0), end)

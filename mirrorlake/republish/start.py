@@ -25,6 +25,16 @@ class StreamLocation:
     resumes: bool = False
 
 
+def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> None:
+    """Refuse a ledger that lacks the last full record of a lane.
+
+    Raises:
+        LedgerLost: it does.
+    """
+    if what := _what_is_partial(flow, last):
+        raise _ledger_lost(flow, what)
+
+
 def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy: LedgerCopy, *, restore: bool) -> None:
     """Compare the last ledger record of each lane with one another and with what the lake holds.
 
@@ -35,7 +45,7 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         SafetyError: the ledger is to be restored, and lacks nothing; or it names an epoch that nobody can have
             reached, and is not to be restored.
     """
-    what = _what_was_lost(flow, last, copy.held)
+    what = _what_is_partial(flow, last) or _what_was_lost(flow, last, copy.held)
     if not what and not any(last.values()) and copy.has_takeover():
         what = (
             f"the ledger {flow.ledger_topic} on {flow.target} holds nothing, but positions in the lake "
@@ -110,6 +120,16 @@ def choose_location(
     while not used and read_checkpoint_location(lake, f"{folder}/{number}").has_progress:
         number += 1
     return StreamLocation(number, f"{folder}/{number}")
+
+
+def _what_is_partial(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> str:
+    partial = next((record for record in last.values() if record and not record.is_whole), None)
+    if partial is None:
+        return ""
+    return (
+        f"lane {partial.claim.lane} of the ledger {flow.ledger_topic} on {flow.target} lacks its last full record "
+        f"{partial.base_seq}: record {partial.seq} holds only what moved since"
+    )
 
 
 def _what_was_lost(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> str:

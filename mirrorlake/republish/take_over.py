@@ -23,7 +23,14 @@ from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
-from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, check_origin, choose_location
+from mirrorlake.republish.start import (
+    StreamLocation,
+    check_extract,
+    check_ledger,
+    check_origin,
+    check_whole,
+    choose_location,
+)
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.topics import RemoteTopics
 
@@ -134,8 +141,10 @@ class TakeOver:
 
         Raises:
             LaneFenced: another process resends for this flow.
+            LedgerLost: the ledger of its re-drives lacks its last full record.
         """
         with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
+            check_whole(self._flow, lanes.last)
             settled = self._settle(lanes.remotes, {})
             claims = self._claim(lanes, settled, lanes.checkpoint_location + 1)
         return self._own(claims, settled)

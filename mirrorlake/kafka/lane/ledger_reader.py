@@ -1,4 +1,4 @@
-"""Read a flow's ledger: the last record of a lane, or every record from a position on."""
+"""Read a flow's ledger: where a lane stands, or every record from a position on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.record_reader import RecordReader
-from mirrorlake.model.ledger import LedgerRecord, supersedes
+from mirrorlake.model.ledger import LedgerRecord, fold, supersedes
 from mirrorlake.model.plan import TopicSpec
 
 # A record is bounded by the chunk that it describes; 16 MiB hold a chunk of 100 000 records with a hole between any two.
@@ -47,22 +47,41 @@ class LedgerReader:
         """Close the connections."""
         self._records.close()
 
-    def last(self, lane: int, *, epoch: int = 0) -> LedgerRecord | None:
-        """Return the lane's newest committed record, None when there never was one; that of `epoch` or a later one.
+    def last(self, lane: int, *, epoch: int = 0, allow_partial: bool = False) -> LedgerRecord | None:
+        """Return the lane's newest committed record with all positions of the lane (`fold`), None when there never was one.
 
-        Walks backwards from the end in growing steps: the last offsets of a lane are a record and its commit marker, but
-        aborted chunks may stand after them, and without transactions records of owners that were replaced (`supersedes`).
+        Walks backwards from the end to the last full record, in growing steps: a record and its commit marker are two
+        offsets, but aborted chunks may stand between, and without transactions records of owners that were replaced.
+
+        Args:
+            lane: the lane.
+            epoch: an epoch known to have claimed the lane; older owners' records count for nothing.
+            allow_partial: return a record that is not `is_whole` where the last full record is gone.
+
+        Raises:
+            ClusterError: the last full record is gone (law F: a reader never believes a part to be the whole).
         """
         low, high = self.ends(lane)
         step = 4
         while True:
             start = max(low, high - step)
-            found: LedgerRecord | None = None
-            for _, record in self._read(lane, start):
-                found = record if supersedes(record, found) else found
-            if start == low or (found is not None and found.claim.epoch >= epoch):
-                return found
-            step *= 8
+            last = fold(record for _, record in self._read(lane, start))
+            if start == low or (last is not None and last.is_whole and last.claim.epoch >= epoch):
+                break
+            step = max(8 * step, 0 if last is None else 2 * (last.seq - last.base_seq) + 8)
+        if last is not None and not last.is_whole and not allow_partial:
+            raise self._full_record_gone(last)
+        return last
+
+    def _full_record_gone(self, last: LedgerRecord) -> ClusterError:
+        return ClusterError(
+            f"lane {last.claim.lane} of the ledger {self.topic} on {self.alias} lacks its last full record {last.base_seq}: "
+            f"record {last.seq} holds only what moved since",
+            consequence="the flow's position cannot be read; nothing was republished",
+            remedy=f"mirrorlake republish --flow '{last.claim.flow}' --restore-ledger (goes on at the furthest position that "
+            "the ledger or the lake knows)",
+            alias=self.alias,
+        )
 
     @property
     def unread(self) -> int:

@@ -41,6 +41,7 @@ from mirrorlake.kafka.lane.faults import (
     is_too_large,
     starting_again,
 )
+from mirrorlake.kafka.lane.lane_records import LaneRecords
 from mirrorlake.kafka.lane.outgoing import Outgoing, outgoing
 from mirrorlake.kafka.lane.refused import (
     Refused,
@@ -62,7 +63,6 @@ from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Run
 from mirrorlake.model.withheld import Withheld
 from mirrorlake.rules import View
 
@@ -83,6 +83,7 @@ class LaneSender:
         self.positions: dict[SourcePartition, int] = {}
         self.seq = -1
         self._last: LedgerRecord | None = None
+        self._records = LaneRecords()
         self._producer: Producer | None = None
         self._throttle = Throttle()
         self._chunk_size = ChunkSize(task.chunk_bytes)
@@ -200,6 +201,7 @@ class LaneSender:
             self.close()
             raise
         self._last = last
+        self._records.open(last)
         if last is not None:
             self.seq = last.seq
             # In place: the chunks to come are cut at these positions.
@@ -267,7 +269,8 @@ class LaneSender:
                     raise
                 if record is not None:
                     size.record_success(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
-                    self.seq, self._last = record.seq, record
+                    self.seq = record.seq
+                    self._records.add(record)
                     self._claim_wait.record_commit()
                     self._ends.learn(record)
                     self.positions.update(record.positions)
@@ -293,7 +296,15 @@ class LaneSender:
             self._require_remotes(chunk)
             runs = transaction.runs()
             self._ends.require_after(runs)
-            record = self._record(chunk, runs, withheld)
+            record = self._records.make(
+                self.task,
+                self.seq + 1,
+                positions=self.positions,
+                reached={batch.source: int(batch.offsets()[-1]) + 1 for batch in chunk if len(batch.records)},
+                runs=runs,
+                withheld=withheld,
+                view=self._view.version if self._view is not None else "",
+            )
             transaction.commit(record)
         except KafkaException as error:
             self._fail(error, "commit a chunk", transaction)
@@ -328,21 +339,6 @@ class LaneSender:
         offsets = self._refused.get(batch.source, frozenset())
         why = reason(batch.target.topic, self.task.target)
         return outgoing(batch, self._view, quarantines=self.task.quarantines, refused=dict.fromkeys(offsets, why))
-
-    def _record(self, chunk: list[Batch], runs: tuple[Run, ...], withheld: list[Withheld]) -> LedgerRecord:
-        reached = {batch.source: int(batch.offsets()[-1]) + 1 for batch in chunk if len(batch.records)}
-        positions = {**self.positions, **reached}
-        known = {**(self._last.remotes if self._last else {}), **self.task.remotes}
-        return LedgerRecord(
-            claim=self.task.claim,
-            seq=self.seq + 1,
-            positions=positions,
-            remotes={topic: known[topic] for topic in {source.topic for source in positions} & known.keys()},
-            runs=runs,
-            withheld=tuple(withheld),
-            view=self._view.version if self._view is not None else "",
-            committed_at_ms=int(time.time() * 1000),
-        )
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
         """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent."""

@@ -17,8 +17,8 @@ from mirrorlake.model.owner import said_owner
 _NO_EPOCH = 2**63
 
 
-def read_tail(task: LaneTask, *, epoch: int) -> LedgerRecord | None:
-    """Read the lane's newest ledger record, whosever it is; `epoch` is known to have claimed the lane.
+def read_tail(task: LaneTask, *, epoch: int, allow_partial: bool = False) -> LedgerRecord | None:
+    """Read the lane's newest ledger record, whosever it is; `epoch` is known to have claimed the lane (`LedgerReader.last`).
 
     Records that replaced owners appended without transactions may stand after it, in any number.
 
@@ -28,7 +28,7 @@ def read_tail(task: LaneTask, *, epoch: int) -> LedgerRecord | None:
     """
     topic, lane = ledger_topic(task.claim.flow), task.claim.lane
     with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
-        last, unread = reader.last(lane, epoch=epoch), reader.unread
+        last, unread = reader.last(lane, epoch=epoch, allow_partial=allow_partial), reader.unread
     if unread:
         raise Restart(None, f"end the transaction that is open on {topic}-{lane}")
     return last
@@ -37,13 +37,14 @@ def read_tail(task: LaneTask, *, epoch: int) -> LedgerRecord | None:
 def read_any_tail(task: LaneTask) -> LedgerRecord | None:
     """Read the lane's newest ledger record for the driver of a new owner, whose claim carries the newest epoch that it knows.
 
-    Without transactions owners are not fenced, and that epoch may not be the newest: the whole lane is read.
+    Without transactions owners are not fenced, and that epoch may not be the newest: the whole lane is read. Where the last
+    full record is gone, the driver decides (`check_whole`): the lake may restore it.
 
     Raises:
         Restart: it cannot be read up to the high watermark now.
         LoginRefused: the target refuses the login.
     """
-    return read_tail(task, epoch=task.claim.epoch if task.exactly_once else _NO_EPOCH)
+    return read_tail(task, epoch=task.claim.epoch if task.exactly_once else _NO_EPOCH, allow_partial=True)
 
 
 def read_own_tail(task: LaneTask, *, seq: int) -> LedgerRecord | None:

@@ -1,12 +1,17 @@
-"""A ledger record carries all positions of its lane: how large may a flow become?"""
+"""A full ledger record carries all positions of its lane, others what moved: how large may a flow become?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from mirrorlake.kafka.lane.lane_records import MAX_PARTIAL_RECORDS, MAX_PARTIAL_SHARE, LaneRecords
 from mirrorlake.kafka.lane.ledger_reader import LEDGER_CONFIGS
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.lanes import of_lane
+from mirrorlake.model.ledger import Claim, LedgerRecord, fold
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 
@@ -45,3 +50,48 @@ def test_ten_thousand_partitions_of_the_longest_names_fit_without_compression(wh
     written = record.to_json()
     assert LedgerRecord.from_json(written) == record
     assert len(written) < int(LEDGER_CONFIGS["max.message.bytes"]) / 2
+
+
+def chunk(
+    records: LaneRecords, positions: dict[SourcePartition, int], seq: int, moved: Sequence[SourcePartition]
+) -> LedgerRecord:
+    """Commit a chunk that moved each of these partitions by 100 records."""
+    sent = record_of(list(moved), with_runs=True)
+    task = LaneTask(claim=sent.claim, target="central", remotes=sent.remotes)
+    reached = {source: positions[source] + 100 for source in moved}
+    made = records.make(task, seq, positions=positions, reached=reached, runs=sent.runs, withheld=(), view="")
+    records.add(made)
+    positions.update(reached)
+    return made
+
+
+def test_what_moved_of_ten_thousand_partitions_takes_less_than_two_kilobytes() -> None:
+    names = [f"shop.checkout.events-{number:03}" for number in range(500)]
+    sources = [SourcePartition(name, 1, partition) for name in names for partition in range(20)]
+    claim = record_of(sources, with_runs=False)
+    mine = of_lane(dict.fromkeys(sources, 10**12), 0, lanes=2)
+    records, ledger = LaneRecords(), [claim]
+    records.open(claim)
+    for turn in range(3000):
+        moved = [list(mine)[(turn * 97 + number * 611) % len(mine)] for number in range(8)]
+        ledger.append(chunk(records, mine, ledger[-1].seq + 1, moved))
+    parts = [one for one in ledger if not one.is_whole]
+    assert max(len(one.to_json()) for one in parts[:50]) < 2000
+    assert len(ledger) - len(parts) <= 5, "a full record each thousand, and the claim"
+    last = fold(ledger)
+    assert last is not None
+    assert (last.positions, last.is_whole) == (mine, True)
+    assert max(one.seq - one.base_seq for one in ledger) <= MAX_PARTIAL_RECORDS
+
+
+def test_a_reader_of_a_lane_of_which_most_moves_reads_a_few_records() -> None:
+    sources = [SourcePartition("orders", 1, partition) for partition in range(16)]
+    records, ledger = LaneRecords(), [record_of(sources, with_runs=False)]
+    records.open(ledger[0])
+    mine = of_lane(dict.fromkeys(sources, 0), 0, lanes=2)
+    for _ in range(50):
+        ledger.append(chunk(records, mine, ledger[-1].seq + 1, list(mine)[:-1]))
+    assert max(one.seq - one.base_seq for one in ledger) <= MAX_PARTIAL_SHARE + 2
+    assert chunk(records, mine, ledger[-1].seq + 1, list(mine)).is_whole, (
+        "where everything moved, a full record costs nothing"
+    )

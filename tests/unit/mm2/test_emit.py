@@ -58,7 +58,7 @@ def emitted(ledger: list[LedgerRecord], held: list[OffsetSync]) -> list[OffsetSy
     found: list[list[OffsetSync]] = []
     for _ in range(2):
         feed, topic = SyncFeed(flow, states, {}), Topic(flow, list(held))
-        feed._reader = Ledger(ledger)  # type: ignore[assignment]
+        feed._ledger = Ledger(ledger)  # type: ignore[assignment]
         feed.emit(topic)
         found.append(topic.held[len(held) :])
         held = topic.held

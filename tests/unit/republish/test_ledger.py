@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -13,7 +15,8 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
-from mirrorlake.model.ledger import Claim, FlowOrigin, LedgerRecord, supersedes
+from mirrorlake.model.lanes import of_lane
+from mirrorlake.model.ledger import Claim, FlowOrigin, LedgerRecord, fold, supersedes
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.start import check_ledger, check_origin
@@ -54,10 +57,18 @@ def runs(draw: st.DrawFn) -> Run:
         positions=st.dictionaries(sources, st.integers(0, 2**60), max_size=8),
         runs=st.lists(runs(), max_size=4).map(tuple),
         committed_at_ms=st.integers(0, 2**45),
-    )
+    ),
+    st.none() | st.integers(0, 2**50),
 )
-def test_law_f_a_record_reads_back_as_it_was_written(record: LedgerRecord) -> None:
+def test_law_f_a_record_reads_back_as_it_was_written(record: LedgerRecord, full_seq: int | None) -> None:
+    if full_seq is not None:
+        # What was sent of a partition moved its position.
+        after = {run.source: run.last_upstream + 1 for run in sorted(record.runs, key=lambda one: one.last_upstream)}
+        positions = {**after, **record.positions}
+        record = replace(record, positions=positions, full_seq=full_seq, is_whole=False)
     assert LedgerRecord.from_json(record.to_json()) == record
+    # Release 0.2.0 reads version 1 and 2, and takes the positions of a record for those of its lane.
+    assert (json.loads(record.to_json())["v"] <= 2) == record.is_whole, "law F: an older release believes a part"
 
 
 # As releases before 2 of the format wrote it; the first of them did not say what the flow carried.
@@ -140,11 +151,105 @@ def record(lane: int, epoch: int, seq: int, *, lanes: int = 2, sent: bool = Fals
 @pytest.mark.law("F")
 def test_law_f_a_record_of_a_replaced_owner_is_not_the_newest() -> None:
     read = [record(0, 5, 3), record(0, 4, 9), record(0, 5, 4), record(0, 5, 4), record(0, 2**50, 5), record(0, 4, 6)]
+    assert [(one.claim.epoch, one.seq) for one in _newest(read)] == [(5, 3), (5, 4), (2**50, 5), (4, 6)]
+
+
+LANES = 2
+PARTITIONS = [SourcePartition(topic, 1, partition) for topic in ("a", "b", "c") for partition in range(3)]
+MINE = [source for source in PARTITIONS if source in of_lane(dict.fromkeys(PARTITIONS, 0), 0, lanes=LANES)]
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> tuple[list[LedgerRecord], list[LedgerRecord]]:
+    """A lane's ledger as this release writes it, and as release 0.2.0 did: every record full."""
+    written: list[LedgerRecord] = []
+    full: list[LedgerRecord] = []
+    epoch, seq, base = 5, 0, 0
+    positions: dict[SourcePartition, int] = {}
+    remotes: dict[str, Remote] = {}
+    replaced: Claim | None = None
+    for step in [
+        "claim",
+        *draw(st.lists(st.sampled_from(["claim", "chunk", "chunk", "chunk", "zombie"]), max_size=12)),
+    ]:
+        claim = Claim(flow="f", lane=0, lanes=LANES, epoch=epoch, owner=f"o{epoch}")
+        if step == "claim":
+            if written:
+                replaced, epoch = claim, epoch + 1
+                claim = replace(claim, epoch=epoch, owner=f"o{epoch}")
+            others = draw(st.dictionaries(st.sampled_from(PARTITIONS), st.integers(1, 9), max_size=3))
+            positions = {**others, **positions}
+            remotes = {source.topic: Remote(f"e.{source.topic}", f"{epoch}") for source in positions}
+            is_full = True
+        elif step == "chunk":
+            moved = draw(st.sets(st.sampled_from(MINE), min_size=1, max_size=3))
+            reached = {source: positions.get(source, 0) + draw(st.integers(1, 9)) for source in moved}
+            new = {source.topic: Remote(f"e.{source.topic}", "new") for source in moved}
+            positions = {**of_lane(positions, 0, lanes=LANES), **reached}
+            remotes = {**new, **{topic: one for topic, one in remotes.items() if topic in {s.topic for s in positions}}}
+            is_full = draw(st.booleans())
+        elif replaced is not None:
+            # Without transactions an owner that was replaced can still append.
+            zombie = LedgerRecord(claim=replaced, seq=seq + draw(st.integers(-2, 3)), positions={MINE[0]: 999})
+            written.append(replace(zombie, full_seq=0, is_whole=False))
+            full.append(zombie)
+            continue
+        else:
+            continue
+        seq += 1
+        base = seq if is_full else base
+        whole = LedgerRecord(claim=claim, seq=seq, positions=positions, remotes=remotes)
+        full.append(whole)
+        if not is_full:
+            some = {topic: remotes[topic] for topic in new}
+            whole = replace(whole, positions=reached, remotes=some, full_seq=base, is_whole=False)
+        written.append(whole)
+    return written, full
+
+
+@pytest.mark.law("F")
+@given(ledgers(), st.integers(0, 12), st.integers(0, 12))
+def test_law_f_a_lane_stands_where_full_records_alone_would_say(
+    both: tuple[list[LedgerRecord], list[LedgerRecord]], start: int, cut: int
+) -> None:
+    written, full = both
+    [*_, expected] = _newest(full)
+    own = [index for index, one in enumerate(written) if one.claim == expected.claim]
+    last_full = max(index for index in own if written[index].is_whole)
+    state = fold(written[min(start, last_full) :])
+    assert state is not None
+    assert (state.claim, state.seq, state.is_whole) == (expected.claim, expected.seq, True)
+    assert (state.positions, state.remotes) == (expected.positions, expected.remotes), "law F: the ledger knows less"
+    assert fold(written[cut:], fold(written[:cut])) == fold(written), "it is folded in parts as in one"
+    later = fold([written[index] for index in own if index > last_full])
+    assert later is None or not later.is_whole, "law F: a part was believed to be the whole"
+
+
+def _newest(records: list[LedgerRecord]) -> list[LedgerRecord]:
     newest: list[LedgerRecord] = []
-    for one in read:
+    for one in records:
         if supersedes(one, newest[-1] if newest else None):
             newest.append(one)
-    assert [(one.claim.epoch, one.seq) for one in newest] == [(5, 3), (5, 4), (2**50, 5), (4, 6)]
+    return newest
+
+
+@pytest.mark.law("F")
+def test_law_f_a_missing_record_is_noticed_and_two_workers_of_one_owner_lose_nothing() -> None:
+    """Without transactions a worker that was given up may still commit, beside the one that took its place."""
+
+    def part(seq: int, **reached: int) -> LedgerRecord:
+        positions = {SourcePartition(topic, 1, 0): at for topic, at in reached.items()}
+        return replace(ledger_record(seq=seq, positions=positions), full_seq=3, is_whole=False)
+
+    claim = ledger_record(seq=3, positions={SourcePartition("a", 1, 0): 1})
+    for records in ([claim, part(5, a=9)], [part(4, a=5), part(5, a=9)], [claim, part(4, a=5), part(6, a=9)]):
+        assert (last := fold(records)) is not None
+        assert not last.is_whole
+        assert last.seq == records[-1].seq
+    last = fold([claim, part(4, a=50), part(4, b=20), part(5, a=40, c=1)])
+    assert last is not None
+    assert last.is_whole
+    assert {source.topic: at for source, at in last.positions.items()} == {"a": 50, "b": 20, "c": 1}
 
 
 class Copy:
@@ -175,6 +280,11 @@ class Copy:
         ({0: record(0, 5, 3, sent=True), 1: record(1, 4, 7)}, Copy({}), "ends in epoch 4"),
         ({}, Copy({}, takeover=True), "took another mirror over"),
         ({0: record(0, 2**40, 3)}, Copy({}), "epoch 1099511627776"),
+        (
+            {0: replace(record(0, 5, 3, sent=True), full_seq=2, is_whole=False), 1: record(1, 5, 0)},
+            Copy({0: 3}),
+            "lane 0 .* lacks its last full record 2: record 3 holds only what moved",
+        ),
     ],
 )
 def test_law_f_a_ledger_that_lacks_something_is_refused_and_one_that_is_whole_is_not_restored(

@@ -1,0 +1,87 @@
+"""The ledger records of a lane that sends: of what moved, and every so many a full one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run
+from mirrorlake.model.remotes import Remote
+from mirrorlake.model.withheld import Withheld
+
+# Whoever opens a lane reads up to so many records, or bytes of them beside a full record's.
+MAX_PARTIAL_RECORDS = 1000
+MAX_PARTIAL_SHARE = 8
+# What a record weighs without, and for each partition that moved; measured with names of 30 characters.
+_RECORD_BYTES, _MOVED_BYTES = 400, 130
+
+
+class LaneRecords:
+    """Make the ledger records of one holder of a lane.
+
+    Law F (repeatable): a record of what moved names the last full record, so a reader knows when that is gone.
+    """
+
+    def __init__(self) -> None:
+        self._remotes: dict[str, Remote] = {}
+        self._full_seq: int | None = None
+        self._full_bytes = 0
+        self._partial_bytes = 0
+
+    def open(self, last: LedgerRecord | None) -> None:
+        """Go on after the lane's newest record, as `fold` returns it; None where there is none yet."""
+        self._remotes = dict(last.remotes) if last is not None else {}
+        self._full_seq = None
+        if last is not None:
+            self._full_seq, self._full_bytes = last.base_seq, len(last.to_json())
+            self._partial_bytes = (last.seq - last.base_seq) * (_RECORD_BYTES + _MOVED_BYTES)
+
+    def make(
+        self,
+        task: LaneTask,
+        seq: int,
+        *,
+        positions: Mapping[SourcePartition, int],
+        reached: Mapping[SourcePartition, int],
+        runs: tuple[Run, ...],
+        withheld: Collection[Withheld],
+        view: str,
+    ) -> LedgerRecord:
+        """Return the record of a chunk that `reached` positions, from the lane's `positions` before it."""
+        is_full = (
+            self._full_seq is None
+            or seq - self._full_seq > MAX_PARTIAL_RECORDS
+            or self._partial_bytes >= MAX_PARTIAL_SHARE * self._full_bytes
+            # Where everything moved, a full record costs nothing.
+            or reached.keys() >= positions.keys()
+        )
+        held = {**positions, **reached} if is_full else reached
+        remotes = {
+            topic: remote for topic in {source.topic for source in held} if (remote := self._remote(task, topic))
+        }
+        return LedgerRecord(
+            claim=task.claim,
+            seq=seq,
+            positions=held,
+            remotes=remotes,
+            runs=runs,
+            withheld=tuple(withheld),
+            view=view,
+            committed_at_ms=int(time.time() * 1000),
+            full_seq=None if is_full else self._full_seq,
+            is_whole=is_full,
+        )
+
+    def add(self, record: LedgerRecord) -> None:
+        """Record that a record was committed."""
+        self._remotes |= record.remotes
+        if record.is_whole:
+            self._full_seq, self._full_bytes, self._partial_bytes = record.seq, len(record.to_json()), 0
+        else:
+            self._partial_bytes += _RECORD_BYTES + _MOVED_BYTES * max(len(record.positions), len(record.runs))
+
+    def _remote(self, task: LaneTask, topic: str) -> Remote | None:
+        return task.remotes.get(topic) or self._remotes.get(topic)
