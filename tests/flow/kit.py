@@ -185,6 +185,8 @@ def consume(where: Where, topic: str) -> dict[int, list[Record]]:
             "bootstrap.servers": address_of(where),
             "group.id": f"oracle-{random.random()}",
             "isolation.level": "read_committed",
+            # What was deleted before the first record that is left.
+            "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.max.bytes": 100_000_000,

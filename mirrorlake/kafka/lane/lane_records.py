@@ -12,10 +12,11 @@ from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-# Whoever opens a lane reads up to so many records, or bytes of them beside a full record's.
-MAX_PARTIAL_RECORDS = 1000
+# Whoever reads a lane reads up to so many records, or bytes of them beside a full record's
+# (docs/decisions/0043-ledger-records-of-what-moved.md).
+MAX_PARTIAL_RECORDS = 250
 MAX_PARTIAL_SHARE = 8
-# What a record weighs without, and for each partition that moved; measured with names of 30 characters.
+# What a record takes without what moved, and for each partition that moved; measured with names of 30 characters.
 _RECORD_BYTES, _MOVED_BYTES = 400, 130
 
 

@@ -14,11 +14,12 @@ from datetime import datetime, tzinfo
 import pytest
 from confluent_kafka import Producer
 
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.faults import is_contested
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.checkpoint_scope import CheckpointScope
@@ -30,6 +31,7 @@ from mirrorlake.model.owner import said_owner
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.fencing import FlowClaims, fence
+from mirrorlake.republish.start import check_whole
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
 from tests.flow.kit import consume, new_topic, send, topic_name, wait_until
@@ -251,6 +253,84 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
     flow.admin.set_configs(flow.ledger, {"max.message.bytes": "100"})
     with pytest.raises(ClusterError, match=rf"refuses a record for the ledger {flow.ledger}"):
         list(flow.sender(third, **plain).send([flow.batch(SOURCES[0], 60)]))
+
+
+# As release 0.2.0 wrote the claim of an only lane and its first chunk: each with all positions.
+_CLAIM_0_2_0 = (
+    '{"v":2,"flow":"%(flow)s","lane":0,"lanes":1,"epoch":1763800000,"owner":"8f1c","seq":0,"checkpoint_location":1,"batch":-1,'
+    '"scope":"","positions":[],"runs":[],"at":1763800000000,"origin":["east","central","",false]}'
+)
+_CHUNK_0_2_0 = (
+    '{"v":2,"flow":"%(flow)s","lane":0,"lanes":1,"epoch":1763800000,"owner":"8f1c","seq":1,"checkpoint_location":1,"batch":-1,'
+    '"scope":"","positions":[%(positions)s],"runs":[%(runs)s],"at":1763800000500,"origin":["east","central","",false]}'
+)
+
+
+@pytest.mark.law("F")
+def test_law_f_a_ledger_of_release_0_2_0_is_gone_on_with_by_records_of_what_moved(flow: Flow) -> None:
+    sent, names = 3, {"flow": flow.name}
+    names["positions"] = ",".join(f'["orders",1,{n},{sent}]' for n in range(PARTITIONS))
+    names["runs"] = ",".join(
+        f'["orders",1,{n},"{flow.remote}",{n},0,{sent - 1},0,{sent},[]]' for n in range(PARTITIONS)
+    )
+    servers = flow.options["bootstrap.servers"]
+    send(servers, flow.remote, [(b"%d" % at, None, n) for n in range(PARTITIONS) for at in range(sent)])
+    flow.admin.create(ledger_spec(flow.ledger, 1))
+    send(servers, flow.ledger, [((text % names).encode(), b"0", 0) for text in (_CLAIM_0_2_0, _CHUNK_0_2_0)])
+
+    first, others = SOURCES[0], SOURCES[1:]
+    owned = flow.take_over(1)
+    assert owned.positions == dict.fromkeys(SOURCES, sent)
+    dead = flow.sender(owned)
+    [part] = dead.send([flow.batch(first, 10)])
+    assert (part.is_whole, part.positions, part.base_seq) == (False, {first: 10}, owned.seqs[0])
+    heir = flow.sender(owned)
+    assert runs(heir.send([flow.batch(source, 10) for source in SOURCES[:2]])) == [(3, 7)], "law F: sent again"
+    with ledger(flow.task(1)) as reader:
+        last = reader.last(0)
+        assert last is not None
+        assert (last.seq, last.positions) == (part.seq + 1, {**owned.positions, first: 10, SOURCES[1]: 10})
+        assert [one.is_whole for _, one in reader.since(0, 0)] == [True] * 3 + [False] * 2
+
+    # Fenced between a record of what moved and the next full one; its lanes become two, and one again.
+    newer = flow.take_over(2)
+    assert newer.positions == last.positions
+    with pytest.raises(LaneFenced):
+        list(heir.send([flow.batch(first, 11)]))
+    flow.send(newer, 11)
+    newest = flow.take_over(1)
+    assert newest.positions == dict.fromkeys(SOURCES, 11)
+    holder = flow.sender(newest)
+    for upto in range(12, 40):
+        list(holder.send([flow.batch(first, upto)]))
+    holder.close()
+    with ledger(flow.task(1)) as reader:
+        [*_, (at, _)] = ((at, one) for at, one in reader.since(0, 0) if one.is_whole)
+        assert reader.last(0) == replace(
+            reader.since(0, 0)[-1][1], positions={**newest.positions, first: 39}, is_whole=True
+        )
+    assert runs(flow.sender(newest).send([flow.batch(one, 39) for one in (*others, first)])) == [(11, 28)] * len(others)
+    found = consume(servers, flow.remote)
+    assert all([one.value for one in found[n]] == [b"%d" % at for at in range(39)] for n in range(PARTITIONS)), "law F"
+
+    # The full record is gone, and what moved since is there.
+    owned = flow.take_over(1)
+    list(flow.sender(owned).send([flow.batch(first, 41)]))
+    with ledger(flow.task(1)) as reader:
+        [*_, (at, _)] = ((at, one) for at, one in reader.since(0, 0) if one.is_whole)
+        flow.admin.delete_records_before({TopicPartition(flow.ledger, 0): at + 1})
+        with pytest.raises(
+            ClusterError, match=r"lacks its last full record .*: record \d+ holds only what moved"
+        ) as gone:
+            reader.last(0)
+        assert "--restore-ledger" in gone.value.remedy
+    with pytest.raises(ClusterError, match="lacks its last full record"):
+        flow.sender(owned).open()
+    with fence(flow.admin, flow.task(1)) as fenced:
+        assert fenced.last[0] is not None
+        assert (fenced.last[0].positions, fenced.last[0].is_whole) == ({first: 41}, False)
+        with pytest.raises(LedgerLost, match="lacks its last full record"):
+            check_whole(FlowConfig(source="east", target="central", topics="orders"), fenced.last)
 
 
 @pytest.mark.law("F")

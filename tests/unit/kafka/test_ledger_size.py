@@ -77,7 +77,7 @@ def test_what_moved_of_ten_thousand_partitions_takes_less_than_two_kilobytes() -
         ledger.append(chunk(records, mine, ledger[-1].seq + 1, moved))
     parts = [one for one in ledger if not one.is_whole]
     assert max(len(one.to_json()) for one in parts[:50]) < 2000
-    assert len(ledger) - len(parts) <= 5, "a full record each thousand, and the claim"
+    assert len(ledger) - len(parts) == 1 + 3000 // (MAX_PARTIAL_RECORDS + 1)
     last = fold(ledger)
     assert last is not None
     assert (last.positions, last.is_whole) == (mine, True)

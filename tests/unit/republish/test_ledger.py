@@ -242,7 +242,13 @@ def test_law_f_a_missing_record_is_noticed_and_two_workers_of_one_owner_lose_not
         return replace(ledger_record(seq=seq, positions=positions), full_seq=3, is_whole=False)
 
     claim = ledger_record(seq=3, positions={SourcePartition("a", 1, 0): 1})
-    for records in ([claim, part(5, a=9)], [part(4, a=5), part(5, a=9)], [claim, part(4, a=5), part(6, a=9)]):
+    zombie = replace(claim, claim=replace(claim.claim, epoch=0))
+    for records in (
+        [claim, part(5, a=9)],
+        [part(4, a=5), part(5, a=9)],
+        [claim, part(4, a=5), part(6, a=9)],
+        [zombie, part(4, a=5)],
+    ):
         assert (last := fold(records)) is not None
         assert not last.is_whole
         assert last.seq == records[-1].seq
