@@ -5,10 +5,10 @@ from mirrorlake.kafka.connect_offsets import StoredOffsets as StoredOffsets
 from mirrorlake.kafka.connect_offsets import stored_offsets as stored_offsets
 from mirrorlake.kafka.errors import COORDINATOR_COMES as COORDINATOR_COMES
 from mirrorlake.kafka.errors import patiently as patiently
+from mirrorlake.kafka.fetched_rows import UnreadableHeaders as UnreadableHeaders
 from mirrorlake.kafka.fetcher import Fetched as Fetched
 from mirrorlake.kafka.fetcher import Fetcher as Fetcher
 from mirrorlake.kafka.fetcher import PositionGone as PositionGone
-from mirrorlake.kafka.fetcher import UnreadableHeaders as UnreadableHeaders
 from mirrorlake.kafka.groups import Committed as Committed
 from mirrorlake.kafka.groups import Groups as Groups
 from mirrorlake.kafka.leaders import ELECTED_S as ELECTED_S

@@ -10,13 +10,13 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, pairwise
-from operator import ne
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import (
     Consumer,
@@ -27,9 +27,9 @@ from confluent_kafka import (
 )
 
 from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log
+from mirrorlake.kafka.fetched_rows import Block, FetchedRows, Sorted, make_block, sort_messages
 from mirrorlake.model import flow
 from mirrorlake.model.chunk_size import ChunkSize
-from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
 
 log = logging.getLogger(__name__)
 
@@ -59,29 +59,10 @@ _MAX_AFTER_SILENCE_BYTES = 1 << 19
 _QUIET_S = 45.0
 # What a record weighs before one was read.
 _RECORD_BYTES = 16 << 10
-# Arrow's offsets have four bytes.
-_MOST_BYTES = 2**31 - 1
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_SCHEMA = pa.schema(
-    [
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", _HEADERS),
-    ]
-)
-# Spark's TimestampType ids are Java's: none, create time, append time. librdkafka counts them from 0.
-_JAVA_TYPES = np.array([-1, 0, 1], np.int32)
 
 
 class PositionGone(Exception):
     """A partition is gone, or does not hold the next offset any more."""
-
-
-class UnreadableHeaders(Exception):
-    """The name of a header is not UTF-8: librdkafka's binding cannot read it, Java's client replaces what is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +73,15 @@ class Fetched:
     epochs in which the last record of each was written: they only grow along a log; -1 where its broker wrote none.
     """
 
-    rows: dict[flow.TopicPartition, pa.Table] = field(default_factory=dict)
+    rows: Mapping[flow.TopicPartition, pa.Table] = field(default_factory=dict)
     read_to: dict[flow.TopicPartition, int] = field(default_factory=dict)
     epochs: dict[flow.TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many records came."""
+        rows = self.rows
+        return rows.count if isinstance(rows, FetchedRows) else sum(map(len, rows.values()))
 
 
 class Fetcher:
@@ -155,16 +142,16 @@ class Fetcher:
         """
         began, timeout, held, count = time.monotonic(), wait_s, 0, 0
         at_once = max(1, min(_AT_ONCE, most_records, most_bytes // self._record_bytes))
-        parts: dict[flow.TopicPartition, list[pa.RecordBatch]] = {}
-        read_to, epochs = dict(self._positions), dict[flow.TopicPartition, int]()
+        blocks: list[Block] = []
+        read_to, epochs = dict[flow.TopicPartition, int](), dict[flow.TopicPartition, int]()
         while True:
             with _WITHOUT_GC:
                 with self._errors.during("read records"):
                     messages = self._consumer.consume(at_once, timeout)
                 brought = len(messages)
-                for tp, rows in self._read(messages, read_to, epochs):
-                    parts.setdefault(tp, []).append(rows)
-                    held += rows.nbytes
+                if (block := self._read(messages, read_to, epochs)) is not None:
+                    blocks.append(block)
+                    held += block.records.nbytes
                 # Freed before the next call takes as much memory.
                 del messages
             count, passed_s = count + brought, time.monotonic() - began
@@ -175,10 +162,9 @@ class Fetcher:
             if brought < at_once and not gathers:
                 break
             timeout = _STEP_S if gathers else 0.0
-        moved = {tp: at for tp, at in read_to.items() if at > self._positions.get(tp, 0)}
-        self._positions = read_to
+        self._positions.update(read_to)
         self._follow_rate(held, count, time.monotonic() - began)
-        return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved, epochs)
+        return Fetched(FetchedRows(blocks), read_to, epochs)
 
     def _follow_rate(self, size: int, count: int, passed_s: float) -> None:
         """Request smaller answers if one takes longer than a few seconds, and larger ones if they come faster."""
@@ -204,26 +190,44 @@ class Fetcher:
         messages: Sequence[Message],
         read_to: dict[flow.TopicPartition, int],
         epochs: dict[flow.TopicPartition, int],
-    ) -> Iterator[tuple[flow.TopicPartition, pa.RecordBatch]]:
-        """Yield the records of what one call brought, those of one partition together; moves `read_to` and `epochs`."""
-        for tp, several in _by_partition(messages):
-            problem = several[0].error()
-            if problem is None:
-                offsets = np.fromiter(map(Message.offset, several), np.int64, len(several))
-                # librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
-                reached = np.maximum.accumulate(np.concatenate(([read_to.get(tp, 0) - 1], offsets)))[:-1]
-                if not (is_new := offsets > reached).all():
-                    several, offsets = list(compress(several, is_new)), offsets[is_new]
-                if several:
-                    self._at_end.discard(tp)
-                    rows = _columns(several, offsets, self._alias)
-                    read_to[tp], epochs[tp] = int(offsets[-1]) + 1, _epoch(several[-1])
-                    yield tp, rows
-            elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                read_to[tp] = max(several[0].offset(), read_to.get(tp, 0))
+    ) -> Block | None:
+        """Return the records of what one call brought; `read_to` and `epochs` get what moved."""
+        found, problems = sort_messages(messages)
+        found, offsets = self._new(found, read_to)
+        block = make_block(found, offsets, self._alias) if found.messages else None
+        for tp, end in zip(found.partitions, found.bounds[1:].tolist(), strict=True):
+            read_to[tp], epochs[tp] = int(offsets[end - 1]) + 1, _epoch(found.messages[end - 1])
+        self._at_end.difference_update(found.partitions)
+        for problem, message in problems:
+            tp = flow.TopicPartition(message.topic() or "", message.partition() or 0)
+            if problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 self._at_end.add(tp)
+                if message.offset() > self._next(tp, read_to):
+                    read_to[tp] = message.offset()
             else:
                 self._judge(problem, tp)
+        return block
+
+    def _new(self, found: Sorted, read_to: Mapping[flow.TopicPartition, int]) -> tuple[Sorted, npt.NDArray[np.int64]]:
+        """Return the messages past what was read, and their offsets.
+
+        librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
+        """
+        offsets, bounds = found.offsets, found.bounds
+        nexts = [self._next(tp, read_to) for tp in found.partitions]
+        rises = np.append(offsets[1:] > offsets[:-1], True)
+        rises[bounds[1:] - 1] = True
+        if rises.all() and (offsets[bounds[:-1]] >= nexts).all():
+            return found, offsets
+        reached = np.repeat(nexts, np.diff(bounds)) - 1
+        for start, end in pairwise(bounds.tolist()):
+            before = np.maximum.accumulate(offsets[start : end - 1])
+            reached[start + 1 : end] = np.maximum(reached[start + 1 : end], before)
+        is_new = offsets > reached
+        return found.only(is_new), offsets[is_new]
+
+    def _next(self, tp: flow.TopicPartition, read_to: Mapping[flow.TopicPartition, int]) -> int:
+        return read_to.get(tp) or self._positions.get(tp, 0)
 
     def _judge(self, problem: KafkaError, tp: flow.TopicPartition) -> None:
         if problem.code() in _CHANGED:
@@ -262,79 +266,6 @@ class _WithoutGc:
 _WITHOUT_GC = _WithoutGc()
 
 
-def _by_partition(messages: Sequence[Message]) -> Iterator[tuple[flow.TopicPartition, Sequence[Message]]]:
-    """Gather what one call brought by partition, in its order; after the records, what is not a record, each on its own.
-
-    librdkafka hands out one fetch of a partition after another: where little comes, a few records each.
-    """
-    if not messages:
-        return
-    # Methods are called by `map`: a loop in Python costs more than the fetch.
-    topics = list(map(Message.topic, messages))
-    partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
-    errors: dict[int, None] = {}
-    if any(map(Message.error, messages)):
-        # A dictionary keeps their order, and knows them at once: of a thousand partitions a thousand ends come.
-        errors = dict.fromkeys(at for at, error in enumerate(map(Message.error, messages)) if error is not None)
-    differs = partitions[1:] != partitions[:-1]
-    if len(set(topics)) > 1:
-        differs |= np.fromiter(map(ne, topics, topics[1:]), bool, len(messages) - 1)
-    cuts = {*(np.flatnonzero(differs) + 1).tolist(), *errors, *(at + 1 for at in errors), 0, len(messages)}
-    records: dict[flow.TopicPartition, list[Message]] = {}
-    for start, end in pairwise(sorted(cuts)):
-        if start not in errors:
-            tp = flow.TopicPartition(topics[start] or "", int(partitions[start]))
-            records.setdefault(tp, []).extend(messages[start:end])
-    yield from records.items()
-    for at in errors:
-        yield flow.TopicPartition(topics[at] or "", int(partitions[at])), messages[at : at + 1]
-
-
 def _epoch(message: Message) -> int:
     epoch = message.leader_epoch()
     return -1 if epoch is None else epoch
-
-
-def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]], alias: str) -> pa.RecordBatch:
-    times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
-    kinds, stamps = times.reshape(-1, 2).T
-    if stamps.max() > LATEST_MS or stamps.min() < EARLIEST_MS:
-        row = int(np.argmax((stamps > LATEST_MS) | (stamps < EARLIEST_MS)))
-        topic, partition = messages[0].topic() or "", messages[0].partition() or 0
-        raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
-    try:
-        headers = list(map(Message.headers, messages))
-    except UnicodeDecodeError as error:
-        raise UnreadableHeaders(f"{messages[0].topic()}-{messages[0].partition()}: {error}") from error
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(offsets, pa.int64()),
-            # Spark reads a time that a record lacks as -1 ms.
-            pa.array(stamps * 1000, pa.int64()).view(_SCHEMA.field("timestamp").type),
-            pa.array(_JAVA_TYPES[kinds]),
-            pa.array(list(map(Message.key, messages)), pa.binary()),
-            _binary_column(list(map(Message.value, messages))),
-            _header_column(headers),
-        ],
-        schema=_SCHEMA,
-    )
-
-
-def _binary_column(values: Sequence[bytes | None]) -> pa.Array:
-    """Make a column of values; joined at once, they are copied once, where Arrow's own builder grows again and again."""
-    if None in values:
-        return pa.array(values, pa.binary())
-    ends = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=ends[1:])  # type: ignore[arg-type]
-    if ends[-1] > _MOST_BYTES:
-        return pa.array(values, pa.binary())
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]  # type: ignore[arg-type]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
-
-
-def _header_column(headers: Sequence[Any]) -> pa.Array:
-    if not any(headers):
-        return pa.nulls(len(headers), _HEADERS)
-    return pa.array(
-        [[{"key": key, "value": value} for key, value in each] if each else None for each in headers], _HEADERS
-    )

@@ -160,7 +160,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
             except UnreadableHeaders as error:
                 yield TaskAnswer(UNREADABLE, str(error).encode())
                 return
-            began, records = time.monotonic(), sum(map(len, fetched.rows.values()))
+            began, records = time.monotonic(), fetched.records
             if fetched.read_to:
                 if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())

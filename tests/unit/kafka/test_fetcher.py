@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -19,6 +20,7 @@ from confluent_kafka import (
 
 from mirrorlake.errors import StoreError
 from mirrorlake.kafka import Fetcher, PositionGone
+from mirrorlake.kafka.fetched_rows import FetchedRows
 from mirrorlake.kafka.fetcher import _WITHOUT_GC
 from mirrorlake.model.flow import TopicPartition
 
@@ -46,7 +48,9 @@ def end(tp: TopicPartition, offset: int) -> Message:
 
 
 def read(fetcher: Fetcher, messages: list[Message], read_to: dict[TopicPartition, int]) -> dict[Any, list[int]]:
-    return {tp: rows.column("offset").to_pylist() for tp, rows in fetcher._read(messages, read_to, {})}
+    block = fetcher._read(messages, read_to, {})
+    rows = FetchedRows([] if block is None else [block])
+    return {tp: table.column("offset").to_pylist() for tp, table in rows.items()}
 
 
 def test_small_fetches_of_a_partition_become_one_batch(fetcher: Fetcher) -> None:
@@ -179,8 +183,9 @@ def test_law_c_columns_hold_what_came(fetcher: Fetcher, values: list[bytes | Non
         Message(topic="orders", partition=0, offset=n, key=key, value=value, headers=each, timestamp=(kind, time))
         for n, (key, value, each, kind, time) in enumerate(zip(keys, values, headers, kinds, times, strict=True))
     ]
-    [(_, rows)] = fetcher._read(messages, {}, {})
-    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    block = fetcher._read(messages, {}, {})
+    assert block is not None
+    rows, epoch = block.records, datetime(1970, 1, 1, tzinfo=timezone.utc)
     assert rows.column("key").to_pylist() == list(keys)
     assert rows.column("value").to_pylist() == values
     assert rows.column("timestamp").to_pylist() == [epoch + timedelta(milliseconds=time) for time in times]
@@ -210,3 +215,30 @@ def test_the_search_for_cycles_rests_until_the_last_of_several_fetches_and_is_as
         assert gc.isenabled() == is_on
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.law("C", "D")
+def test_the_rows_of_several_calls_are_one_table_sorted_by_partition(fetcher: Fetcher) -> None:
+    other = TopicPartition("clicks", 1 << 20)
+    calls = [[record(B, 0), record(other, 4), record(A, 0), record(B, 1)], [end(B, 2), record(A, 1), record(A, 2)]]
+    read_to: dict[TopicPartition, int] = {}
+    blocks = [block for messages in calls if (block := fetcher._read(messages, read_to, {})) is not None]
+    for these, counts, offsets in ((blocks[:1], [1, 1, 2], [4, 0, 0, 1]), (blocks, [1, 3, 2], [4, 0, 1, 2, 0, 1])):
+        rows = FetchedRows(these)
+        partitions, found, table = rows.in_one()
+        assert (partitions, found, table.column("offset").to_pylist()) == ([other, A, B], counts, offsets)
+        assert pa.concat_tables([rows[tp] for tp in partitions]).equals(table)
+        assert (rows.count, len(rows)) == (len(offsets), 3)
+
+
+def test_columns_are_made_for_a_call_however_many_partitions_it_brings(
+    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    array = pa.array
+    monkeypatch.setattr("pyarrow.array", lambda values, *rest: made.append(len(values)) or array(values, *rest))
+    for partitions in (1, 500):
+        messages = [record(TopicPartition("orders", number), 0) for number in range(partitions)]
+        assert fetcher._read(messages, {}, {}) is not None
+    assert len(made) % 2 == 0, "a partition has columns of its own"
+    assert made[: len(made) // 2] == [1] * (len(made) // 2)

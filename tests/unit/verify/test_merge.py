@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.kafka.fetcher import _SCHEMA
+from mirrorlake.kafka.fetched_rows import _SCHEMA
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, content_of

@@ -1,0 +1,214 @@
+"""The records that consumer calls brought, as Arrow columns: made once for a whole call, cut by partition when asked for.
+
+Columns for each partition cost as much as 30 records each: of a thousand partitions with a record each, 0.1 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import KafkaError, Message
+
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
+
+# Arrow's offsets have four bytes.
+_MAX_BYTES = 2**31 - 1
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+    ]
+)
+# Spark's TimestampType ids are Java's: none, create time, append time. librdkafka counts them from 0.
+_JAVA_TYPES = np.array([-1, 0, 1], np.int32)
+
+_Offsets = npt.NDArray[np.int64]
+
+
+class UnreadableHeaders(Exception):
+    """The name of a header is not UTF-8: librdkafka's binding cannot read it, Java's client replaces what is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Messages by topic and partition, in the order in which they came within each.
+
+    Those of `partitions[n]` are `messages[bounds[n]:bounds[n + 1]]`.
+    """
+
+    messages: Sequence[Message]
+    partitions: Sequence[TopicPartition]
+    bounds: npt.NDArray[np.intp]
+
+    @property
+    def offsets(self) -> _Offsets:
+        """The offsets of the messages."""
+        return np.fromiter(map(Message.offset, self.messages), np.int64, len(self.messages))
+
+    def only(self, keep: npt.NDArray[np.bool_]) -> Sorted:
+        """Return the chosen messages."""
+        counts = np.add.reduceat(keep.astype(np.intp), self.bounds[:-1])
+        partitions = list(compress(self.partitions, counts))
+        return Sorted(list(compress(self.messages, keep)), partitions, np.append(0, np.cumsum(counts[counts > 0])))
+
+
+def sort_messages(messages: Sequence[Message]) -> tuple[Sorted, list[tuple[KafkaError, Message]]]:
+    """Sort what one call brought; what is not a record is returned apart, in its order."""
+    problems: list[tuple[KafkaError, Message]] = []
+    # Methods are called by `map`: a loop in Python costs more than the fetch.
+    if any(map(Message.error, messages)):
+        errors = list(map(Message.error, messages))
+        problems = [(error, message) for error, message in zip(errors, messages, strict=True) if error is not None]
+        messages = [message for error, message in zip(errors, messages, strict=True) if error is None]
+    if not messages:
+        return Sorted((), (), np.zeros(1, np.intp)), problems
+    topics = list(map(Message.topic, messages))
+    places = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    names = sorted(set(topics))
+    if len(names) > 1:
+        numbers = {name: number << 32 for number, name in enumerate(names)}
+        places += np.fromiter(map(numbers.__getitem__, topics), np.int64, len(messages))
+    # librdkafka hands out one fetch of a partition after another, so runs are sorted, not records.
+    starts = np.append(0, np.flatnonzero(places[1:] != places[:-1]) + 1)
+    lengths = np.diff(starts, append=len(messages))
+    order = np.argsort(places[starts], kind="stable")
+    if len(order) > 1 and (np.diff(order) != 1).any():
+        runs = (
+            (start, start + length)
+            for start, length in zip(starts[order].tolist(), lengths[order].tolist(), strict=True)
+        )
+        messages = list(chain.from_iterable(messages[start:end] for start, end in runs))
+    places, lengths = places[starts[order]], lengths[order]
+    firsts = np.append(0, np.flatnonzero(places[1:] != places[:-1]) + 1)
+    partitions = [TopicPartition(names[place >> 32] or "", place & 0xFFFFFFFF) for place in places[firsts].tolist()]
+    return Sorted(messages, partitions, np.append(0, np.cumsum(np.add.reduceat(lengths, firsts)))), problems
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records sorted by topic and partition: those of `partitions[n]` are the rows from `bounds[n]` to `bounds[n + 1]`."""
+
+    records: pa.RecordBatch
+    partitions: Sequence[TopicPartition]
+    bounds: Sequence[int]
+
+    def parts(self) -> Iterator[tuple[TopicPartition, int, int]]:
+        """Yield each partition with its first row and the one after its last."""
+        for partition, (start, end) in zip(self.partitions, pairwise(self.bounds), strict=True):
+            yield partition, start, end
+
+
+class FetchedRows(Mapping[TopicPartition, pa.Table]):
+    """The records of several calls by partition, in the order in which they came.
+
+    A partition's table is cut out when it is asked for; `in_one` costs little, however many partitions there are.
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = blocks
+        self._parts: dict[TopicPartition, list[tuple[pa.RecordBatch, int, int]]] = {}
+        for block in blocks:
+            for partition, start, end in block.parts():
+                self._parts.setdefault(partition, []).append((block.records, start, end))
+
+    def __getitem__(self, partition: TopicPartition) -> pa.Table:
+        return pa.Table.from_batches(self._batches(partition), _SCHEMA)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return sum(len(block.records) for block in self._blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of their columns."""
+        return sum(block.records.nbytes for block in self._blocks)
+
+    def in_one(self) -> tuple[list[TopicPartition], list[int], pa.Table]:
+        """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
+        partitions = sorted(self._parts)
+        counts = [sum(end - start for _, start, end in self._parts[partition]) for partition in partitions]
+        if len(self._blocks) == 1:
+            batches = [self._blocks[0].records]
+        else:
+            batches = [batch for partition in partitions for batch in self._batches(partition)]
+        return partitions, counts, pa.Table.from_batches(batches, _SCHEMA)
+
+    def _batches(self, partition: TopicPartition) -> list[pa.RecordBatch]:
+        return [records.slice(start, end - start) for records, start, end in self._parts[partition]]
+
+
+def make_block(found: Sorted, offsets: _Offsets, alias: str) -> Block:
+    """Return messages as columns.
+
+    Raises:
+        StoreError: a timestamp is outside of what the relay can hold.
+        UnreadableHeaders: a record is one for another client.
+    """
+    messages = found.messages
+    times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
+    kinds, stamps = times.reshape(-1, 2).T
+    if stamps.max() > LATEST_MS or stamps.min() < EARLIEST_MS:
+        row = int(np.argmax((stamps > LATEST_MS) | (stamps < EARLIEST_MS)))
+        topic, partition = messages[row].topic() or "", messages[row].partition() or 0
+        raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
+    columns = [
+        pa.array(offsets, pa.int64()),
+        # Spark reads a time that a record lacks as -1 ms.
+        pa.array(stamps * 1000, pa.int64()).view(_SCHEMA.field("timestamp").type),
+        pa.array(_JAVA_TYPES[kinds]),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        _binary_column(list(map(Message.value, messages))),
+        _header_column(_headers(messages)),
+    ]
+    return Block(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA), found.partitions, found.bounds.tolist())
+
+
+def _binary_column(values: Sequence[bytes | None]) -> pa.Array:
+    """Make a column of values; joined at once, they are copied once, where Arrow's own builder grows again and again."""
+    if None in values:
+        return pa.array(values, pa.binary())
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=ends[1:])  # type: ignore[arg-type]
+    if ends[-1] > _MAX_BYTES:
+        return pa.array(values, pa.binary())
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]  # type: ignore[arg-type]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _headers(messages: Sequence[Message]) -> list[Any]:
+    try:
+        return list(map(Message.headers, messages))
+    except UnicodeDecodeError:
+        for message in messages:
+            try:
+                message.headers()
+            except UnicodeDecodeError as error:
+                raise UnreadableHeaders(f"{message.topic()}-{message.partition()}: {error}") from error
+        raise
+
+
+def _header_column(headers: Sequence[Any]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers), _HEADERS)
+    return pa.array(
+        [[{"key": key, "value": value} for key, value in each] if each else None for each in headers], _HEADERS
+    )
