@@ -352,7 +352,7 @@ class Failover:
                 StepTaken(name=s.name, at=s.at, said=_said(s.name, s.after))
                 for s in (operation.steps if operation else ())
             ),
-            partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at),
+            partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.ends_at),
             proof=msgspec.convert(proof, ProofTaken) if proof is not None else None,
             groups=groups,
             topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
@@ -378,7 +378,11 @@ class Failover:
         is_whole = all(end <= reached.get(source, NOWHERE).landed for source, end in ends.items())
         in_step_at = at if is_whole else recorded.in_step_at
         return SourceSeen(
-            ends=ends, answered_at=at, silent_at=recorded.silent_at if silent else None, in_step_at=in_step_at
+            ends=ends,
+            ends_at=at,
+            answered_at=at,
+            silent_at=recorded.silent_at if silent else None,
+            in_step_at=in_step_at,
         )
 
 

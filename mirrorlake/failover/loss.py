@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_to
+from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_mark, read_to
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -43,12 +43,14 @@ class PossibleLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSeen:
-    """When a source was looked at: last with an answer, and first without one after that.
+    """When a source was asked: last with an answer, and first without one after that.
 
-    `in_step_at` is the last look at which everything that it showed is landed now; None where there was no such look.
+    `ends` were read at `ends_at`. `in_step_at` is the last time up to which everything that it showed is landed now; None where
+    there was no such time.
     """
 
     ends: Mapping[SourcePartition, int]
+    ends_at: datetime | None = None
     answered_at: datetime | None = None
     silent_at: datetime | None = None
     in_step_at: datetime | None = None
@@ -110,16 +112,31 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
         if flow.carries(row.topic)
     }
     [looks] = lake.ask(_ANSWERED, name=flow.source)
-    if looks.answered_at is None:
-        return SourceSeen(ends=ends)
-    [silent] = lake.ask(_SILENT, name=flow.source, after=micros(looks.answered_at))
-    beyond = lake.ask(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)})
-    first = beyond[0].first_at if beyond else None
-    in_step_at = looks.answered_at
-    if first is not None:
-        [before] = lake.ask(_BEFORE, name=flow.source, until=micros(first))
+    ends_at = answered_at = in_step_at = looks.answered_at
+    beyond = lake.ask(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)}) if ends_at else ()
+    if beyond and beyond[0].first_at is not None:
+        [before] = lake.ask(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
-    return SourceSeen(ends=ends, answered_at=looks.answered_at, silent_at=silent.silent_at, in_step_at=in_step_at)
+    # A sampler asks every half a minute, a live lander twice a second.
+    mark = read_mark(lake, flow.source)
+    if mark is not None:
+        answered_at = _newest(answered_at, mark.answered_at)
+        in_step_at = _newest(in_step_at, mark.complete_for(flow.carries))
+    if answered_at is None:
+        return SourceSeen(ends=ends)
+    [silent] = lake.ask(_SILENT, name=flow.source, after=micros(answered_at))
+    silences = [silent.silent_at, None if mark is None else mark.silent_at]
+    return SourceSeen(
+        ends=ends,
+        ends_at=ends_at,
+        answered_at=answered_at,
+        silent_at=min((at for at in silences if at is not None and at > answered_at), default=None),
+        in_step_at=in_step_at,
+    )
+
+
+def _newest(*times: datetime | None) -> datetime | None:
+    return max((at for at in times if at is not None), default=None)
 
 
 def bounds_of_loss(

@@ -37,3 +37,6 @@ from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
 from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting
 from mirrorlake.kafka.topic_looks import TopicState as TopicState
 from mirrorlake.kafka.topic_looks import list_partitions as list_partitions
+from mirrorlake.kafka.watermarks import Offsets as Offsets
+from mirrorlake.kafka.watermarks import SourceSilent as SourceSilent
+from mirrorlake.kafka.watermarks import WatermarkReader as WatermarkReader

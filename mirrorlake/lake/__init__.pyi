@@ -30,6 +30,10 @@ from mirrorlake.lake.landed import read_checkpoint_location as read_checkpoint_l
 from mirrorlake.lake.landed import read_to as read_to
 from mirrorlake.lake.landed import spans_after as spans_after
 from mirrorlake.lake.landed import standing as standing
+from mirrorlake.lake.landed_mark import LandedMark as LandedMark
+from mirrorlake.lake.landed_mark import LandedMarks as LandedMarks
+from mirrorlake.lake.landed_mark import marks_address as marks_address
+from mirrorlake.lake.landed_mark import read_mark as read_mark
 from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY as CLUSTER_PROPERTY
 from mirrorlake.lake.landing_commits import Seat as Seat
 from mirrorlake.lake.landing_commits import Signed as Signed

@@ -44,6 +44,7 @@ from mirrorlake.lake import (
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
+    marks_address,
     relay_schema,
 )
 from mirrorlake.landing.land_query import land_planned, relay_rows, start_landing
@@ -302,6 +303,8 @@ class Lander:
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *self._unled}},
             epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
             ends=self._admin.latest(start) if once else None,
+            marks="" if once else marks_address(self._lake, alias),
+            leaderless=self._unled,
             landed_until=self._landed_until,
             pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
             most_records=self._settings.max_records_per_batch,

@@ -25,6 +25,7 @@ from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
 from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, land_rows, write_files
 from mirrorlake.landing.query import GRACE_S
+from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.owner import short_owner
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What a task says when it ends by itself.
-CHANGED, UNREADABLE, DRAINED = "changed", "unreadable", "drained"
+CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
 # A turn is as long as this where little comes: half of it is the price in latency, and each turn costs 40 ms of CPU.
 PACE_S = 0.25
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 
 
-# How soon a new topic is seen by a task that lands others.
-LOOK_EVERY_S = 2.0
+# How soon a new topic is seen by a task that lands others. A look takes 10 us of CPU a partition: 0.01 cores at the most.
+LOOK_EVERY_S, LOOK_PARTITION_S = 2.0, 0.001
 # How long a drain waits for a partition that nobody leads any more: an election takes seconds.
 LED_WITHIN_S = 20.0
 _TICK_S = 0.2
@@ -57,7 +58,8 @@ class LandTask:
 
     `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
     source said of its topics and leaders when those were looked up. `landed` is the newest batch of the relay with its number, and no
-    time of a batch is before `landed_until`. A task with `ends` is done where it has come to all of them.
+    time of a batch is before `landed_until`. A task with `ends` is done where it has come to all of them; one without writes its marks
+    (`LandedMark`) into the folder `marks`. The partitions that nobody led at the start are `leaderless`.
     """
 
     seat: Seat
@@ -70,6 +72,8 @@ class LandTask:
     ends: Mapping[TopicPartition, int] | None = None
     landed: tuple[int, int] | None = None
     landed_until: datetime | None = None
+    marks: str = ""
+    leaderless: frozenset[TopicPartition] = frozenset()
     pace_s: float = PACE_S
     most_records: int = 2_000_000
     most_bytes: int = BACKLOG_BYTES
@@ -107,7 +111,8 @@ def run_task(
     `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own. Without a
     session the task runs in this process.
     """
-    next_look = time.monotonic() + LOOK_EVERY_S
+    look_every_s = max(LOOK_EVERY_S, LOOK_PARTITION_S * len(task.start))
+    next_look = time.monotonic() + look_every_s
     name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
     with LiveTasks(spark, [task], land_live, goes_on=task.goes_on, name=name, grace_s=GRACE_S) as tasks:
         led_at = time.monotonic()
@@ -117,7 +122,7 @@ def run_task(
                 found = topics()
                 if not task.knows(found):
                     break
-                next_look = time.monotonic() + LOOK_EVERY_S
+                next_look = time.monotonic() + look_every_s
                 led_at = led_at if task.waits_for_leader(found) else time.monotonic()
                 if time.monotonic() - led_at > LED_WITHIN_S:
                     # The next look leaves the partition out, and says so.
@@ -147,7 +152,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
     spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
     log.info("land.live partitions=%s number=%s", len(start), task.seat.number)
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
-    with Fetcher(task.seat.alias, task.options, start) as fetcher:
+    with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
             try:
                 wait_s = max(0.02, task.pace_s - spent)
@@ -187,8 +192,12 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                 progress.done(batch, landed=(task.seat.number, batch) if fetched.rows else None)
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
                 size.record_success(written_bytes, seconds=time.monotonic() - began)
+                watch.landed((task.seat.number, batch) if fetched.rows else None, fetched.read_to)
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
+            elif watch.has_other_leaders:
+                yield TaskAnswer(ELECTED, b"partitions without new records have other leaders")
+                return
             memory.worked(records)
             spent = time.monotonic() - began
     if left is not None and not left:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover import DrillReport, desk
+from mirrorlake.lake import read_mark
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.sandbox import KafkaCluster
@@ -157,6 +160,70 @@ def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.Monkey
         assert again.returncode == 0
         assert json.loads(again.stdout) == {**report, "is_repeat": True}
         assert run_cli("failover", "--flow", "no->flow", "--conf", world.conf).returncode == 2
+    finally:
+        world.east.start()
+
+
+@contextmanager
+def under_load(where: KafkaCluster, topic: str) -> Iterator[dict[bytes, float]]:
+    """Write 500 records a second with `acks=all`; gives the time at which each was acknowledged."""
+    acknowledged: dict[bytes, float] = {}
+    stop = threading.Event()
+
+    def note(error: Any, message: Any) -> None:
+        if error is None:
+            acknowledged[message.value()] = time.time()
+
+    def run() -> None:
+        producer = Producer({"bootstrap.servers": where.bootstrap_servers, "acks": "all", "linger.ms": 0})
+        number = 0
+        while not stop.is_set():
+            producer.produce(topic, f"steady-{number}".encode(), partition=number % PARTITIONS, on_delivery=note)
+            producer.poll(0.002)
+            number += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield acknowledged
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.law("E")
+def test_law_e_of_a_source_that_is_killed_under_load_two_seconds_may_be_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "_RESTARTS_WITHIN_S", 0.0)
+    mirror, topic = world.mirror(), world.topics[0]
+
+    def complete_at() -> datetime | None:
+        mark = read_mark(mirror.lake, "east")
+        return None if mark is None else mark.complete_for(lambda _: True)
+
+    def is_silent() -> bool:
+        mark = read_mark(mirror.lake, "east")
+        return mark is not None and mark.silent_at is not None
+
+    with staying_on(mirror), under_load(world.east, topic) as acknowledged:
+        wait_until(lambda: len(acknowledged) > 500, "a second of records")
+        begun = datetime.now(timezone.utc)
+        wait_until(lambda: (complete_at() or begun) > begun, "the lander marks what it has landed under load")
+        world.east.kill()
+        killed_at = time.time()
+        wait_until(is_silent, "the lander has found out")
+    try:
+        report = mirror[FLOW].failover(dry_run=True)
+        landed = {bytes(row.value) for row in mirror.lake.relay("east").where(f"topic = '{topic}'").collect()}
+        lost = [at for value, at in acknowledged.items() if value not in landed]
+        marked_at = complete_at()
+        assert marked_at is not None
+        assert report.rpo_s is not None
+        assert report.rpo_s <= 2
+        assert all(at >= marked_at.timestamp() for at in lost), "law E: acknowledged by then, and not landed"
+        assert all(killed_at - at <= report.rpo_s for at in lost)
+        assert "; its ends were read " in report.source_note
     finally:
         world.east.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
+from mirrorlake.failover import loss
 from mirrorlake.failover.fence import FENCE_PLAN, fence_of, standing_fence
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
 from mirrorlake.failover.loss import Reached, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
 from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed_mark import LandedMark
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference, VerifyReport
 from mirrorlake.render import document
@@ -131,6 +134,29 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     whole = last_seen(lake, flow, {ORDERS: Reached(97, 97)})
     assert whole.in_step_at == NOON + 2 * minute
     assert rpo_seconds(whole, lost_at=NOON + timedelta(hours=1)) == 60, "until the first look without an answer"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
+    second = timedelta(seconds=1)
+    see(lake, NOON, 90)
+    see(lake, NOON + 30 * second, None, error="away")
+    mark = LandedMark(landed=(1, 1), complete_at=NOON + 9 * second, answered_at=NOON + 9.5 * second)
+
+    def seen(**changes: Any) -> SourceSeen:
+        monkeypatch.setattr(loss, "read_mark", lambda *_: replace(mark, **changes))
+        return last_seen(lake, flow, {ORDERS: Reached(90, 90)})
+
+    later = NOON + timedelta(hours=1)
+    assert rpo_seconds(seen(silent_at=NOON + 10 * second), lost_at=later) == 1
+    assert rpo_seconds(seen(), lost_at=later) == 21, "the lander died, too: until the first look without an answer"
+    assert seen().ends_at == NOON, "a mark holds no ends"
+    behind = {TopicPartition("orders", 0): None}
+    assert rpo_seconds(seen(behind=behind), lost_at=later) == 30, "a partition that was not up to date"
+    assert rpo_seconds(seen(behind={TopicPartition("users", 0): None}), lost_at=later) == 21
+    back = seen(answered_at=NOON + 40 * second, complete_at=NOON + 40 * second)
+    assert rpo_seconds(back, lost_at=NOON + 50 * second) == 10, "it has answered since that look"
 
 
 def test_nobody_looked(lake: Lake) -> None:

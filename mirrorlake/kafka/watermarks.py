@@ -1,0 +1,121 @@
+"""Read the high watermarks of the same partitions again and again, many of them for little CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from mirrorlake.kafka.errors import ClientErrors, client_log
+from mirrorlake.model import flow
+
+Offsets = npt.NDArray[np.int64]
+# librdkafka searches its answer for each partition that it was given: 1 000 in one call cost 6 ms, in ten 2.
+_BATCH_SIZE = 100
+# A client whose brokers are gone says so at once, but only between two calls.
+_FIRST_TIMEOUT_S, _TIMEOUT_S = 0.25, 2.0
+_NO_ANSWER = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001  librdkafka's own
+
+
+class SourceSilent(Exception):
+    """No broker of the source answers."""
+
+
+class WatermarkReader:
+    """Read high watermarks (the ends, open transactions counted) and leader epochs; close it, or use it in a `with` block.
+
+    Its connections are its own: on a consumer's, a broker answers after the fetch that waits before it.
+    """
+
+    def __init__(self, alias: str, options: Mapping[str, Any], partitions: Sequence[flow.TopicPartition]) -> None:
+        self._errors = ClientErrors.of(alias, options)
+        self._asked = [TopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in partitions]
+        self._are_down = False
+        self._consumer = Consumer(
+            {
+                **self._errors.options,
+                "error_cb": self._hear,
+                "isolation.level": "read_uncommitted",
+                "enable.auto.commit": "false",
+            },
+            logger=client_log,
+        )
+
+    def __enter__(self) -> WatermarkReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> tuple[Offsets, Offsets]:
+        """Return high watermark and leader epoch of each partition, -1 for those whose leader does not answer.
+
+        Raises:
+            SourceSilent: no broker answers.
+        """
+        found = []
+        try:
+            for at in range(0, len(self._asked), _BATCH_SIZE):
+                found += self._read_batch(self._asked[at : at + _BATCH_SIZE])
+        except KafkaException:
+            return self._read_each()
+        return _column(found, "offset"), _column(found, "leader_epoch")
+
+    def _read_batch(self, asked: list[TopicPartition]) -> list[TopicPartition]:
+        """Ask the leaders of some partitions; the call fails as a whole where one of them does not answer."""
+        timeout, deadline = _FIRST_TIMEOUT_S, time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                found: list[TopicPartition] = self._consumer.offsets_for_times(asked, timeout=timeout)
+            except KafkaException as error:
+                self._consumer.poll(0)
+                if self._are_down:
+                    raise SourceSilent from error
+                timeout *= 2
+                if error.args[0].code() not in _NO_ANSWER or time.monotonic() + timeout > deadline:
+                    raise
+            else:
+                # What was heard of an interruption that is over.
+                self._consumer.poll(0)
+                self._are_down = False
+                return found
+
+    def _read_each(self) -> tuple[Offsets, Offsets]:
+        """Ask for each partition by itself: eight times the CPU, and one leader that is away hides no other."""
+        futures = self._admin.list_offsets(
+            {one: OffsetSpec.latest() for one in self._asked},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_TIMEOUT_S,
+        )
+        ends, epochs = np.full((2, len(futures)), -1, np.int64)
+        refusals = set[int]()
+        for number, future in enumerate(futures.values()):
+            try:
+                answer = future.result()
+            except KafkaException as error:
+                refusals.add(error.args[0].code())
+                continue
+            ends[number] = answer.offset
+            epochs[number] = -1 if answer.leader_epoch is None else answer.leader_epoch
+        if (ends < 0).all() and refusals <= _NO_ANSWER:
+            raise SourceSilent
+        return ends, epochs
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(dict(self._errors.options), logger=client_log)
+
+    def _hear(self, problem: KafkaError) -> None:
+        self._are_down = self._are_down or problem.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001  likewise
+
+
+def _column(found: Sequence[TopicPartition], name: str) -> Offsets:
+    values = map(attrgetter(name), found)
+    return np.fromiter((-1 if value is None else value for value in values), np.int64, len(found))

@@ -1,0 +1,131 @@
+"""The time up to which a relay holds everything that its source had acknowledged: a small file that a live lander replaces.
+
+Samples say the same every half a minute; a source that dies between two of them would be said to have lost that much.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.lake.times import from_micros, micros
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.runtime import folder_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedMark:
+    """What a live lander knows of its source and its relay, by the clock of its machine.
+
+    Attributes:
+        landed: newest batch of the relay then, with the number of its lander; None before the first.
+        complete_at: everything that was acknowledged by then is landed, of each partition that is not in `behind`.
+        behind: the same time for partitions that are later, None where it is not known.
+        answered_at: when the source was last asked and answered.
+        silent_at: when it was first found without an answer after that.
+    """
+
+    landed: tuple[int, int] | None
+    complete_at: datetime | None
+    behind: Mapping[TopicPartition, datetime | None] = field(default_factory=dict)
+    answered_at: datetime | None = None
+    silent_at: datetime | None = None
+
+    def complete_for(self, carries: Callable[[str], bool]) -> datetime | None:
+        """Return the time up to which all partitions of some topics are landed; None where that of one is not known."""
+        late = [at for tp, at in self.behind.items() if carries(tp.topic)]
+        known = [at for at in (self.complete_at, *late) if at is not None]
+        return min(known) if len(known) == 1 + len(late) else None
+
+    def to_json(self) -> str:
+        """Write the mark, the partitions that are behind by time and topic."""
+        behind: dict[str, dict[str, list[int]]] = {}
+        for tp, at in self.behind.items():
+            behind.setdefault(str(_micros(at)), {}).setdefault(tp.topic, []).append(tp.partition)
+        document = {
+            "landed": self.landed,
+            "complete_at": _micros(self.complete_at),
+            "behind": behind,
+            "answered_at": _micros(self.answered_at),
+            "silent_at": _micros(self.silent_at),
+        }
+        return json.dumps(document)
+
+    @classmethod
+    def of_json(cls, text: str) -> LandedMark:
+        """Read a mark."""
+        document: dict[str, Any] = json.loads(text)
+        landed = document["landed"]
+        return cls(
+            landed=None if landed is None else (int(landed[0]), int(landed[1])),
+            complete_at=_time(document["complete_at"]),
+            behind={
+                TopicPartition(topic, partition): _time(None if at == "None" else int(at))
+                for at, topics in document["behind"].items()
+                for topic, partitions in topics.items()
+                for partition in partitions
+            },
+            answered_at=_time(document["answered_at"]),
+            silent_at=_time(document["silent_at"]),
+        )
+
+
+class LandedMarks:
+    """Write the marks of one lander; a reader takes those of the relay's newest number only."""
+
+    def __init__(self, address: str, number: int) -> None:
+        self._folder = folder_of(address)
+        self._name = _name(number)
+        self._folder.take_over(self._name)
+
+    def write(self, mark: LandedMark) -> None:
+        """Replace the mark before.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        self._folder.write(self._name, mark.to_json())
+
+
+def marks_address(lake: Lake, alias: str) -> str:
+    """Name the folder with the marks of a source."""
+    return f"{lake.checkpoint_root()}/marks/{alias}"
+
+
+def read_mark(lake: Lake, alias: str) -> LandedMark | None:
+    """Return the newest mark of a source; None where no live lander has written one that holds for the relay as it is now.
+
+    A lander that was replaced may go on writing, and of a relay that was put back from a backup an old mark says too much.
+    """
+    folder, location = folder_of(marks_address(lake, alias)), lake.relay_location(alias)
+    if not folder.names() or not lake.exists(location):
+        return None
+    writer = OneWriter(lake, alias)
+    writer.look()
+    try:
+        text = folder.read(_name(writer.number))
+    except FileNotFoundError:
+        return None
+    # Its lander writes an empty one first.
+    if not text or writer.was_restored:
+        return None
+    mark, newest = LandedMark.of_json(text), writer.last_batch
+    holds = (0, 0) if newest is None else (newest.checkpoint, newest.batch)
+    return mark if mark.landed is None or mark.landed <= holds else None
+
+
+def _name(number: int) -> str:
+    return f"{number:020}"
+
+
+def _micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def _time(value: int | None) -> datetime | None:
+    return None if value is None else from_micros(value)

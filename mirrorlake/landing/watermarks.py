@@ -1,0 +1,186 @@
+"""Mark, each half second, up to when everything that a source had acknowledged is in its relay.
+
+A look asks the leaders for their high watermarks. What was acknowledged (`acks=all`) or committed before the question lies
+before the answer: once the relay holds that, the time of the question is one up to which nothing is missing. The cached
+watermarks of a consumer would cost less and prove less: they have no time, and stay when a leader is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirrorlake.kafka import SourceSilent, WatermarkReader
+from mirrorlake.lake import LandedMark, LandedMarks
+from mirrorlake.model.flow import TopicPartition
+
+if TYPE_CHECKING:
+    from mirrorlake.kafka import Offsets
+    from mirrorlake.landing.live import LandTask
+
+log = logging.getLogger(__name__)
+
+# A look costs 2 us a partition: no more than 0.005 cores from 1 000 of them on.
+_INTERVAL_S, _PARTITION_S = 0.5, 0.0005
+# On an object store each mark is a request that is paid for; the samples there are written as often.
+_STORE_INTERVAL_S = 30.0
+# Of a backlog a look waits long for its records; the oldest and every other of the rest go.
+_MAX_WAITING = 64
+_END_S = 1.0
+# Elections come in series, and each restart of a task looks at all of the source.
+_ELECTIONS_S = 10.0
+
+
+class LandedTimes:
+    """Find for each of some partitions the newest look of which everything that it showed is landed; pure bookkeeping.
+
+    Looks have numbers from 1 on, since a clock may be set back between two of them; 0 is none.
+    """
+
+    def __init__(self, start: Offsets, epochs: Offsets) -> None:
+        self._landed = start.copy()
+        self._epochs = epochs
+        self._newest = np.zeros(len(start), np.int64)
+        self._times: dict[int, datetime] = {}
+        self._waiting: dict[int, Offsets] = {}
+        self._looks = 0
+
+    @property
+    def landed(self) -> Offsets:
+        """The next offset to land of each partition; the lander moves it after each commit."""
+        return self._landed
+
+    def add(self, asked_at: datetime, before: Offsets, ends: Offsets, epochs: Offsets) -> bool:
+        """Add a look; `before` are the offsets landed when it began. Return whether a partition has another leader.
+
+        A log that another leader leads, or that ends before what was landed, may have been cut or be another topic's.
+        """
+        has_other_leader = (epochs >= 0) & (self._epochs >= 0) & (epochs != self._epochs)
+        is_sound = (ends >= before) & ~has_other_leader
+        self._looks += 1
+        self._times[self._looks] = asked_at
+        self._waiting[self._looks] = np.where(is_sound, ends, np.iinfo(np.int64).max)
+        if len(self._waiting) > _MAX_WAITING:
+            self._waiting = dict(list(self._waiting.items())[::2])
+        return bool(has_other_leader.any())
+
+    def find(self) -> tuple[datetime | None, dict[int, datetime | None]]:
+        """Return the newest time that any partition is landed up to, and that of those which are landed up to less."""
+        for number, ends in self._waiting.items():
+            self._newest[ends <= self._landed] = number
+        newest = int(self._newest.max(initial=0))
+        least = int(self._newest.min(initial=newest))
+        self._waiting = {number: ends for number, ends in self._waiting.items() if number > least}
+        named = {*np.unique(self._newest).tolist(), *self._waiting}
+        self._times = {number: at for number, at in self._times.items() if number in named}
+        late = np.flatnonzero(self._newest < newest)
+        behind = {int(index): self._times.get(int(self._newest[index])) for index in late}
+        return self._times.get(newest), behind
+
+
+class WatermarkWatch:
+    """Look at the ends of what a task lands, in a thread of its own, as long as a `with` block lasts."""
+
+    def __init__(self, task: LandTask) -> None:
+        self._task = task
+        self._partitions = [TopicPartition(source.topic, source.partition) for source in sorted(task.start)]
+        self._index = {tp: number for number, tp in enumerate(self._partitions)}
+        start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
+        self._times = LandedTimes(
+            np.array([start[tp] for tp in self._partitions], np.int64),
+            np.array([task.epochs.get(tp, -1) for tp in self._partitions], np.int64),
+        )
+        self._batch = task.landed
+        self._answered_at: datetime | None = None
+        self._silent_at: datetime | None = None
+        self._leaders_differ_since: float | None = None
+        self._is_stored = ":/" in task.marks
+        self._written = ""
+        self._next_write = 0.0
+        self._has_failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watermarks of {task.seat.alias}", daemon=True)
+
+    def __enter__(self) -> WatermarkWatch:
+        if self._task.marks and self._partitions:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            # A look at brokers that are away takes longer; what it writes later stays true.
+            self._thread.join(_END_S)
+
+    @property
+    def has_other_leaders(self) -> bool:
+        """Whether a partition has had another leader for a while than when the task began."""
+        since = self._leaders_differ_since
+        return since is not None and time.monotonic() - since > _ELECTIONS_S
+
+    def landed(self, batch: tuple[int, int] | None, read_to: Mapping[TopicPartition, int]) -> None:
+        """Count on a turn; the relay has it. `batch` is its number in the relay, None where it had no records."""
+        self._batch = batch or self._batch
+        for tp, offset in read_to.items():
+            self._times.landed[self._index[tp]] = offset
+
+    def _run(self) -> None:
+        try:
+            marks = LandedMarks(self._task.marks, self._task.seat.number)
+            with WatermarkReader(self._task.seat.alias, self._task.options, self._partitions) as reader:
+                wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
+                while not self._stop.wait(wait_s):
+                    self._look(reader)
+                    self._write(marks)
+        except Exception:
+            # Landing goes on; what may be lost is told by the samples then.
+            log.exception("land.no_marks source=%s", self._task.seat.alias)
+
+    def _look(self, reader: WatermarkReader) -> None:
+        before, asked_at = self._times.landed.copy(), _now()
+        try:
+            ends, epochs = reader.read()
+        except SourceSilent:
+            self._silent_at = self._silent_at or _now()
+            return
+        if (ends >= 0).any():
+            self._answered_at, self._silent_at = asked_at, None
+        if self._times.add(asked_at, before, ends, epochs):
+            self._leaders_differ_since = self._leaders_differ_since or time.monotonic()
+        else:
+            self._leaders_differ_since = None
+
+    def _write(self, marks: LandedMarks) -> None:
+        complete_at, behind = self._times.find()
+        is_due = not self._is_stored or time.monotonic() >= self._next_write or self._silent_at is not None
+        mark = LandedMark(
+            # Read after the positions, since `landed` moves it before them.
+            landed=self._batch,
+            complete_at=complete_at,
+            behind={
+                **dict.fromkeys(self._task.leaderless),
+                **{self._partitions[number]: at for number, at in behind.items()},
+            },
+            answered_at=self._answered_at,
+            silent_at=self._silent_at,
+        )
+        if not is_due or (text := mark.to_json()) == self._written:
+            return
+        try:
+            marks.write(mark)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("land.no_marks source=%s why=%s", self._task.seat.alias, error)
+            self._has_failed = True
+            return
+        self._written, self._next_write = text, time.monotonic() + _STORE_INTERVAL_S
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

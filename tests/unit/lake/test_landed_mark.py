@@ -1,0 +1,70 @@
+"""The mark of a live lander: what it says, and of which relay."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.lake.landed_mark import LandedMark, LandedMarks, marks_address, read_mark
+from mirrorlake.lake.landing_commits import APP
+from mirrorlake.lake.reads import Commit
+from mirrorlake.model.flow import TopicPartition
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+SECOND = timedelta(seconds=1)
+ORDERS, CLICKS = TopicPartition("orders", 3), TopicPartition("clicks", 0)
+MARK = LandedMark(
+    landed=(4, 7),
+    complete_at=NOON,
+    behind={ORDERS: NOON - SECOND, CLICKS: None},
+    answered_at=NOON,
+    silent_at=NOON + SECOND,
+)
+
+
+def lake_of(folder: Path, *, number: int, batch: tuple[int, int] | None, restored: bool = False) -> Any:
+    """Return a lake whose relay is claimed under a number and holds batches up to one."""
+    log = [] if batch is None else [Commit(1, {"app": APP, "checkpoint": batch[0], "batch": batch[1], "owner": "a"})]
+    if restored:
+        log.insert(0, Commit(2, {}, operation="RESTORE"))
+    return SimpleNamespace(
+        checkpoint_root=lambda: str(folder),
+        relay_location=lambda alias: alias,
+        exists=lambda _: True,
+        properties=lambda _: {"mirrorlake.checkpoint": str(number)},
+        commits=lambda _, *, limit: log[:limit],
+    )
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    assert LandedMark.of_json(MARK.to_json()) == MARK
+    assert LandedMark.of_json(LandedMark(landed=None, complete_at=None).to_json()).complete_at is None
+
+
+@pytest.mark.law("E")
+@pytest.mark.parametrize(
+    ("topics", "complete_at"), [({"users"}, NOON), ({"users", "orders"}, NOON - SECOND), ({"orders", "clicks"}, None)]
+)
+def test_law_e_a_flow_is_as_complete_as_its_latest_partition(topics: set[str], complete_at: datetime | None) -> None:
+    assert MARK.complete_for(topics.__contains__) == complete_at
+
+
+@pytest.mark.law("E")
+def test_law_e_a_mark_counts_for_the_relay_of_its_lander_and_batch_only(tmp_path: Path) -> None:
+    current = lake_of(tmp_path, number=4, batch=(4, 7))
+    assert read_mark(current, "east") is None
+    marks = LandedMarks(marks_address(current, "east"), 4)
+    assert read_mark(current, "east") is None, "its lander has marked nothing yet"
+    marks.write(MARK)
+    assert read_mark(current, "east") == MARK
+    assert read_mark(lake_of(tmp_path, number=4, batch=(4, 8)), "east") == MARK
+    assert read_mark(lake_of(tmp_path, number=5, batch=(4, 8)), "east") is None, "replaced"
+    assert read_mark(lake_of(tmp_path, number=4, batch=(4, 6)), "east") is None, "put back from a backup"
+    assert read_mark(lake_of(tmp_path, number=4, batch=(4, 8), restored=True), "east") is None
+    LandedMarks(marks_address(current, "east"), 5)
+    marks.write(MARK)
+    assert read_mark(lake_of(tmp_path, number=5, batch=(4, 8)), "east") is None, "the sleeper wrote, and is not asked"
