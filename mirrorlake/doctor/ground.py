@@ -156,10 +156,10 @@ class Ground:
             if not self.has_relay(alias):
                 return {}
             found = read_to(self.lake, alias)
+            for source, position in landed_positions(self.lake, alias).reached.items():
+                found[source] = max(position, found.get(source, 0))
             # The newest life of a topic comes last.
-            held = dict(sorted(landed_positions(self.lake, alias).reached.items()))
-            newest = {TopicPartition(source.topic, source.partition): position for source, position in held.items()}
-            return found | {tp: max(position, found.get(tp, 0)) for tp, position in newest.items()}
+            return {TopicPartition(source.topic, source.partition): found[source] for source in sorted(found)}
 
         return self.once(("landed to", alias), ask)
 

@@ -214,13 +214,16 @@ def _other_flows(ground: Ground) -> Iterator[Seen]:
 
 @check("lake.checkpoint-location", layer="lake", per="relay", fix="mirrorlake land --source A --rebuild-checkpoint")
 def _checkpoint_location(ground: Ground, alias: str) -> Iterator[Seen]:
-    """Landing's checkpoint location still knows the batches that the relay holds: else Spark starts at 0, and Delta drops records."""
+    """A landing query's checkpoint location knows the batches that the relay holds: else Spark starts at 0, and Delta drops records."""
     if ground.is_lake(alias):
         yield fine(alias, "published into, not landed")
         return
     writer = OneWriter(ground.lake, alias)
     writer.look()
     signed = writer.last_batch
+    if writer.read_to is not None:
+        yield fine(alias, f"number {writer.number}, progress in the relay's commits")
+        return
     known = read_checkpoint_location(ground.lake, land_checkpoint_path(ground.lake, alias, writer.number))
     if signed is not None and signed.checkpoint == writer.number and signed.batch > known.last_planned:
         fix = f"mirrorlake land --source {alias} --rebuild-checkpoint (loses and repeats nothing)"

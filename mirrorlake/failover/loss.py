@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_mark, read_to
+from mirrorlake.lake import Lake, landed_positions, micros, read_mark, read_to
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -65,18 +65,13 @@ class Reached(NamedTuple):
 
 def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reached]:
     """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
-    known = newest_topics(lake, flow.source, "source", missing_ok=True)
-    read = {
-        SourcePartition(tp.topic, known[tp.topic].generation_of(tp.partition), tp.partition): position
-        for tp, position in read_to(lake, flow.source).items()
-        if tp.topic in known
-    }
-    # After the checkpoint location, which is written later: what is read and not held is a marker then.
+    read = read_to(lake, flow.source)
+    # After that: what is read and not held is a marker then.
     held = landed_positions(lake, flow.source).reached
     late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
     waiting = still_in_relay(lake, flow.source, late, held) if sent else late.keys()
     found = {}
-    for source in {*held, *sent, *(s for s in read if s in held or s.generation == 1)}:
+    for source in {*held, *sent, *read}:
         if flow.carries(source.topic):
             # Control records at the end are read, and never landed nor sent.
             landed = max(held.get(source, 0), read.get(source, 0))

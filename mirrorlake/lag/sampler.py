@@ -252,7 +252,7 @@ class Sampler:
         sites: SampleSites,
         alias: str,
         relay: LandedPositions,
-        seen: Mapping[TopicPartition, int],
+        seen: Mapping[SourcePartition, int],
         sent: Mapping[Subject, Mapping[SourcePartition, int]],
         positions: dict[Subject, dict[Key, int]],
     ) -> None:
@@ -282,7 +282,7 @@ class Sampler:
                 tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
                 holds = relay.reached.get(source)
                 # A life that landing has not seen has no id yet, and what landing has read is of another one.
-                read = seen.get(tp, 0) if topic.topic_id else 0
+                read = seen.get(source, 0) if topic.topic_id else 0
                 place = partial(standing, holds=holds, seen=read, end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in flows:
@@ -369,12 +369,12 @@ class Sampler:
                 found[Key(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = committed.offset
         return found
 
-    def _landed_of(self, sites: SampleSites, alias: str) -> tuple[LandedPositions, Mapping[TopicPartition, int]]:
+    def _landed_of(self, sites: SampleSites, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
         # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
         known = self._landed.get(alias) if alias in sites.admins else None
         if not self._lake.exists(self._lake.relay_location(alias)):
             return LandedPositions({}, {}), {}
-        # Before the relay, which is written first: what is read and not in the relay is a marker then, and needs no republishing.
+        # Before the relay: what is read and not in the relay is a marker then, and needs no republishing.
         seen = read_to(self._lake, alias)
         self._landed[alias] = (
             landed_positions(self._lake, alias) if known is None else landed_since(self._lake, alias, known)

@@ -17,14 +17,15 @@ from mirrorlake.lake.lake import Lake as Lake
 from mirrorlake.lake.landed import CheckpointLocation as CheckpointLocation
 from mirrorlake.lake.landed import LandedPositions as LandedPositions
 from mirrorlake.lake.landed import accounted_positions as accounted_positions
-from mirrorlake.lake.landed import committed_before as committed_before
-from mirrorlake.lake.landed import drop_old_locations as drop_old_locations
+from mirrorlake.lake.landed import accounted_until as accounted_until
+from mirrorlake.lake.landed import drop_live_locations as drop_live_locations
 from mirrorlake.lake.landed import forget_past as forget_past
 from mirrorlake.lake.landed import kafka_positions as kafka_positions
 from mirrorlake.lake.landed import land_checkpoint_path as land_checkpoint_path
 from mirrorlake.lake.landed import landed_positions as landed_positions
 from mirrorlake.lake.landed import landed_since as landed_since
 from mirrorlake.lake.landed import last_kafka_offsets as last_kafka_offsets
+from mirrorlake.lake.landed import location_positions as location_positions
 from mirrorlake.lake.landed import newest_location as newest_location
 from mirrorlake.lake.landed import read_checkpoint_location as read_checkpoint_location
 from mirrorlake.lake.landed import read_to as read_to
@@ -38,7 +39,7 @@ from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY as CLUSTER_PROPERTY
 from mirrorlake.lake.landing_commits import Seat as Seat
 from mirrorlake.lake.landing_commits import Signed as Signed
 from mirrorlake.lake.landing_log import LandingLog as LandingLog
-from mirrorlake.lake.live_progress import LiveProgress as LiveProgress
+from mirrorlake.lake.landing_progress import ReadProgress as ReadProgress
 from mirrorlake.lake.lives import Lives as Lives
 from mirrorlake.lake.lives import lives_of as lives_of
 from mirrorlake.lake.metadata import KnownTopic as KnownTopic

@@ -84,15 +84,18 @@ class Accounts:
         self._expected |= opened
         self.sample({source: (offset, None) for source, offset in opened.items()})
 
-    def settle(self, until: datetime) -> None:
+    def settle(self, until: datetime, newest: Callable[[], datetime | None] = lambda: None) -> None:
         """Write the gaps between the offsets that were landed since the last time, and how far landing came.
 
-        `until` is the time of the newest batch in the relay. Law E: an account that could not be written is settled from where
-        the last one ended, or its gaps would be stepped over.
+        `until` is the time of the newest batch in the relay, `newest` reads it once more: a relay without that batch has gone
+        back (law C). Law E: an account that could not be written is settled from where the last one ended, or its gaps would
+        be stepped over.
         """
         if self._settled_until == until:
             return
         spans, self._settled_until = self._spans(until), None
+        # After the files were listed: they may hold a batch that came after `until`.
+        landed_at = newest()
         # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
         self.begin(dict.fromkeys(spans, 0))
         gaps, reached, records = [], {}, 0
@@ -115,7 +118,7 @@ class Accounts:
         self.record(gaps)
         for gap in gaps:
             self._explain(gap)
-        self.sample(reached)
+        self.sample(reached, landed_at=landed_at)
         self._explained.clear()
         self._expected |= {source: position for source, (position, _) in reached.items()}
         self.records += records
@@ -190,17 +193,26 @@ class Accounts:
         reached: Mapping[SourcePartition, tuple[int, datetime | None]],
         *,
         opened: Mapping[SourcePartition, int] = MappingProxyType({}),
+        landed_at: datetime | None = None,
     ) -> None:
         """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`.
 
         `opened` says where partitions began that have no account yet; one commit records both, so that no death between two
-        leaves an account that says less than the relay holds (law F).
+        leaves an account that says less than the relay holds (law F). No batch that it accounts for is newer than `landed_at`.
         """
         begins = [(source, (offset, None)) for source, offset in opened.items()]
         self._lake.append_rows(
             POSITIONS,
             [
-                position_row(self._alias, source, "landed", position, self._now(), record_timestamp=newest)
+                position_row(
+                    self._alias,
+                    source,
+                    "landed",
+                    position,
+                    self._now(),
+                    record_timestamp=newest,
+                    landed_at=landed_at,
+                )
                 for source, (position, newest) in [*begins, *reached.items()]
             ],
         )

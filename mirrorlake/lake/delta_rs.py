@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -34,6 +34,7 @@ from mirrorlake.runtime import flush_files, naming_faults, open_place
 # Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
 _OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
+_KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 class FolderTables:
@@ -129,7 +130,10 @@ class FolderTables:
         """Set table properties in one commit."""
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                table.alter.set_table_properties(dict(values), raise_if_not_exists=False)
+                # A claim is two commits: the first one must not take away the record of progress that the second one repeats.
+                table.alter.set_table_properties(
+                    dict(values), raise_if_not_exists=False, post_commithook_properties=_KEEPS_LOG
+                )
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
         """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata.

@@ -1,4 +1,4 @@
-"""What a checkpoint location says, and how far the relay has really come: the two are compared before every start."""
+"""How far landing a source has come, by its relay, by its commits and, of a Structured Streaming query, by its checkpoint location."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
-from mirrorlake.lake.live_progress import LANDED, LIVE
+from mirrorlake.lake.landing_progress import landing_history
+from mirrorlake.lake.metadata import KnownTopic, newest_topics
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.removed import left_before
@@ -20,13 +21,16 @@ from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import folder_of
 
+# What such a lander wrote into the metadata of a plan, and of a finished batch.
+_LIVE, _LANDED = "live", "landed"
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
     """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them.
 
-    `is_live` where a long-lived lander wrote them, and no query of Spark's. `landed` is the newest batch that the relay held
-    when the newest was finished, with its number; None where nothing tells it.
+    `is_live` where a long-lived lander of a release before 0.3 wrote them, and no query of Spark's. `landed` is the newest batch
+    that the relay held when the newest was finished, with its number; None where nothing tells it.
     """
 
     path: str
@@ -73,7 +77,7 @@ def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
     )
     planned = max(offsets, default=-1)
     committed = max((batch for batch in commits if batch in offsets), default=-1)
-    is_live = f'"{LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2])
+    is_live = f'"{_LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2])
     return CheckpointLocation(
         path=path,
         last_planned=planned,
@@ -92,7 +96,7 @@ def _landed(path: str, text: str, batch: int, *, is_live: bool) -> tuple[int, in
         return (int(number), batch) if number.isdigit() else None
     with suppress(ValueError, TypeError, KeyError):
         # A commit that a power cut has emptied tells nothing; that of the relay came before it.
-        of, newest = json.loads(text.partition("\n")[2])[LANDED]
+        of, newest = json.loads(text.partition("\n")[2])[_LANDED]
         return int(of), int(newest)
     return None
 
@@ -122,26 +126,17 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
     }
 
 
-# A folder with three small files each.
-_KEPT_LOCATIONS = 20
-
-
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
     """Name the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
 
 
-def drop_old_locations(lake: Lake, alias: str, number: int) -> None:
-    """Delete the checkpoint locations of landers long before the one that begins with this number, and what is in its place.
-
-    Each start of a long-lived task, and each drain by one, takes a number. The newest ones stay: a lander that slept meanwhile
-    meets the newer number in the table, and says so, instead of a folder that is gone.
-    """
-    folder = folder_of(land_checkpoint_path(lake, alias, number).rpartition("/")[0])
-    for old in folder.names():
-        # Later ones are those of a relay that was put back from a backup.
-        if old.isdigit() and not number - _KEPT_LOCATIONS < int(old) < number:
-            folder.remove_folder(old)
+def drop_live_locations(lake: Lake, alias: str) -> None:
+    """Delete the checkpoint locations of long-lived landers before 0.3: the commits of the relay carry what they said."""
+    folder = folder_of(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
+    for number in folder.names():
+        if number.isdigit() and read_checkpoint_location(lake, land_checkpoint_path(lake, alias, int(number))).is_live:
+            folder.remove_folder(number)
 
 
 def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
@@ -188,30 +183,33 @@ _ACCOUNTS = """
 """
 
 
-def committed_before(lake: Lake, alias: str, number: int) -> Any:
-    """Read the offsets after the last finished batch of the newest checkpoint location up to this number that has one."""
-    for one in range(number, max(0, number - _KEPT_LOCATIONS), -1):
-        if committed := read_checkpoint_location(lake, land_checkpoint_path(lake, alias, one)).committed:
-            return committed
-    return None
-
-
-def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
+def read_to(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Read the next offset that landing will read of each partition; past the control records at its end."""
     location = lake.relay_location(alias)
     if not lake.exists(location):
         return {}
+    history = landing_history(lake, location)
+    if history.read_to is not None:
+        return dict(history.read_to)
     number = int(lake.properties(location).get(CHECKPOINT_PROPERTY, "0"))
     known = read_checkpoint_location(lake, land_checkpoint_path(lake, alias, number))
-    return kafka_positions(known.committed)
+    return location_positions(known, newest_topics(lake, alias, "source", missing_ok=True))
+
+
+def location_positions(location: CheckpointLocation, known: Mapping[str, KnownTopic]) -> dict[SourcePartition, int]:
+    """Convert the next offsets after the last finished batch; a location is left where a partition begins another life."""
+    return {
+        SourcePartition(tp.topic, known[tp.topic].generation_of(tp.partition), tp.partition): offset
+        for tp, offset in kafka_positions(location.committed).items()
+        if tp.topic in known
+    }
 
 
 def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
     """Compute how far a source partition is landed and how far republished, both as next offsets.
 
-    Control records at its end are read but never landed: the checkpoint location knows that they were. `holds` is the offset
-    after the last that the relay holds, None for nothing; `seen` the next one to read by the checkpoint location; `end` the
-    source's; `sent` the next one to republish by the flow's ledger.
+    Control records at its end are read but never landed. `holds` is the offset after the last that the relay holds, None for
+    nothing; `seen` the next one to read (`read_to`); `end` the source's; `sent` the next one to republish by the flow's ledger.
 
     Example:
         >>> standing(holds=7, seen=9, end=9, sent=7)
@@ -240,6 +238,13 @@ class LandedPositions:
     def is_accounted(self) -> bool:
         """Whether all that was landed is accounted for."""
         return self.reached == self.accounted
+
+
+def accounted_until(lake: Lake, alias: str) -> datetime | None:
+    """Read the time of the newest batch that `positions` accounts for; None where no row tells it."""
+    text = "SELECT max(landed_at) AS newest FROM {positions} WHERE source = :source AND kind = 'landed'"
+    [row] = lake.ask(text, source=alias)
+    return None if row.newest is None else row.newest.astimezone(timezone.utc)
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:

@@ -6,11 +6,13 @@ Needs no Spark: tasks commit by it, too.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import LanderReplaced
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.owner import said_owner
 
 APP = "mirrorlake.land"
@@ -25,30 +27,76 @@ CLAIM = -1
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What a landing commit is signed with: `batch` is -1 where it only claimed the number."""
+    """What a landing commit is signed with: `batch` is -1 where it only claimed the number.
+
+    Attributes:
+        landed_at: time of the newest batch with records.
+        read_to: the next offset to read of partitions that were read past their last landed record; with `as_of`, of all
+            partitions by the commits up to that version of the table. None where a checkpoint location tells it: in commits of
+            a Structured Streaming query, and of releases before 0.3.
+    """
 
     checkpoint: int
     batch: int
     owner: str = ""
     landed_at: datetime | None = None
+    read_to: Mapping[SourcePartition, int] | None = None
+    as_of: int | None = None
 
     def to_text(self) -> str:
         """Write the commit's user metadata."""
-        document = {"app": APP, "checkpoint": self.checkpoint, "batch": self.batch, "owner": self.owner}
-        return json.dumps(document | ({} if self.landed_at is None else {"landed_at": self.landed_at.isoformat()}))
+        document: dict[str, Any] = {
+            "app": APP,
+            "checkpoint": self.checkpoint,
+            "batch": self.batch,
+            "owner": self.owner,
+        }
+        if self.landed_at is not None:
+            document["landed_at"] = self.landed_at.isoformat()
+        if self.read_to is not None:
+            document["read_to"] = _read_to_document(self.read_to)
+        if self.as_of is not None:
+            document["as_of"] = self.as_of
+        return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_document(cls, document: Any) -> Signed | None:
         """Read a commit's user metadata; None where no lander has written it."""
         if document.get("app") != APP:
             return None
-        at = document.get("landed_at")
+        at, read_to = document.get("landed_at"), document.get("read_to")
         return cls(
             int(document["checkpoint"]),
             int(document["batch"]),
             str(document.get("owner", "")),
             None if at is None else datetime.fromisoformat(at),
+            None if read_to is None else _read_to_of(read_to),
+            document.get("as_of"),
         )
+
+
+def _read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[str, Any]]:
+    """Write offsets by topic and partition; the generation stands before those that are not of the first.
+
+    Example:
+        >>> _read_to_document({SourcePartition("orders", 1, 0): 17, SourcePartition("orders", 2, 1): 5})
+        {'orders': {'0': 17, '1': [2, 5]}}
+    """
+    document: dict[str, dict[str, Any]] = {}
+    # The newest generation of a partition comes last.
+    for source, offset in sorted(read_to.items()):
+        at = offset if source.generation == 1 else [source.generation, offset]
+        document.setdefault(source.topic, {})[str(source.partition)] = at
+    return document
+
+
+def _read_to_of(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
+    read_to = {}
+    for topic, partitions in document.items():
+        for partition, at in partitions.items():
+            generation, offset = at if isinstance(at, list) else (1, at)
+            read_to[SourcePartition(topic, generation, int(partition))] = int(offset)
+    return read_to
 
 
 def txn_version(number: int, batch: int) -> int:

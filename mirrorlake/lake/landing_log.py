@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Si
 from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.runtime import flush_files
 
 log = logging.getLogger(__name__)
@@ -79,14 +80,28 @@ class LandingLog:
             return _newest(self._tables.history(self._seat.path, _SIGNED_AMONG))
         return self._landed_at
 
-    def append(self, files: Sequence[WrittenFile], batch: int, landed_at: datetime) -> None:
-        """Commit the files of a batch.
+    def append(
+        self,
+        files: Sequence[WrittenFile],
+        batch: int,
+        landed_at: datetime | None,
+        read_to: Mapping[SourcePartition, int] | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Commit the files of a batch, and how far the source was read: of all partitions with `is_whole`.
+
+        `landed_at` is the time of the newest batch with records: of this one, where it has files.
 
         Raises:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
         """
         seat = self._seat
-        version, signed = txn_version(seat.number, batch), Signed(seat.number, batch, seat.owner, landed_at)
+        as_of = self._version if is_whole else None
+        version, signed = (
+            txn_version(seat.number, batch),
+            Signed(seat.number, batch, seat.owner, landed_at, read_to, as_of),
+        )
         flush_files(seat.path, [file.path for file in files])
         text = append_text(files, app_id=self._app, version=version, signature=signed.to_text())
         for _ in range(_ATTEMPTS):

@@ -10,6 +10,8 @@ Law F (repeatable): a woken lander writes nothing twice, whatever it was in the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
+from mirrorlake.lake.landing_progress import landing_history
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.owner import new_owner
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ class OneWriter:
         last: the newest landing commit by the last look, claims included.
         last_batch: the newest commit that held a batch.
         was_restored: whether somebody has put an older version back since (Delta RESTORE).
+        read_to: how far the source was read by the commits of its landers; None where a checkpoint location tells it.
     """
 
     def __init__(self, lake: Lake, alias: str, *, owner: str = "") -> None:
@@ -64,6 +69,8 @@ class OneWriter:
         self.last: Signed | None = None
         self.last_batch: Signed | None = None
         self.was_restored = False
+        self.read_to: Mapping[SourcePartition, int] | None = None
+        self._version = -1
 
     def look(self) -> None:
         """Read the newest number and the newest landing commit of the relay.
@@ -92,13 +99,18 @@ class OneWriter:
             self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
             self.cluster_id = cluster_id
 
-    def claim(self, cluster_id: str | None = None) -> bool:
+    def claim(self, cluster_id: str | None = None, read_to: Mapping[SourcePartition, int] | None = None) -> bool:
         """Take the relay over under a new number; return whether a batch was landed by others since the last look.
+
+        `read_to` is how far the source was read, where more than the commits tells it.
 
         Raises:
             LanderReplaced: another lander did the same at this moment.
         """
         before, number = self.last_batch, self.number + 1
+        claim = Signed(number, CLAIM, self._owner, read_to=self.read_to if read_to is None else read_to)
+        if claim.read_to is not None:
+            claim = replace(claim, as_of=self._version)
         identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
         numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
         numbered[OWNER_PROPERTY] = f"{number} {self._owner}"
@@ -111,7 +123,7 @@ class OneWriter:
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
             try:
-                self._append(None, Signed(number, CLAIM, self._owner))
+                self._append(None, claim)
             except Exception as error:
                 failure = error
             self._read_history()
@@ -125,14 +137,25 @@ class OneWriter:
         self.number, self.is_held, self.is_claimed = number, True, True
         return self.last_batch != before
 
-    def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
+    def append(
+        self,
+        rows: DataFrame,
+        batch: int,
+        landed_at: datetime,
+        read_to: Mapping[SourcePartition, int] | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
         """Append a batch, its rows without `landed_at`; one that is in the table already is dropped.
+
+        `read_to` is how far the source was read, of all partitions with `is_whole`.
 
         Raises:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
         """
         try:
-            self._append(rows, Signed(self.number, batch, self._owner, landed_at))
+            as_of = self._version if is_whole else None
+            self._append(rows, Signed(self.number, batch, self._owner, landed_at, read_to, as_of))
         except Exception:
             self.require()
             raise
@@ -199,13 +222,6 @@ class OneWriter:
         return int(self._lake.properties(self._location).get(CHECKPOINT_PROPERTY, "0"))
 
     def _read_history(self) -> None:
-        # Nearly always the newest commits tell; reading a long history costs.
-        for limit in (10, 1000):
-            newest = self._lake.commits(self._location, limit=limit)
-            signed = [(commit.version, Signed.from_document(commit.signature)) for commit in newest]
-            found = [(version, one) for version, one in signed if one]
-            self.last = next((one for _, one in found), None)
-            at, self.last_batch = next(((v, one) for v, one in found if one.batch != CLAIM), (-1, None))
-            self.was_restored = any(one.operation == "RESTORE" and one.version > at for one in newest)
-            if self.last_batch is not None or len(newest) < limit:
-                return
+        history = landing_history(self._lake, self._location)
+        self.last, self.last_batch, self.was_restored = history.last, history.last_batch, history.was_restored
+        self.read_to, self._version = history.read_to, history.version

@@ -42,11 +42,15 @@ _MOST_KEPT = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
+    """One commit of a table; `signature` is the document that its writer signed it with, empty without one.
+
+    `restored_to` is the version that a RESTORE has put back, -1 where it names none.
+    """
 
     version: int
     signature: Mapping[str, Any]
     operation: str = field(default="", compare=False)
+    restored_to: int = field(default=-1, compare=False)
 
 
 class LakeReads(LakeAddresses):
@@ -276,7 +280,12 @@ class LakeReads(LakeAddresses):
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""
         newest = self._engine(location).history(location, limit)
         return [
-            Commit(commit["version"], _signature(commit.get("userMetadata")), str(commit.get("operation", "")))
+            Commit(
+                commit["version"],
+                _signature(commit.get("userMetadata")),
+                str(commit.get("operation", "")),
+                int((commit.get("operationParameters") or {}).get("version") or -1),
+            )
             for commit in newest
         ]
 

@@ -24,6 +24,7 @@ def position_row(
     flow: str | None = None,
     group: str | None = None,
     record_timestamp: datetime | None = None,
+    landed_at: datetime | None = None,
 ) -> Row:
     """Make a row of `positions`."""
     return {
@@ -36,6 +37,7 @@ def position_row(
         "group_id": group,
         "position": position,
         "record_timestamp": record_timestamp,
+        "landed_at": landed_at,
         "observed_at": at,
     }
 

@@ -162,6 +162,7 @@ POSITIONS = TableSchema(
         "position": ("bigint", "Next offset to read, Kafka's meaning of a position; null when a sample found it gone"),
         "record_timestamp": ("timestamp", "Timestamp of the last record before the position, where known"),
         "observed_at": ("timestamp", "Time of the observation"),
+        "landed_at": ("timestamp", "For kind landed: no batch that the position accounts for is newer"),
     },
     # Old samples are removed (sampling.keep).
     properties={**APPEND_ONLY, "delta.appendOnly": "false"},

@@ -171,13 +171,13 @@ class SparkTables:
             log.warning("lake.optimized_by_others table=%s why=%s next=%s", location, why, statement)
 
     def history(self, location: str, limit: int | None) -> list[dict[str, Any]]:
-        """List version and user metadata of the newest commits, newest first."""
+        """List version, operation and user metadata of the newest commits, newest first."""
         from pyspark.sql import functions as F
 
         bounded = "" if limit is None else f" LIMIT {limit}"
         history = self.session.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
-        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
-        return [{"version": int(row.version), "userMetadata": row.userMetadata} for row in rows]
+        rows = history.select("version", "userMetadata", "operation", "operationParameters").orderBy(F.desc("version"))
+        return [{**row.asDict(), "version": int(row.version)} for row in rows.collect()]
 
     def version(self, location: str) -> int:
         """Read the newest version's number."""

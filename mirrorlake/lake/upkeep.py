@@ -37,7 +37,7 @@ _ATTEMPTS = 20
 _NO_REBASE = 0
 # Writers make a log checkpoint at their own interval; upkeep makes its own, off their path.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_SIGNED_AMONG = 100
+_SIGNED_AMONG = 200
 
 
 class LiveFile(NamedTuple):
@@ -146,7 +146,9 @@ class TableUpkeep:
                 self._table.update_incremental()
                 held = self._table.metadata().configuration
                 if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
-                    self._table.alter.set_table_properties(differing, raise_if_not_exists=False)
+                    self._table.alter.set_table_properties(
+                        differing, raise_if_not_exists=False, post_commithook_properties=_NO_HOOKS
+                    )
 
     def checkpoint(self, *, after: int) -> bool:
         """Write a log checkpoint where so many commits came since the last one."""
@@ -199,9 +201,11 @@ def _is_of_a_writer(signature: str | None) -> bool:
         document = json.loads(signature or "{}")
     except ValueError:
         return False
-    # A claim has no batch: where landing stands is said by the commit before it.
     is_ours = isinstance(document, dict) and document.get("app", "mirrorlake.maintenance") == "mirrorlake.maintenance"
-    return isinstance(document, dict) and not is_ours and document.get("batch", 0) >= 0
+    if not isinstance(document, dict) or is_ours:
+        return False
+    # Of a lander's commits that say how far it has read, one that says all of it has to stay.
+    return "as_of" in document if "read_to" in document else document.get("batch", 0) >= 0
 
 
 def _time_of(commit: Mapping[str, object]) -> datetime:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.lake import KnownTopic, LiveProgress
+from mirrorlake.lake import KnownTopic
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 
@@ -101,11 +101,9 @@ def land_planned(
     spark: SparkSession,
     *,
     options: Mapping[str, str],
-    progress: LiveProgress,
-    number: int,
     start: Mapping[TopicPartition, int],
     ends: Callable[[], Mapping[TopicPartition, int]],
-    each_batch: Callable[[DataFrame, int], None],
+    each_batch: Callable[[DataFrame, int, Mapping[TopicPartition, int]], None],
     tick: Callable[[], None],
     stop: threading.Event,
     once: bool,
@@ -116,17 +114,15 @@ def land_planned(
 
     Batches are sized to take half a minute at most, so that progress from a slow source outlives a kill.
 
-    Law F: a batch is planned, appended under its number, then done; whoever comes after a kill claims another number and goes
-    on at what the relay holds, or at what was done, whichever is further.
+    Law F: a batch is appended under its number with where it ends; whoever comes after a kill claims another number and goes on
+    at what the relay holds, or at where its commits say that a batch ended, whichever is further.
 
     Args:
         spark: the session.
         options: those of Spark's Kafka source that say how to reach it.
-        progress: the checkpoint location.
-        number: the number of its lander.
         start: the first offset of each partition.
         ends: looks where the source's partitions end, committed; raises where it has other topics.
-        each_batch: appends a batch.
+        each_batch: appends a batch, and where it ends.
         tick: called after each look.
         stop: set it to return between two batches.
         once: land the records so far, then return.
@@ -135,19 +131,15 @@ def land_planned(
     """
     positions, batch = dict(start), 0
     size = ChunkSize(most_records, start=_FIRST_OFFSETS, least=_MIN_OFFSETS, aim_s=_AIM_S)
-    progress.plan(batch, {})
-    progress.done(batch)
     goal = ends() if once else None
     while not stop.is_set():
         began = time.monotonic()
         planned = next_batch(positions, ends() if goal is None else goal, size.limit)
         if planned:
             batch += 1
-            progress.plan(batch, planned)
             first = {tp: positions[tp] for tp in planned}
             answers = {} if size.limit == most_records else _SMALL_ANSWER
-            each_batch(_between(spark, {**options, **answers}, first, planned), batch)
-            progress.done(batch, landed=(number, batch))
+            each_batch(_between(spark, {**options, **answers}, first, planned), batch, planned)
             size.record_success(
                 sum(end - positions[tp] for tp, end in planned.items()), seconds=time.monotonic() - began
             )

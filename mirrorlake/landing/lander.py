@@ -1,10 +1,11 @@
 """Land: every record of the source topics, byte for byte, into the relay of the source cluster (DESIGN 8).
 
-One query a source: Kafka source -> select -> append with the batch's own transaction id. Before each start the
-checkpoint location, the table and the source are compared; whatever cannot be continued without a loss is refused
-(`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that went back.
+A long-lived task, or a query: Kafka source -> select -> append with the batch's own transaction id. Before each start the
+relay and its commits, of a query its checkpoint location, too, are compared with the source; whatever cannot be continued
+without a loss is refused (`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that
+went back.
 
-Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds. Two
+Law F (repeatable): a commit carries how far its batch has read, and the table knows the batches it holds. Two
 landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.one_writer`).
 """
 
@@ -15,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 
@@ -37,10 +39,10 @@ from mirrorlake.lake import (
     Lake,
     LandedPositions,
     LandingLog,
-    LiveProgress,
     OneWriter,
+    ReadProgress,
     SourceTopics,
-    drop_old_locations,
+    drop_live_locations,
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
@@ -53,7 +55,13 @@ from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.source_look import SourceLook, current_partitions, ended_lives, look_at_source
-from mirrorlake.landing.start import forget_lost_positions, landed_and_known, refuse_other_cluster, resumed_offsets
+from mirrorlake.landing.start import (
+    forget_lost_positions,
+    landed_and_known,
+    of_present_lives,
+    read_by_location,
+    refuse_other_cluster,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import Tell, about, silent
 from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, is_cluster, is_connect, jobs_end, own_session
@@ -97,7 +105,9 @@ class Lander:
         self._is_drained = self._is_backlog = self._is_little = self._has_begun = False
         self._failure: BaseException | None = None
         self._batches = 0
+        # Those of the newest batch that is landed, and of one that may be.
         self._landed_until: datetime | None = None
+        self._landing_at: datetime | None = None
         self._current: Mapping[TopicPartition, SourcePartition] = {}
         self._unled: frozenset[TopicPartition] = frozenset()
         self._relay: LandingLog | None = None
@@ -186,7 +196,7 @@ class Lander:
     # -- before a start -------------------------------------------------------------------------------------------
 
     def _prepare(self, *, once: bool, rebuild: bool, is_live: bool) -> dict[TopicPartition, int] | None:
-        """Compare checkpoint location, relay and source; return the offsets to start at, None for a query to resume.
+        """Compare relay, commits and source; return the offsets to start at, None for a query to resume.
 
         Raises:
             LanderReplaced: another lander has taken the relay over.
@@ -196,8 +206,13 @@ class Lander:
         cluster_id = self._admin.cluster_id()
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
-        rebuild = rebuild or forget_lost_positions(self._lake, alias, writer)
-        landed, known = landed_and_known(self._lake, alias, writer, self._topics, rebuild=rebuild)
+        rebuild = forget_lost_positions(self._lake, alias, writer) or rebuild
+        resumes = not (is_live or rebuild)
+        landed, known = landed_and_known(self._lake, alias, writer, self._topics, resumes=resumes)
+        read = writer.read_to
+        if read is None:
+            # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
+            read = {} if rebuild else read_by_location(self._lake, alias, writer.number, self._topics.known)
         names = self._settings.names(self._admin)
         # A query of Spark's asks for all partitions.
         states, self._unled = describe_with_leaders(self._admin, names, elected_s=ELECTED_S)
@@ -207,8 +222,8 @@ class Lander:
                 raise leaderless_error(alias, self._unled, landed="nothing of this source was landed")
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
-        if recreated and writer.claim(cluster_id):
-            landed = landed_positions(self._lake, alias)
+        if recreated:
+            landed, read = self._claim(cluster_id, landed, read)
         # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
         self._accounts.record_once(ended_lives(landed.reached, recreated))
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
@@ -218,37 +233,40 @@ class Lander:
         for name in recreated:
             generation = self._topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
-        resumed = {} if rebuild else resumed_offsets(self._lake, alias, known, writer.number, self._topics, recreated)
-        look = self._look(names, landed, resumed)
-        is_stale = (
-            rebuild
-            or recreated
-            or not writer.is_claimed
-            or not known.has_progress
-            or not look.goes_on_from(kafka_positions(known.planned or {}))
-        )
-        is_read = known.last_committed == known.last_planned and look.ends_at(resumed)
-        self._is_drained = not is_stale and is_read and landed.is_accounted
+        look = self._look(names, landed, read)
+        goes_on = writer.is_claimed and look.is_whole and not (rebuild or recreated)
+        self._is_drained = goes_on and look.is_drained and landed.is_accounted
         self._landed_until = writer.newest_landed_at()
-        # A query goes on from a query's location only; where nothing is left to land, a task's says so just as well.
-        if (once and self._is_drained) or not (is_stale or is_live or known.is_live or self._plans_batches):
+        resumes = resumes and known.has_progress and not known.is_live
+        resumes = resumes and look.goes_on_from(kafka_positions(known.planned or {}))
+        if goes_on and ((once and self._is_drained) or (resumes and not self._plans_batches)):
             writer.hold()
             writer.belong_to(cluster_id)
             self._topics.settle({}, look.epochs, self._now())
             self._accounts.resume(landed, [])
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
-        if not recreated and writer.claim(cluster_id):
-            landed = landed_positions(self._lake, alias)
-            look = self._look(names, landed, resumed)
-            self._landed_until = writer.newest_landed_at()
+        if not recreated:
+            before = landed, read
+            landed, read = self._claim(cluster_id, landed, read)
+            if (landed, read) != before:
+                look = self._look(names, landed, read)
+                self._landed_until = writer.newest_landed_at()
         self._current = look.current
         self._record(look)
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not (landed.reached or self._has_begun))
 
-    def _look(self, names: list[str], landed: LandedPositions, resumed: Mapping[TopicPartition, int]) -> SourceLook:
-        seen = landed.reached, resumed, self._unled
+    def _claim(
+        self, cluster_id: str, landed: LandedPositions, read: Mapping[SourcePartition, int]
+    ) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
+        """Claim the relay with what was read so far; return how far it is landed and read by then."""
+        if self._writer.claim(cluster_id, read):
+            landed = landed_positions(self._lake, self._settings.alias)
+        return landed, self._writer.read_to or {}
+
+    def _look(self, names: list[str], landed: LandedPositions, read: Mapping[SourcePartition, int]) -> SourceLook:
+        seen = landed.reached, read, self._unled
         return look_at_source(self._lake, self._admin, self._settings, self._topics, names, *seen)
 
     def _described(self) -> Mapping[str, TopicState]:
@@ -291,20 +309,20 @@ class Lander:
         alias, known = self._settings.alias, self._topics.known
         seat = self._writer.seat()
         self._relay = LandingLog(seat)
-        drop_old_locations(self._lake, alias, seat.number)
+        drop_live_locations(self._lake, alias)
         goes_on = GoesOn(f"{self._lake.checkpoint_root()}/live/land.{alias}", seat.number)
         task = LandTask(
             seat=seat,
             schema=relay_schema(),
-            progress=self._checkpoint_path(),
             options=self._settings.reader_options,
             start={self._current[tp]: offset for tp, offset in start.items()},
-            landed=self._newest_batch,
+            read_to=of_present_lives(self._writer.read_to or {}, known),
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *self._unled}},
             epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
             ends=self._admin.latest(start) if once else None,
             marks="" if once else marks_address(self._lake, alias),
             leaderless=self._unled,
+            landed=None if (newest := self._writer.last_batch) is None else (newest.checkpoint, newest.batch),
             landed_until=self._landed_until,
             pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
             most_records=self._settings.max_records_per_batch,
@@ -342,7 +360,9 @@ class Lander:
     def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
         """Land by batches that are planned here (see `land_planned`)."""
         settings, spark = self._settings, self._lake.spark
-        drop_old_locations(self._lake, settings.alias, self._writer.number)
+        drop_live_locations(self._lake, settings.alias)
+        read_to = of_present_lives(self._writer.read_to or {}, self._topics.known)
+        progress = ReadProgress({**read_to, **{self._current[tp]: offset for tp, offset in start.items()}})
         # What a task landed before is followed from its own seat, which this lander's new number has replaced.
         self._relay = None
 
@@ -352,15 +372,17 @@ class Lander:
                 raise SourceChanged
             return self._admin.latest(start)
 
+        def land(frame: DataFrame, batch: int, read_to: Mapping[TopicPartition, int]) -> None:
+            progress.read({self._current[tp]: offset for tp, offset in read_to.items()}, {})
+            self._land_batch(frame, batch, progress)
+
         with jobs_end(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
             land_planned(
                 spark,
                 options=settings.kafka_options,
-                progress=LiveProgress(self._checkpoint_path(), start, self._newest_batch),
-                number=self._writer.number,
                 start=start,
                 ends=ends,
-                each_batch=self._land_batch,
+                each_batch=land,
                 tick=partial(self._account_now_and_then, None),
                 stop=stop,
                 once=once,
@@ -368,13 +390,9 @@ class Lander:
                 most_records=settings.max_records_per_batch,
             )
 
-    @property
-    def _newest_batch(self) -> tuple[int, int] | None:
-        newest = self._writer.last_batch
-        return None if newest is None else (newest.checkpoint, newest.batch)
-
     def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
-        settings = self._settings
+        # What a task landed before is followed from its own seat, which this lander's new number has replaced.
+        settings, self._relay = self._settings, None
         return start_landing(
             self._lake.spark,
             name=f"land {settings.alias}",
@@ -385,17 +403,17 @@ class Lander:
             trigger=None if once else f"{int(settings.trigger.total_seconds() * 1000)} milliseconds",
         )
 
-    def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
+    def _land_batch(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None = None) -> None:
         try:
             # Spark calls from a thread of its own.
             with about(source=self._settings.alias, batch=batch_id):
-                self._write(frame, batch_id)
+                self._write(frame, batch_id, progress)
         except BaseException as error:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error
             raise
 
-    def _write(self, frame: DataFrame, batch_id: int) -> None:
+    def _write(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None) -> None:
         names = self._settings.names(self._admin)
         states = self._admin.describe(names)
         if self._topics.recreated(states):
@@ -407,9 +425,11 @@ class Lander:
             for tp, epoch in self._epochs(current_partitions(self._topics.known, names)).items()
         ):
             raise SourceChanged
-        landed_at = batch_time(self._now(), self._landed_until)
+        self._landing_at = landed_at = batch_time(self._now(), self._landed_until)
         rows = relay_rows(frame, self._topics.known.values(), never_leave=self._settings.never_leave)
-        self._writer.append(rows, batch_id, landed_at)
+        # Where a query ends its batch, its checkpoint location says.
+        read_to, is_whole = progress.take() if progress is not None else (None, False)
+        self._writer.append(rows, batch_id, landed_at, read_to, is_whole=is_whole)
         self._batches += 1
         self._landed_until = landed_at
 
@@ -431,7 +451,13 @@ class Lander:
 
     def _account(self) -> None:
         if self._batches or self._accounts.is_due:
-            self._accounts.settle(self._landed_until or self._now())
+            # What a lander that was replaced has landed is its successor's to account for.
+            with suppress(LanderReplaced):
+                self._accounts.settle(self._landed_until or self._now(), self._newest_landed_at)
+
+    def _newest_landed_at(self) -> datetime | None:
+        newest = None if self._relay is None else self._relay.newest_landed_at()
+        return max(filter(None, (newest, self._landing_at, self._landed_until)), default=None)
 
     def _checkpoint_path(self) -> str:
         return land_checkpoint_path(self._lake, self._settings.alias, self._writer.number)

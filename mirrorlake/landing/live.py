@@ -2,10 +2,11 @@
 
     claim             a number of its own, so that no lander before it writes after it (`lake/one_writer.py`)
     for each turn:
-        fetch · are the topics and the leaders the same? · plan · files · commit · done
+        fetch · are the topics and the leaders the same? · files · commit
 
-The order of a turn is that of a Spark batch: what is read goes on from the relay and from the plan, whichever is further
-(law F). Topics are described after the fetch: an id that is still the known one says that what was fetched is of that life.
+The commit carries what was read past its last records (`lake/landing_progress.py`), and nothing is written before it: the next
+start goes on at the relay or at what its commits say, whichever is further (law F). Topics are described after the fetch: an id
+that is still the known one says that what was fetched is of that life.
 A new topic, a grown one, another leader end the task; the lander looks, and starts another.
 """
 
@@ -14,7 +15,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ import pyarrow as pa
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
-from mirrorlake.lake import FreshRoom, LandingLog, LiveProgress, Seat, land_rows, write_files
+from mirrorlake.lake import FreshRoom, LandingLog, ReadProgress, Seat, WrittenFile, land_rows, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
@@ -57,16 +59,17 @@ class LandTask:
     """What a task needs to land one source.
 
     `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
-    source said of its topics and leaders when those were looked up. `landed` is the newest batch of the relay with its number, and no
-    time of a batch is before `landed_until`. A task with `ends` is done where it has come to all of them; one without writes its marks
-    (`LandedMark`) into the folder `marks`. The partitions that nobody led at the start are `leaderless`.
+    source said of its topics and leaders when those were looked up. `read_to` is how far partitions were read, also those that it does
+    not land. `landed` is the newest batch of the relay with its number, and no time of a batch is before `landed_until`. A task with
+    `ends` is done where it has come to all of them; one without writes its marks (`LandedMark`) into the folder `marks`. The
+    partitions that nobody led at the start are `leaderless`.
     """
 
     seat: Seat
     schema: pa.Schema
-    progress: str
     options: Mapping[str, Any] = field(repr=False)
     start: Mapping[SourcePartition, int]
+    read_to: Mapping[SourcePartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str]
     epochs: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int] | None = None
@@ -145,10 +148,8 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
         # Spark has started a task again that died: what it landed is past where this one would begin.
         yield TaskAnswer(CHANGED, b"the task died")
         return
-    progress, batch, landed_until = LiveProgress(task.progress, start, task.landed), 0, task.landed_until
+    progress, batch, landed_until = ReadProgress({**task.read_to, **task.start}), 0, task.landed_until
     room = FreshRoom(task.seat.path)
-    progress.plan(batch, {})
-    progress.done(batch)
     spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
     log.info("land.live partitions=%s number=%s", len(start), task.seat.number)
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
@@ -170,29 +171,24 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                 if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())
                     return
+                progress.read(*_read_to(lives, fetched))
+            files, is_committed = list[WrittenFile](), bool(fetched.rows) or progress.is_due
+            if is_committed:
                 batch += 1
-                progress.plan(batch, fetched.read_to)
-                written_bytes = 0
                 if fetched.rows:
-                    landed_at = batch_time(datetime.now(timezone.utc), landed_until)
+                    landed_until = batch_time(datetime.now(timezone.utc), landed_until)
                     landed = {lives[tp]: table for tp, table in fetched.rows.items()}
-                    rows, fresh = land_rows(task.schema, landed, landed_at), room.left()
+                    rows, fresh = land_rows(task.schema, landed, landed_until), room.left()
                     files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
-                    written_bytes = sum(file.raw_bytes for file in files)
-                    try:
-                        relay.append(files, batch, landed_at)
-                    except LanderReplaced:
-                        if not relay.is_newest:
-                            raise
-                        # Spark has started this task again while its first attempt lives on; both have one number.
-                        yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
-                        return
-                    landed_until = landed_at
-                progress.done(batch, landed=(task.seat.number, batch) if fetched.rows else None)
+                if not _commit(relay, files, batch, landed_until, progress):
+                    # Spark has started this task again while its first attempt lives on; both have one number.
+                    yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
+                    return
+            if fetched.read_to:
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
-                size.record_success(written_bytes, seconds=time.monotonic() - began)
-                watch.landed((task.seat.number, batch) if fetched.rows else None, fetched.read_to)
+                size.record_success(sum(file.raw_bytes for file in files), seconds=time.monotonic() - began)
+                watch.landed((task.seat.number, batch) if is_committed else None, fetched.read_to)
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             elif watch.has_other_leaders:
@@ -200,8 +196,34 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                 return
             memory.worked(records)
             spent = time.monotonic() - began
+    if progress.is_pending:
+        # Whoever has replaced this one reads the same control records again.
+        with suppress(LanderReplaced):
+            _commit(relay, [], batch + 1, landed_until, progress)
     if left is not None and not left:
         yield TaskAnswer(DRAINED)
+
+
+def _read_to(
+    lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched
+) -> tuple[dict[SourcePartition, int], dict[SourcePartition, int]]:
+    """Return the next offset to read of each partition that moved, and the one after its last record."""
+    rows_to = {lives[tp]: rows["offset"][-1].as_py() + 1 for tp, rows in fetched.rows.items()}
+    return {lives[tp]: offset for tp, offset in fetched.read_to.items()}, rows_to
+
+
+def _commit(
+    relay: LandingLog, files: Sequence[WrittenFile], batch: int, landed_at: datetime | None, progress: ReadProgress
+) -> bool:
+    """Commit a batch with what was read; return False where another attempt of this task has landed, too."""
+    read_to, is_whole = progress.take()
+    try:
+        relay.append(files, batch, landed_at, read_to, is_whole=is_whole)
+    except LanderReplaced:
+        if not relay.is_newest:
+            raise
+        return False
+    return True
 
 
 def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:

@@ -33,15 +33,21 @@ class SourceLook:
     gone: list[Gap]
     epochs: dict[str, dict[int, int]]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether landing goes on without a step over anything."""
+        return not self.lost and not self.cuts
+
     def goes_on_from(self, planned: Mapping[TopicPartition, int]) -> bool:
         """Tell whether a checkpoint location that has planned up to these offsets goes on without a step over anything."""
-        is_whole = not self.lost and not self.cuts and planned.keys() <= self.current.keys()
+        is_whole = self.is_whole and planned.keys() <= self.current.keys()
         return is_whole and all(tp in planned or self.earliest[tp] <= 0 for tp in self.current)
 
-    def ends_at(self, read: Mapping[TopicPartition, int]) -> bool:
-        """Tell whether the source ends where it was read to."""
-        # Of a partition without a batch, nothing is read before its first record comes.
-        return all(end == read.get(tp, 0) for tp, end in self.ends.items())
+    @property
+    def is_drained(self) -> bool:
+        """Whether the source was landed and read up to its ends."""
+        # Of a partition without a position, nothing is read before its first record comes.
+        return all(end == self.positions.get(tp, 0) for tp, end in self.ends.items())
 
     def start(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
@@ -75,7 +81,7 @@ def look_at_source(
     topics: SourceTopics,
     names: Iterable[str],
     landed: Mapping[SourcePartition, int],
-    resumed: Mapping[TopicPartition, int],
+    read: Mapping[SourcePartition, int],
     unled: Collection[TopicPartition] = (),
 ) -> SourceLook:
     """Compare where landing stands with what the source holds of partitions, but of those that nobody leads.
@@ -86,7 +92,7 @@ def look_at_source(
     known = topics.known
     current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in unled}
     earliest, ends = source.earliest(current), source.ends_and_epochs(current)
-    positions = next_offsets(current, landed, resumed, known)
+    positions = next_offsets(current, landed, read, known)
     extents = {
         tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
         for tp in suspects(known, ends, positions)

@@ -1,13 +1,13 @@
-"""Where a landing query starts, and what forbids it to start at all.
+"""Where landing starts, and what forbids it to start at all.
 
-A position comes from tables and the checkpoint location, never from a window of time: a clock that is set back by hours
-changes none.
+A position comes from the relay and its commits, and of a query from its checkpoint location; never from a window of time: a clock
+that is set back by hours changes none.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
 from mirrorlake.lake import (
@@ -18,11 +18,12 @@ from mirrorlake.lake import (
     OneWriter,
     Signed,
     SourceTopics,
-    committed_before,
+    accounted_until,
     forget_past,
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
+    location_positions,
     newest_location,
     read_checkpoint_location,
 )
@@ -35,26 +36,24 @@ log = logging.getLogger(__name__)
 def next_offsets(
     current: Mapping[TopicPartition, SourcePartition],
     landed: Mapping[SourcePartition, int],
-    resumed: Mapping[TopicPartition, int],
+    read: Mapping[SourcePartition, int],
     known: Mapping[str, KnownTopic],
 ) -> dict[TopicPartition, int]:
-    """Return the next offset to read of every partition that was landed, or planned, before.
+    """Return the next offset to read of every partition that was landed, or read, before.
 
-    The relay may stand before the checkpoint location where a batch ended in control records, and after it where
-    the last batch was written but not yet committed: the further one is right in both cases. A life that a cut began goes on
+    The relay ends before what was read where a batch ended in control records, and after what a commit says of its batch, or a
+    checkpoint location of one that it has not finished: the further one is right in all cases. A life that a cut began goes on
     at the cut, and a topic that was created again is landed from its beginning, or what has left it since would be silent.
 
     Args:
         current: the partitions of the source, each in its present life.
         landed: the next offset to land, by the relay.
-        resumed: the next offset to read, by the checkpoint location.
+        read: the next offset to read, by the commits or the checkpoint location.
         known: the source's topics.
     """
     positions = {}
     for tp, source in current.items():
-        candidates = [landed[source]] if source in landed else []
-        if tp in resumed and (source in landed or source.generation == 1):
-            candidates.append(resumed[tp])
+        candidates = [several[source] for several in (landed, read) if source in several]
         if not candidates and source.generation > 1:
             candidates.append(known[source.topic].starts_at(source.partition))
         if candidates:
@@ -62,26 +61,29 @@ def next_offsets(
     return positions
 
 
-def resumed_offsets(
-    lake: Lake,
-    alias: str,
-    known: CheckpointLocation,
-    number: int,
-    topics: SourceTopics,
-    recreated: Collection[str],
-) -> dict[TopicPartition, int]:
-    """Return the next offsets to read by the checkpoint location `known`: past control records, which the relay does not hold.
+def read_by_location(
+    lake: Lake, alias: str, number: int, known: Mapping[str, KnownTopic]
+) -> dict[SourcePartition, int]:
+    """Return the next offsets to read by the newest checkpoint location of a number, or of one before it.
 
-    A lander that ended between its claim and its first batch left an empty one. The newest before it, up to `number`, tells the
-    same of partitions in their first life; without it, control records that have left the source would count as lost.
+    A query's is of its own number, and so is that of a release before 0.3. One that ended between its claim and its first batch
+    left an empty location; an older one tells the same of partitions in their first life.
     """
-    if known.committed:
-        # Offsets of an earlier life say nothing of the new one.
-        return {tp: at for tp, at in kafka_positions(known.committed).items() if tp.topic not in recreated}
+    location = newest_location(lake, alias, number)
+    read = location_positions(location, known)
+    if location.path == land_checkpoint_path(lake, alias, number):
+        return read
+    return {source: offset for source, offset in read.items() if source.generation == 1}
+
+
+def of_present_lives(
+    read: Mapping[SourcePartition, int], known: Mapping[str, KnownTopic]
+) -> dict[SourcePartition, int]:
+    """Return the next offsets to read of partitions in their present lives, also of those that a start leaves out."""
     return {
-        tp: at
-        for tp, at in kafka_positions(committed_before(lake, alias, number)).items()
-        if tp.topic in topics.known and topics.known[tp.topic].generation_of(tp.partition) == 1
+        source: offset
+        for source, offset in read.items()
+        if source.topic in known and known[source.topic].generation_of(source.partition) == source.generation
     }
 
 
@@ -91,9 +93,13 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
     A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
     newest whole commit counts, and what was landed after it is landed again.
     """
-    newest = writer.last_batch
-    known = newest_location(lake, alias, writer.number)
-    is_older = newest is not None and known.landed is not None and (newest.checkpoint, newest.batch) < known.landed
+    newest, accounted = writer.last_batch, accounted_until(lake, alias)
+    # Before 0.3 only the checkpoint location told what the relay held.
+    known = newest_location(lake, alias, writer.number).landed if writer.read_to is None else None
+    is_older = newest is not None and (
+        (known is not None and (newest.checkpoint, newest.batch) < known)
+        or (accounted is not None and newest.landed_at is not None and newest.landed_at < accounted)
+    )
     if not (is_older or writer.was_restored):
         return False
     again = forget_past(lake, alias)
@@ -101,38 +107,41 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
         "land.relay_went_back source=%s holds=%s landed=%s offsets=%s",
         alias,
         "nothing" if newest is None else f"{newest.checkpoint}/{newest.batch}",
-        known.landed,
+        known or accounted,
         sum(again.values()),
     )
     return True
 
 
 def landed_and_known(
-    lake: Lake, alias: str, writer: OneWriter, topics: SourceTopics, *, rebuild: bool
+    lake: Lake, alias: str, writer: OneWriter, topics: SourceTopics, *, resumes: bool
 ) -> tuple[LandedPositions, CheckpointLocation]:
-    """Read how far landing has come, by the relay and by the checkpoint location of the number that `writer` has seen.
+    """Read how far landing has come by the relay, and the checkpoint location from which a query would go on (`resumes`).
 
     Raises:
-        CheckpointLost: the two disagree, and the location is not to be made again (`rebuild`).
+        CheckpointLost: it would go on from there, and the location does not know all that the relay holds.
         LanderReplaced: the writer held a number, and another lander has taken the relay over.
     """
     while True:
-        seen, landed = (writer.number, writer.last_batch), landed_positions(lake, alias)
-        number, signed = seen
-        known = read_checkpoint_location(lake, land_checkpoint_path(lake, alias, number))
-        try:
-            if not rebuild:
-                _refuse_if_lost(alias, known, landed.reached, signed=signed, number=number, topics=topics)
-        except CheckpointLost:
-            # Another lander may have landed between these looks, in a location of its own number.
+        number, batch, landed = writer.number, writer.last_batch, landed_positions(lake, alias)
+        path = land_checkpoint_path(lake, alias, number)
+        # Where no query has landed last, whoever comes next claims a number of its own.
+        is_query = writer.read_to is None
+        known = read_checkpoint_location(lake, path) if is_query else CheckpointLocation(path, -1, -1)
+        lost = None
+        if is_query and resumes and not known.is_live:
+            lost = _lost(alias, known, landed.reached, signed=batch, number=number, topics=topics)
+        if lost is not None or not is_query:
+            # Another lander may have claimed, and landed, between these looks.
             writer.look()
-            if seen == (writer.number, writer.last_batch):
-                raise
-        else:
-            return landed, known
+            if number != writer.number or (lost is not None and batch != writer.last_batch):
+                continue
+        if lost is not None:
+            raise lost
+        return landed, known
 
 
-def _refuse_if_lost(
+def _lost(
     alias: str,
     known: CheckpointLocation,
     landed: Mapping[SourcePartition, int],
@@ -140,13 +149,13 @@ def _refuse_if_lost(
     signed: Signed | None,
     number: int,
     topics: SourceTopics,
-) -> None:
-    """Raise `CheckpointLost` where the checkpoint location does not know all that the relay holds of it.
+) -> CheckpointLost | None:
+    """Return the error of a checkpoint location that does not know all that the relay holds of it; None where it does.
 
     `landed` is the next offset to land by the relay, `signed` the newest batch that it holds.
     """
     if signed is None or signed.checkpoint != number:
-        return
+        return None
     planned = kafka_positions(known.planned or {})
     is_ahead = any(
         position > planned.get(TopicPartition(source.topic, source.partition), position)
@@ -155,8 +164,8 @@ def _refuse_if_lost(
         and source.generation == topics.known[source.topic].generation_of(source.partition)
     )
     if signed.batch <= known.last_planned and not is_ahead:
-        return
-    raise CheckpointLost(
+        return None
+    return CheckpointLost(
         f"the checkpoint location {known.path} {known.ending}, but the relay of {alias} holds batch {signed.batch} of it",
         consequence="Spark would start again under numbers that Delta has already seen and drop records "
         "silently; nothing was landed",

@@ -117,7 +117,7 @@ class PositionChecker:
 
     def _past_the_last(self, source: SourcePartition, offset: int) -> PositionCheck:
         """The reader is at or past the end of what was republished: it waits there for what it has already read."""
-        seen = self._read_to.get(TopicPartition(source.topic, source.partition), 0)
+        seen = self._read_to.get(source, 0)
         waiting, last = self._spans.get((source, offset), (0, -1))
         if waiting == 0 and offset <= max(seen, last + 1, self._republished.get(source, 0)):
             return PositionCheck()

@@ -19,22 +19,21 @@ from mirrorlake.lake import (
     GAPS,
     Lake,
     LandingLog,
-    LiveProgress,
     OneWriter,
     RelayFile,
     lake_changes,
     look_at_store,
+    read_to,
     relay_schema,
     write_files,
 )
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.landed import land_checkpoint_path, read_checkpoint_location
 from mirrorlake.lake.relay_files import read_in_order
 from mirrorlake.lake.store_look import StoreLook
 from mirrorlake.maintenance import tiers
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.maintenance.side_tables import compact_side_table
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.runtime import GoesOn, Store, attach_stores, folder_of, store_of
 from tests.servers.store import SECRET_KEY, StoreServer, serving
 
@@ -190,16 +189,21 @@ def test_a_version_is_put_once(lake: Lake, store_server: StoreServer) -> None:
     assert [put(), put()] == [200, 412]
 
 
-def test_progress_and_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
-    path = land_checkpoint_path(lake, "east", 3)
-    progress = LiveProgress(path, {TopicPartition("orders", 0): 5})
-    for batch in range(4):
-        progress.plan(batch, {TopicPartition("orders", 0): 5 + batch})
-        progress.done(batch)
-    known = read_checkpoint_location(lake, path)
-    assert (known.last_planned, known.last_committed, known.is_live) == (3, 3, True)
-    assert known.committed == {"orders": {"0": 8}}
-    assert sorted(folder_of(f"{path}/offsets").names()) == ["2", "3"]
+@pytest.mark.law("F")
+def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
+    assert read_to(lake, "east") == {}
+    writer, other = OneWriter(lake, "east"), SourcePartition("orders", 1, 1)
+    writer.look()
+    writer.claim("cluster", {SOURCE: 5, other: 2})
+    seat = writer.seat()
+    log = LandingLog(seat)
+    log.append(list(write_files(seat.path, relay_schema(), iter([rows(5, 8)]))), 1, NOW, {SOURCE: 9})
+    log.append([], 2, NOW, {SOURCE: 11})
+    assert read_to(lake, "east") == {SOURCE: 11, other: 2}
+    assert log.newest_landed_at() == NOW
+
+
+def test_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
     first, second = (GoesOn(f"{lake.checkpoint_root()}/live/x", number) for number in (1, 2))
     first.begin()
     assert pickle.loads(pickle.dumps(first))()  # noqa: S301  as a task gets it

@@ -1,4 +1,4 @@
-"""Law F: a mirror that slept while another one took over writes nothing when it wakes."""
+"""Laws E and F: a mirror that slept while another one took over, and a lander that was killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.kit import Process, count, wait_until
+from mirrorlake.lake import read_to
+from mirrorlake.lake.schema import GAPS
+from mirrorlake.model.flow import SourcePartition
+from tests.flow.kit import ABORTED, Process, count, delete_records, end_of, held, running, send_transactions, wait_until
 from tests.servers.lakes import Pair
 
 
@@ -49,3 +52,24 @@ def test_law_f_a_woken_zombie_writes_nothing(pair: Pair, tmp_path: Path) -> None
             if process is not None and process.is_running:
                 process.signal_tree(signal.SIGCONT)
                 process.kill()
+
+
+@pytest.mark.law("C", "E", "F")
+def test_law_e_control_records_that_a_killed_lander_has_read_are_not_lost(pair: Pair, tmp_path: Path) -> None:
+    pair.create(20)
+    mirror = pair.mirror()
+    with running(tmp_path / "land.log", "land", "--source", "east", "--conf", pair.conf) as lander:
+        kept, aborted = ([(b"k", value, partition) for partition in (0, 1)] for value in (b"kept", ABORTED))
+        send_transactions(pair.east, pair.topic, [(kept, True), (aborted, False)])
+        ends = {SourcePartition(pair.topic, 1, n): end_of(pair.east, pair.topic, n) for n in (0, 1)}
+        wait_until(lambda: read_to(mirror.lake, "east") == ends, "a commit says that the markers were read")
+        lander.kill()
+    for source, end in ends.items():
+        delete_records(pair.east, pair.topic, source.partition, end)
+    assert not Path(mirror.lake.checkpoint_root(), "land").exists(), "nothing is written beside the relay"
+    pair.produce(10, seed=2)
+    done = pair.cli("land", "--source", "east", "--once")
+    assert done.returncode == 0, done.stderr
+    assert {gap["kind"] for gap in held(mirror.lake.meta_location(GAPS), pair.topic)} == {"transactional"}
+    places = [(row["partition"], row["offset"]) for row in held(mirror.lake.relay_location("east"), pair.topic)]
+    assert len(places) == len(set(places)) == 32, "law F: each record once"

@@ -158,7 +158,7 @@ def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset
     for landed in ((4, 5), (8,)):
         at = world.land(rows("orders", 0, *landed))
         with monkeypatch.context() as store:
-            store.setattr(account, "sample", lambda reached: reached and pytest.fail("it dies here"))
+            store.setattr(account, "sample", lambda reached, **_: reached and pytest.fail("it dies here"))
             with pytest.raises(pytest.fail.Exception):
                 account.settle(at)
         account = account if survives else world.account()

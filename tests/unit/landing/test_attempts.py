@@ -51,7 +51,6 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
     task = live.LandTask(
         seat=seat,
         schema=SCHEMA,
-        progress=f"{relay.path}-progress",
         options={},
         start={SOURCE: 0},
         topic_ids={},

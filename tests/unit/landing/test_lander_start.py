@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from mirrorlake.errors import ClusterUnreachable, SourceGap
 from mirrorlake.kafka import TopicState
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions
+from mirrorlake.lake.landed import LandedPositions, drop_live_locations, read_to
+from mirrorlake.lake.landing_commits import Signed
 from mirrorlake.lake.landing_log import LandingLog
-from mirrorlake.lake.live_progress import LiveProgress
+from mirrorlake.lake.landing_progress import ReadProgress
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
@@ -24,7 +26,7 @@ from mirrorlake.landing import lander as lander_module
 from mirrorlake.landing import source_look, start
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from tests.builders import mirror_config
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
@@ -118,18 +120,29 @@ class World:
         """Do a turn of a task: land offsets, and read up to an offset."""
         self.landed += 1
         at = NOON + timedelta(seconds=self.landed)
-        seat, progress = lander._writer.seat(), LiveProgress(lander._checkpoint_path(), start)
-        progress.plan(1, {tp: end for tp, (_, end) in read.items()})
+        seat, progress = (
+            lander._writer.seat(),
+            ReadProgress({**(lander._writer.read_to or {}), **ends_of(lander, start)}),
+        )
+        progress.read(
+            ends_of(lander, {tp: end for tp, (_, end) in read.items()}),
+            ends_of(lander, {tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
+        )
+        read_to, is_whole = progress.take()
         files = [
             row | {"landed_at": at, "generation": lander._current[tp].generation}
             for tp, (offsets, _) in read.items()
             for row in rows(tp.topic, tp.partition, *offsets)
         ]
-        LandingLog(seat).append(list(write_files(seat.path, SCHEMA, iter([batch(files)]))), 1, at)
-        progress.done(1)
+        written = list(write_files(seat.path, SCHEMA, iter([batch(files)])))
+        LandingLog(seat).append(written, 1, at, read_to, is_whole=is_whole)
 
     def gaps(self) -> list[tuple[Any, ...]]:
         return [tuple(vars(row).values()) for row in self.lake.ask(GAP)]
+
+
+def ends_of(lander: Any, offsets: dict[TopicPartition, int]) -> dict[SourcePartition, int]:
+    return {lander._current[tp]: offset for tp, offset in offsets.items()}
 
 
 @pytest.fixture
@@ -170,6 +183,67 @@ def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(w
     world.source.ids["clicks"], world.source.spans["clicks"] = "2", (0, 9)
     for _ in range(2):
         assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
+
+
+class Earlier:
+    """What a long-lived task of release 0.2.0 wrote: signatures that say nothing of what was read, and a checkpoint location."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        signed = Signed.to_text
+        monkeypatch.setattr(Signed, "to_text", lambda one: signed(replace(one, read_to=None, as_of=None)))
+        lander, start = world.started()
+        world.land(lander, start, {ORDERS: ([5, 6], 7), CLICKS: ([], 9)})
+        monkeypatch.setattr(Signed, "to_text", signed)
+        self.folder = Path(lander._checkpoint_path())
+        number = lander._writer.number
+        plan = 'v1\n{"live": true}\n{"clicks": {"0": 9}, "orders": {"0": 7}}'
+        done = f'v1\n{{"nextBatchWatermarkMs": 0, "landed": [{number}, 1]}}'
+        for name, text in {
+            "offsets/0": plan,
+            "offsets/1": plan,
+            "offsets/2": plan,
+            "commits/0": done,
+            "commits/1": done,
+        }.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(text)
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_a_lake_of_0_2_0_goes_on_from_its_checkpoint_location_and_needs_it_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.source.spans = {"orders": (0, 7), "clicks": (0, 9)}
+    earlier = Earlier(world, monkeypatch)
+    ends = {SourcePartition("orders", 1, 0): 7, SourcePartition("clicks", 1, 0): 9}
+    assert read_to(world.lake, "east") == ends, "a question needs no start"
+    world.source.spans["clicks"] = (9, 9)
+    assert world.started()[1] == {ORDERS: 7, CLICKS: 9}, "law E: control records that were read count as lost"
+    drop_live_locations(world.lake, "east")
+    assert not earlier.folder.exists()
+    assert read_to(world.lake, "east") == ends
+    assert world.started()[1] == {ORDERS: 7, CLICKS: 9}
+
+
+@pytest.mark.law("C", "F")
+@pytest.mark.parametrize("by_an_earlier_release", [False, True])
+def test_law_c_what_a_relay_lost_is_landed_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, by_an_earlier_release: bool
+) -> None:
+    world.source.spans = {"orders": (0, 7), "clicks": (0, 9)}
+    if by_an_earlier_release:
+        Earlier(world, monkeypatch)
+    else:
+        lander, start = world.started()
+        world.land(lander, start, {ORDERS: ([5, 6], 7), CLICKS: ([], 9)})
+    # One account knows the batch; a power cut has taken its commit.
+    heir, _ = world.started()
+    heir._account()
+    log = Path(world.lake.relay_location("east"), "_delta_log")
+    for commit in sorted(log.glob("*.json"))[-3:]:
+        commit.write_bytes(b"")
+    world.lake = Lake(no_session, LakeConfig(root=str(log.parents[2])))
+    assert world.started()[1] == {ORDERS: 5, CLICKS: 6}, "law C: the position survived, the records did not"
 
 
 @pytest.mark.law("F")
@@ -214,8 +288,6 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
     heir._account()
     assert ("orders", 1, "transactional", 5, 8) in world.gaps()
     before = world.gaps()
-    LiveProgress(heir._checkpoint_path(), start).plan(0, {})
-    LiveProgress(heir._checkpoint_path(), start).done(0)
     next_one, start = world.started(once=True)
     next_one._account()
     assert (start, next_one._is_drained, world.gaps()) == (None, True, before)
@@ -263,8 +335,8 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     lander, start = world.started()
     assert start == {ORDERS: 5}
     assert lander._unled == {CLICKS, TopicPartition("prices", 0)}
-    drained, start = world.started(once=True)
-    assert start == {ORDERS: 5}
+    drained, _ = world.started(once=True)
+    assert drained._is_drained
     with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east") as incomplete:
         drained._require_led()
     assert "all other partitions were landed" in incomplete.value.consequence

@@ -1,4 +1,4 @@
-"""Batches that are planned here: where each ends, and what stands in the checkpoint location when one fails."""
+"""Batches that are planned here: where each ends, and what is said of one that fails."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake.live_progress import LiveProgress
 from mirrorlake.landing import land_query, lander
 from mirrorlake.landing.land_query import land_planned, next_batch
 from mirrorlake.landing.settings import LandSettings
@@ -30,34 +28,22 @@ def test_a_batch_ends_at_the_source_s_ends_and_no_partition_takes_all_of_it() ->
 
 
 @pytest.mark.law("F")
-def test_a_batch_is_planned_before_it_is_written_and_done_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_law_f_a_batch_is_written_with_where_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(land_query, "_between", lambda *given: tuple(map(dict, given[2:])))
     seen: list[Any] = []
 
-    def files(folder: str) -> set[str]:
-        return {path.name for path in (tmp_path / folder).iterdir()}
-
-    def write(frame: Any, batch: int) -> None:
-        assert str(batch) in files("offsets"), "law F: written before it was planned"
-        assert str(batch) not in files("commits"), "law F: done before it was written"
+    def write(frame: Any, batch: int, read_to: Mapping[TopicPartition, int]) -> None:
         seen.append(frame)
+        assert read_to == frame[1]
         if batch == 2:
             raise OSError("the lake is away")
 
-    def ends() -> Mapping[TopicPartition, int]:
-        return dict(zip(ORDERS, (10, 0, 25), strict=True))
-
-    start = dict.fromkeys(ORDERS, 0)
     with pytest.raises(OSError, match="away"):
         land_planned(
             None,  # type: ignore[arg-type]  the frame is not made
             options={},
-            progress=LiveProgress(str(tmp_path), start),
-            number=1,
-            start=start,
-            ends=ends,
+            start=dict.fromkeys(ORDERS, 0),
+            ends=lambda: dict(zip(ORDERS, (10, 0, 25), strict=True)),
             each_batch=write,
             tick=lambda: None,
             stop=threading.Event(),
@@ -68,19 +54,18 @@ def test_a_batch_is_planned_before_it_is_written_and_done_after(
     first, second = seen
     assert first == ({ORDERS[0]: 0, ORDERS[2]: 0}, {ORDERS[0]: 10, ORDERS[2]: 10})
     assert second == ({ORDERS[2]: 10}, {ORDERS[2]: 25}), "a share of its own for the one that is left"
-    assert "2" not in files("commits"), "law F: a batch that failed passes for written"
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize(("per_s", "spans"), [(10, [500, 300, 300]), (100_000, [500, 2000, 8000])])
 def test_law_f_a_batch_spans_what_a_source_gives_in_half_a_minute(
-    per_s: int, spans: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    per_s: int, spans: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(land_query, "_between", lambda *given: given[1:])
     clock, taken, answers = [0.0], [], []
     monkeypatch.setattr(land_query, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def write(frame: Any, batch: int) -> None:
+    def write(frame: Any, batch: int, _: Mapping[TopicPartition, int]) -> None:
         options, first, ends = frame
         taken.append(sum(ends[tp] - first[tp] for tp in ends))
         answers.append(options.get("kafka.fetch.max.bytes"))
@@ -92,8 +77,6 @@ def test_law_f_a_batch_spans_what_a_source_gives_in_half_a_minute(
         land_planned(
             None,  # type: ignore[arg-type]  the frame is not made
             options={},
-            progress=LiveProgress(str(tmp_path), dict.fromkeys(ORDERS, 0)),
-            number=1,
             start=dict.fromkeys(ORDERS, 0),
             ends=lambda: dict.fromkeys(ORDERS, 1_000_000),
             each_batch=write,
@@ -120,16 +103,15 @@ def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pyte
         tick()
         ticks.append(1)
 
-    for name in ("drop_old_locations", "LiveProgress", "land_checkpoint_path"):
-        monkeypatch.setattr(lander, name, lambda *_: None)
+    monkeypatch.setattr(lander, "drop_live_locations", lambda *_: None)
     monkeypatch.setattr(lander, "jobs_end", lambda *_, **__: nullcontext())
     monkeypatch.setattr(lander, "land_planned", plan)
     lake: Any = SimpleNamespace(relay_log=lambda _: None, spark=None)
     settings = LandSettings(
         alias="east", flows=[], subscribe_pattern="", kafka_options={}, reader_options={}, live=False
     )
-    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2, last_batch=None))
-    monkeypatch.setattr(lander, "SourceTopics", lambda *_: None)
+    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2, read_to={}))
+    monkeypatch.setattr(lander, "SourceTopics", lambda *_: SimpleNamespace(known={}))
     own: Any = lander.Lander(lake, lake, settings, now=lambda: datetime.now(timezone.utc))
     own._relay = SimpleNamespace(newest_landed_at=replaced)
     own._land_planned({}, threading.Event(), once=True)

@@ -33,9 +33,9 @@ def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
 
 
 def test_a_source_ends_where_it_was_read_to() -> None:
-    assert LOOK.ends_at({OLD: 9})
-    assert not LOOK.ends_at({OLD: 8})
-    assert not LOOK.ends_at({OLD: 9, NEW: 1})
+    assert not LOOK.is_drained
+    assert replace(LOOK, positions={OLD: 9}).is_drained
+    assert not replace(LOOK, positions={OLD: 9, NEW: 1}).is_drained
 
 
 def test_a_start_is_where_landing_stands_then_what_was_chosen_then_where_the_source_begins() -> None:

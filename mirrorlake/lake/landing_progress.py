@@ -1,0 +1,144 @@
+"""How far a source was read, by the landing commits of its relay: past control records and empty ends, too.
+
+The records of the relay say where its last record lies. What was read behind that stands in the commits: in each, what its own
+turn read further than its records say; in a whole record, all of it. A claim carries one, and so does a commit every so often, so
+that a start reads back to the newest one, and log cleanup never takes the last one away.
+
+Law F (repeatable): nothing is written before the commit. Whoever comes after a kill, a RESTORE or a power cut reads the relay and
+these commits, and goes on at whichever is further.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mirrorlake.lake.landing_commits import CLAIM, Signed
+from mirrorlake.lake.reads import Commit, LakeReads
+from mirrorlake.model.flow import SourcePartition
+
+# A start, or a status, reads back over so few commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
+_MIN_WHOLE_EVERY, _MAX_WHOLE_EVERY = 10, 100
+# A partition takes 16 bytes of a whole record, so that it adds 0.3 kB to a commit.
+_PARTITIONS_A_COMMIT = 20
+# Log cleanup goes by age.
+_WHOLE_EVERY_S = 3600.0
+# The offsets of so few partitions take no more than the rest of a signature.
+_FEW = 16
+# What only moved past control records waits so long for a commit with records.
+CARRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingHistory:
+    """What the newest commits of a relay say of its landers.
+
+    Attributes:
+        version: the newest version of the table, -1 without one.
+        last: the newest landing commit, claims included.
+        last_batch: the newest commit of a batch.
+        was_restored: whether somebody has put an older version back since (Delta RESTORE).
+        read_to: the next offset to read of partitions that were read past their last landed record, by the commits that are
+            in the relay. None where a checkpoint location tells it, and where nothing was landed.
+    """
+
+    version: int = -1
+    last: Signed | None = None
+    last_batch: Signed | None = None
+    was_restored: bool = False
+    read_to: Mapping[SourcePartition, int] | None = None
+
+
+def landing_history(lake: LakeReads, location: str) -> LandingHistory:
+    """Read the newest landing commits of a relay, back to a batch and to a whole record."""
+    # Nearly always the newest commits tell; reading a long history costs.
+    for limit in (10, 100, 1000):
+        commits = lake.commits(location, limit=limit)
+        history, is_whole = _walk(commits)
+        if is_whole or len(commits) < limit:
+            break
+    return history
+
+
+def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
+    """Walk back from the newest commit; return what was met, and whether older commits tell nothing more."""
+    last = last_batch = read_to = None
+    is_whole = was_restored = False
+    # The table holds commits up to the first; all that is at or before the second stands in a whole record.
+    held_to, told_to = (commits[0].version if commits else -1), -1
+    version = held_to
+    for commit in commits:
+        if commit.operation == "RESTORE":
+            was_restored = was_restored or last_batch is None
+            if commit.version <= held_to:
+                held_to = commit.restored_to
+        elif signed := Signed.from_document(commit.signature):
+            last = last or signed
+            if signed.batch != CLAIM:
+                last_batch = last_batch or signed
+            if commit.version > held_to or is_whole or commit.version <= told_to:
+                pass
+            elif signed.read_to is None:
+                # Of a query, or of an earlier release; such a claim says nothing of what it found.
+                is_whole = signed.batch != CLAIM
+            else:
+                read_to = _further(read_to or {}, signed.read_to)
+                if signed.as_of is not None:
+                    # Nobody else lands under a batch's number. Between a claim and what it found others may have landed.
+                    told_to = max(told_to, signed.as_of if signed.batch == CLAIM else commit.version)
+        is_whole = is_whole or commit.version <= told_to
+        if is_whole and last_batch is not None:
+            break
+    history = LandingHistory(
+        version=version, last=last, last_batch=last_batch, was_restored=was_restored, read_to=read_to
+    )
+    return history, is_whole and last_batch is not None
+
+
+def _further(
+    known: Mapping[SourcePartition, int], read_to: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, int]:
+    return {**known, **{source: max(offset, known.get(source, 0)) for source, offset in read_to.items()}}
+
+
+class ReadProgress:
+    """What the next commit of a lander says of how far it has read.
+
+    `start` is the next offset to read of each partition when it begins.
+    """
+
+    def __init__(self, start: Mapping[SourcePartition, int]) -> None:
+        self._all = dict(start)
+        self._moved: dict[SourcePartition, int] = {}
+        self._moved_at = 0.0
+        # The first commit is a whole record: a claim knows nothing of partitions that begin after it.
+        self._commits, self._whole_at = 0, -_WHOLE_EVERY_S
+
+    def read(self, read_to: Mapping[SourcePartition, int], rows_to: Mapping[SourcePartition, int]) -> None:
+        """Note the next offsets to read after a turn; `rows_to` are those after the records that its commit will hold."""
+        self._all.update(read_to)
+        if further := {source: offset for source, offset in read_to.items() if offset > rows_to.get(source, 0)}:
+            self._moved_at = self._moved_at if self._moved else time.monotonic()
+            self._moved |= further
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something was read that no record tells, and that was not committed."""
+        return bool(self._moved)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether that has waited long enough for a commit with records."""
+        return self.is_pending and time.monotonic() - self._moved_at >= CARRY_S
+
+    def take(self) -> tuple[dict[SourcePartition, int], bool]:
+        """Return what a commit says, and whether it is a whole record; the next commit says what comes after."""
+        self._commits, moved = self._commits + 1, self._moved
+        self._moved = {}
+        every = min(_MAX_WHOLE_EVERY, max(_MIN_WHOLE_EVERY, len(self._all) // _PARTITIONS_A_COMMIT))
+        is_due = self._commits >= every or time.monotonic() - self._whole_at >= _WHOLE_EVERY_S
+        if not (is_due or len(self._all) <= _FEW):
+            return moved, False
+        self._commits, self._whole_at = 0, time.monotonic()
+        return dict(self._all), True
