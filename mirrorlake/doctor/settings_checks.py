@@ -85,6 +85,18 @@ def _plain(ground: Ground) -> Iterator[tuple[str, str]]:
         yield "tracking.uri", "MLFLOW_TRACKING_URI"
 
 
+@check("settings.superseded", layer="settings", finds="warning", fix="write the setting that the finding names")
+def _superseded(ground: Ground) -> Iterator[Seen]:
+    """No setting of an earlier release stands in the file: it is read for one release more, then refused."""
+    old = ground.config.superseded_settings
+    for place, by in old:
+        yield warning(
+            place, f"`{by}` took its place; the next release does not read it", f"write {by}, or leave it out"
+        )
+    if not old:
+        yield fine("settings", "none of an earlier release")
+
+
 @check("settings.file-mode", layer="settings", finds="warning", fix="chmod 600 FILE, owned by the user of the service")
 def _file_mode(ground: Ground) -> Iterator[Seen]:
     """Nobody else may write the settings file, nor read one with secrets: who writes it chooses what leaves a cluster."""

@@ -109,7 +109,7 @@ def _with(done: Compacted, groups: Sequence[Sequence[KeptFile]]) -> Compacted:
 
 
 def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
-    return standing.is_past(file) or (standing.flow.feeder == "files" and file.landed_by < before)
+    return standing.is_past(file) or (standing.flow.execution == "live" and file.landed_by < before)
 
 
 def rewrite(table: TableUpkeep, alias: str, group: Sequence[KeptFile]) -> WrittenFile:

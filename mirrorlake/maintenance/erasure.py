@@ -253,12 +253,12 @@ class Eraser:
     def _refuse_streams(self, found: _Found) -> None:
         for standing in self._flows:
             for source, offsets in found.offsets.items():
-                if standing.flow.feeder != "spark" or not standing.flow.carries(source.topic):
+                if standing.flow.execution != "streaming" or not standing.flow.carries(source.topic):
                     continue
                 position = (standing.positions or {}).get(source, 0)
                 if max(offsets) >= position:
                     raise SafetyError(
-                        f"{standing.flow.name} streams the relay (feeder: spark) and has read {source} up to {position}",
+                        f"{standing.flow.name} streams the relay (execution: streaming) and has read {source} up to {position}",
                         consequence=f"its stream would end at a file that is gone; offsets up to {max(offsets)} are meant; "
                         "nothing was erased",
                         remedy=f"let it go on (mirrorlake republish --flow '{standing.flow.name}' --once), then erase again",

@@ -93,7 +93,7 @@ class LakeUpkeep:
         def expire() -> _Left:
             return self._expired(table, alias, flows, plan=plan)
 
-        streams = any(standing.flow.feeder == "spark" for standing in flows)
+        streams = any(standing.flow.execution == "streaming" for standing in flows)
         return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams, expire=expire)
 
     def _expired(self, table: TableUpkeep, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:

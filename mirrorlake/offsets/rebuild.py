@@ -31,7 +31,7 @@ Sent = Mapping[str, Mapping[SourcePartition, int]]
 """The next upstream offset that each flow sends, by flow and source partition."""
 
 # Settings that do not decide which records stand in which remote topic and partition; all others must be the same.
-_FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "feeder"}
+_FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "execution"}
 _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 

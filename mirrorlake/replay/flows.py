@@ -56,8 +56,8 @@ def flow_of(
             "chunk_records": like.chunk_records,
             "chunk_bytes": f"{like.chunk_bytes} B",
         }
-    if any(each.feeder == "spark" for each in config.flows_from(definition.source)):
-        content["feeder"] = "spark"
+    if any(each.execution == "streaming" for each in config.flows_from(definition.source)):
+        content["execution"] = "streaming"
     flow = FlowConfig.model_validate(content)
     if through is not None:
         flow.note_origin(through.file, through.place)

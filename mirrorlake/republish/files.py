@@ -53,7 +53,7 @@ def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
 
 
 def between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:
-    """Return the records that the files hold, for the feeder `spark`."""
+    """Return the records that the files hold, where Spark reads them."""
     rows = [(f.source.topic, f.source.generation, f.source.partition, f.first_offset, f.last_offset) for f in files]
     spans = relay.sparkSession.createDataFrame(
         rows, "topic string, generation int, partition int, first bigint, last bigint"

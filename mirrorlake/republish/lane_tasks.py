@@ -1,7 +1,7 @@
-"""Run the lanes of a batch as Spark tasks: one sender, two feeders (DESIGN 9).
+"""Run the lanes of a batch as Spark tasks (DESIGN 9).
 
-`files`: the task reads the relay's Parquet files itself. `spark`: where workers may not read the storage, Spark reads,
-groups by lane and sorts, and hands Arrow batches over.
+A task reads the relay's Parquet files itself. With `execution: streaming` Spark reads, groups by lane and sorts, and hands
+Arrow batches over.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LaneWork:
 def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
     """Send a batch and return the ledger records that were committed, in order per lane.
 
-    `frame` is the batch itself for the feeder `spark`, None where the workers read the files.
+    `frame` is the batch itself where Spark reads it, None where the workers read the files.
 
     Raises:
         LanesFailed: a lane stopped, after the other lanes came to their end.

@@ -77,8 +77,7 @@ class OwnedFlow:
             return self.due(relay.files(positions))
         rows = RelayPart(positions).rows(relay)
         # Shared compute refuses `input_file_name`; the other name is not an address that a worker could open.
-        file = F.col("_metadata.file_path") if self.flow.feeder == "spark" else F.input_file_name()
-        return self.due(files_of(rows.withColumn("file", file), shared=bool(positions)))
+        return self.due(files_of(rows.withColumn("file", F.col("_metadata.file_path")), shared=bool(positions)))
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
@@ -112,7 +111,7 @@ class OwnedFlow:
     def send(
         self, files: list[RelayFile], frame: DataFrame | None, *, batch: int, at_most_s: float | None = None
     ) -> list[LedgerRecord]:
-        """Send files and return the ledger records of it; `frame` holds their rows for the feeder `spark`.
+        """Send files and return the ledger records of it; `frame` holds their rows where Spark reads them.
 
         Raises:
             MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake
+from mirrorlake.lake import COLUMNS, Lake
 
 # One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
@@ -39,11 +38,7 @@ def start_republishing(
     if version is not None:
         reader = reader.option("startingVersion", version)
     relay = lake.relay_stream(reader, flow.source)
-    columns = ["topic", "generation", "partition", "offset"]
-    if flow.feeder == "spark":
-        columns += ["timestamp", "key", "value", "headers"]
-    # Only what planning needs: Spark then reads a few small columns, and the workers the records themselves.
-    frame = relay.select(*columns, F.input_file_name().alias("file"))
+    frame = relay.select("topic", "generation", "partition", *COLUMNS)
     writer = (
         frame.writeStream.queryName(f"republish {flow.name}")
         .option("checkpointLocation", checkpoint_location)

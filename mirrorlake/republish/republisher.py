@@ -83,7 +83,7 @@ class Republisher:
         self._failure: BaseException | None = None
         self._waiting = WaitingTopics(Control(lake, now=audit.now), settings.flow.name, now=audit.now)
         self._stop, self._once = threading.Event(), False
-        self._log = lake.relay_log(self._flow.source) if self._flow.feeder == "files" else None
+        self._log = lake.relay_log(self._flow.source) if self._flow.execution == "live" else None
 
     @property
     def records(self) -> int:
@@ -258,7 +258,7 @@ class Republisher:
 
     def _send_rounds(self, files: list[RelayFile], relay: DataFrame | None = None) -> None:
         for part in rounds(files, BACKFILL_RECORDS):
-            frame = between(relay, part) if relay is not None and self._flow.feeder == "spark" else None
+            frame = None if relay is None else between(relay, part)
             if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
                 return
 
@@ -357,16 +357,14 @@ class Republisher:
 
     def _republish_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            is_fed = self._flow.feeder == "spark"
-            if is_fed:
-                frame = frame.persist()
+            frame = frame.persist()
             try:
-                if not self._send_all(self._owned.due(files_of(frame)), frame if is_fed else None, batch=batch_id):
+                files = self._owned.due(files_of(frame.withColumn("file", F.lit(""))))
+                if not self._send_all(files, frame, batch=batch_id):
                     # Spark must not commit the batch; the next start sends the rest of it.
                     raise _Stopped
             finally:
-                if is_fed:
-                    frame.unpersist()
+                frame.unpersist()
         except BaseException as error:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error

@@ -348,7 +348,7 @@ class Verifier:
         sources = set(sources)
         flows = [flow for flow in self._clusters.config.flows if flow.source in sources]
         may_read = all(self._relays[alias].has_files for alias in sources)
-        is_allowed = may_read and all(flow.feeder == "files" for flow in flows)
+        is_allowed = may_read and all(flow.execution == "live" for flow in flows)
         return Capacity(session=self._session if is_allowed else None, job_from=self._job_from)
 
     def _report(self, stand: Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:

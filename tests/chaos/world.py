@@ -252,12 +252,11 @@ class World:
 
     def _write_conf(self) -> Path:
         setting = self.setting
-        land = {"land": {"live": setting.live}}
+        execution = "live" if setting.live else "streaming"
+        land = {"land": {"execution": execution}}
         flow: dict[str, Any] = {"source": "source", "target": "target", "topics": r"app\..*", "lanes": setting.lanes}
         # Half a minute until groups are in step would be all of the time that some runs have.
-        flow |= {"sync": {"groups_interval": "3s"}, "chunk_records": 500}
-        if not setting.live:
-            flow["feeder"] = "spark"
+        flow |= {"sync": {"groups_interval": "3s"}, "chunk_records": 500, "execution": execution}
         settings = {
             "lake": {"root": str(self.lake)},
             "clusters": {

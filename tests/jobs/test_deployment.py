@@ -155,8 +155,7 @@ def test_the_settings_for_databricks_fit_the_bundle() -> None:
     volume = whole["resources"]["volumes"]["checkpoints"]["name"]
     place = f"/Volumes/{variables['catalog']}/{variables['schema']}/{volume}"
     assert config.lake.checkpoint_location() == place
-    # Workers may not read the files of managed tables.
-    assert {flow.feeder for flow in config.flows} == {"spark"}
+    assert {flow.execution for flow in config.flows} == {"streaming"}, "only Spark reads managed tables"
     scope = whole["resources"]["secret_scopes"]["kafka"]["name"]
     referred = set(re.findall(r"\$\{secret:([^/]+)/", config.text))
     assert referred == {scope}

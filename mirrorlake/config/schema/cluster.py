@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
+from mirrorlake.config.base import (
+    Count,
+    Exclusion,
+    Execution,
+    Interval,
+    Options,
+    Settings,
+    Size,
+    Superseded,
+    masked,
+)
 from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
@@ -20,13 +30,15 @@ from mirrorlake.model.patterns import TopicPattern
 class LandConfig(Settings):
     """How the topics of one source cluster are landed."""
 
+    superseded: ClassVar = {"live": Superseded("execution", {"true": None, "false": "streaming"})}
+
     on_gap: Literal["halt", "record"] = Field(
         default="halt", description="what to do when source records were lost (law E)"
     )
     max_records_per_batch: Count = Field(default=2_000_000, description="records a batch may hold")
     max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
-    live: bool = Field(default=True, description="always on, land by a long-lived task where the lake is a folder")
+    execution: Execution = Field(default="live", description="live tasks, or Structured Streaming")
 
 
 def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,19 @@ from pydantic import (
 )
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
+from mirrorlake.config.base import (
+    Count,
+    Exclusion,
+    Execution,
+    Flag,
+    Interval,
+    Options,
+    Selection,
+    Settings,
+    Size,
+    Superseded,
+    masked,
+)
 from mirrorlake.config.client.options import check_producer
 from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
 from mirrorlake.config.schema.objectives import ObjectivesConfig
@@ -73,6 +85,8 @@ class RateConfig(Settings):
 class FlowConfig(Settings):
     """One directed flow from a source to a target."""
 
+    superseded: ClassVar = {"feeder": Superseded("execution", {"files": None, "spark": "streaming"})}
+
     name: str = Field(default="", description="default: source->target")
     source: str = Field(description="the alias of the cluster to mirror from")
     target: str = Field(description="the alias of the cluster to mirror to")
@@ -110,7 +124,7 @@ class FlowConfig(Settings):
         default=values.Start(), description="where a topic begins"
     )
     lanes: Annotated[Count, Field(le=64)] = Field(default=2, description="parallel producers on the target")
-    feeder: Literal["files", "spark"] = Field(default="files", description="who reads the relay's files")
+    execution: Execution = Field(default="live", description="live tasks, or Structured Streaming")
     rate: RateConfig = Field(default_factory=RateConfig, description="the most that is sent in a second")
     chunk_records: Count = Field(default=100_000, description="records in one transaction at the most")
     chunk_bytes: Size = Field(

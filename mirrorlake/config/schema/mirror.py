@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 from mirrorlake.config import values
 from mirrorlake.config.base import Settings
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
-from mirrorlake.config.faults import SettingsFault, closest, raise_any
-from mirrorlake.config.schema.cluster import ClusterConfig
+from mirrorlake.config.faults import Place, SettingsFault, closest, raise_any
+from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
 from mirrorlake.config.schema.maintenance import MaintenanceConfig
@@ -75,6 +75,7 @@ class MirrorConfig(Settings):
         if not findings:
             placed = list(enumerate(self.flows))
             findings = check_denied(placed) + check_routes(placed)[1]
+        findings += _live_on_catalog(self)
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
@@ -84,6 +85,15 @@ class MirrorConfig(Settings):
         raise_any(findings)
         self.read_from(None)
         return self
+
+    @property
+    def superseded_settings(self) -> tuple[tuple[str, str], ...]:
+        """Return the place of each setting of an earlier release in the file, and what took its place there."""
+        parts: list[tuple[str, Settings]] = [
+            (f"clusters.{alias}.land", one.land) for alias, one in self.clusters.items()
+        ]
+        parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
+        return tuple((f"{place}.{name}", by) for place, part in parts for name, by in part.old_settings)
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
         """Bind a flow to the denials of this file, although it need not be in it, for a replay or a drill."""
@@ -195,6 +205,22 @@ class MirrorConfig(Settings):
 def _one_of(word: str, known: Iterable[str]) -> str:
     names = list(known)
     return f"{closest(word, names)}name one of: {', '.join(names)}"
+
+
+def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
+    """Return the parts of a file with a catalog that ask for live tasks: only Spark reads and writes the tables there."""
+    if config.lake.root is not None:
+        return []
+    parts: list[tuple[Place, LandConfig | FlowConfig]] = [
+        (("clusters", alias, "land"), cluster.land) for alias, cluster in config.clusters.items()
+    ]
+    parts += [(("flows", index), flow) for index, flow in enumerate(config.flows)]
+    problem = "live tasks read and write files, and the tables of a catalog are Spark's alone"
+    return [
+        SettingsFault((*place, "execution"), problem, "leave it out: on a catalog it is streaming")
+        for place, part in parts
+        if "execution" in part.model_fields_set and part.execution == "live"
+    ]
 
 
 def _ends(flows: Iterable[FlowConfig]) -> list[End]:

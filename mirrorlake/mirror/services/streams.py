@@ -92,7 +92,7 @@ class Streams:
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
             max_bytes_per_batch=cluster.land.max_bytes_per_batch,
-            live=cluster.land.live,
+            live=cluster.land.execution == "live",
             trigger=cluster.land.trigger,
             listener=self._land_listener(alias),
         )

@@ -33,7 +33,7 @@ def places(mirror: Mirror, topic: str) -> Counter[int]:
 def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = pair.topic
     pair.create(200)
-    fed = pair.flow(name="fed", policy={"template": "fed.{topic}"}, feeder="spark")
+    fed = pair.flow(name="fed", policy={"template": "fed.{topic}"}, execution="streaming")
     mirror = pair.mirror(pair.flow(), fed)
     # Two landers in one session, which allows a name once; elsewhere they are two processes.
     numbers = count()
@@ -57,7 +57,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
 
     # A zombie: its workers have written a batch's files; before it commits them another lander takes over and goes on.
     pair.produce(100, seed=3)
-    by_batches = pair.mirror(pair.flow(), fed, east={"land": {"live": False}})
+    by_batches = pair.mirror(pair.flow(), fed, east={"land": {"execution": "streaming"}})
     commit = FolderTables.commit
 
     def late(tables: FolderTables, path: str, files: Any, **options: Any) -> None:

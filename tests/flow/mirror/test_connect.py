@@ -88,7 +88,7 @@ def test_tables_of_a_catalog_are_mirrored_over_connect_once_and_always_on_until_
     kept = [{"value": b"kept", "partition": number, "headers": [("h", b"1"), ("h", None)]} for number in range(3)]
     send_transactions(east, topic, [(kept, True), ([one for (one,) in aborted], False)])
     lake = {"catalog": "spark_catalog", "schema": "mirror", "checkpoints": str(tmp_path / "checkpoints")}
-    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, feeder="spark")]
+    conf = ["--conf", write_settings(tmp_path, clusters, lake, topics=topic, execution="streaming")]
     # As on Databricks, whose own statement is refused here: the tables are made all the same, and the log says what to do.
     with connect_server.steps(DATABRICKS_RUNTIME_VERSION="17.3") as step:
         step("sql", "CREATE SCHEMA spark_catalog.mirror")

@@ -71,7 +71,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         "fed": {
             "topics": [topics["conflict"], topics["large"], topics["beside"]],
             "policy": {"template": "fed.{topic}"},
-            "feeder": "spark",
+            "execution": "streaming",
             **not_grown,
         },
         "killed": {"rules": [{"name": "fatal", "function": "dies-once"}]},

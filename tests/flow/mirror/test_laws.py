@@ -48,14 +48,14 @@ def write_odd_transactions(where: Where, topic: str, *, partitions: int, transac
 
 
 @pytest.mark.law("C", "D", "E", "F", "G", "H")
-def test_laws_c_d_e_f_of_odd_records_in_transactions_by_both_feeders(pair: Pair) -> None:
+def test_laws_c_d_e_f_of_odd_records_in_transactions_on_both_executions(pair: Pair) -> None:
     pair.create(partitions=3, max_message_bytes="2000000", retention_ms="604800000")
     # A tombstone, an empty value and a missing key are three things, and so are headers.
     headers = [("h", None), ("h", b""), ("h", b"x"), ("", b"y")]
     odd = [{"key": k, "value": v, "headers": headers} for k in (None, b"", b"k") for v in (None, b"", b"v")]
     send(pair.east, pair.topic, ({"partition": 0, **record} for record in odd))
     write_odd_transactions(pair.east, pair.topic, partitions=3, transactions=40, seed=11)
-    fed = pair.flow(name="fed", policy={"template": "fed.{topic}"}, feeder="spark", lanes=3)
+    fed = pair.flow(name="fed", policy={"template": "fed.{topic}"}, execution="streaming", lanes=3)
     mirror = pair.mirror(pair.flow(chunk_records=333), fed)
     plan = mirror.plan()
     assert any(change.name == pair.remote for change in plan.changes)

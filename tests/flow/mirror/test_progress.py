@@ -64,7 +64,7 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
     monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)
-    made = pair.mirror(east={"land": {"max_records_per_batch": 40, "live": False}})
+    made = pair.mirror(east={"land": {"max_records_per_batch": 40, "execution": "streaming"}})
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)
     mirror.run(once=True)

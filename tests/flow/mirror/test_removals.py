@@ -30,7 +30,7 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
     monkeypatch.setattr("mirrorlake.maintenance.maintain.HOT", timedelta(0))
     pair.create()
     first = pair.flow()
-    late = pair.flow(name="late", policy={"template": "late.{topic}"}, feeder="spark")
+    late = pair.flow(name="late", policy={"template": "late.{topic}"}, execution="streaming")
     keeps = {"retention": {".*": {"age": "1d"}}}
     old = ({"value": b"old%d" % number, "partition": number % 2, "timestamp": OLD_MS + number} for number in range(400))
     send(pair.east, pair.topic, old)

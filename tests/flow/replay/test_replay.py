@@ -236,7 +236,7 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
     # Where workers may not read the relay's files, Spark feeds the lanes: through rules, and placed by key.
     settings = json.loads(Path(world.conf).read_text())
     settings["flows"][0] |= {
-        "feeder": "spark",
+        "execution": "streaming",
         "rules": [{"name": "sales", "keep": "headers['kind'] = 'sale'"}],
         "placement": {"by": "key", "count": 5},
     }

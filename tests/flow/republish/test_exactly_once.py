@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.law("C", "D", "F")
 @pytest.mark.parametrize("seed", [20261121])
-def test_law_f_kills_of_everything_lose_and_repeat_nothing(
+def test_law_f_kills_of_everything_between_live_and_streaming_lose_and_repeat_nothing(
     make_cluster: Callable[..., KafkaCluster], spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -105,20 +106,29 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(
         "land": lambda: max((int(commit.name.partition(".")[0]) for commit in relay.glob("*.json")), default=-1),
         "republish": lambda: sum(end_of(central, "east.orders", partition) for partition in range(PARTITIONS)),
     }
-    try:
-        create_topic(east, "orders", PARTITIONS, max_message_bytes="2000000")
-        conf = write_conf(
+
+    def write_settings(execution: str) -> Path:
+        flow = {"source": "east", "target": "central", "topics": "orders", "chunk_records": 10_000}
+        written = write_conf(
             tmp_path,
             {"east": east.bootstrap_servers, "central": central.bootstrap_servers},
-            [{"source": "east", "target": "central", "topics": "orders", "chunk_records": 10_000}],
-            east={"land": {"max_records_per_batch": 20_000}},
+            [{**flow, "execution": execution}],
+            east={"land": {"max_records_per_batch": 20_000, "execution": execution}},
         )
+        return written.rename(tmp_path / f"{execution}.yml")
+
+    try:
+        create_topic(east, "orders", PARTITIONS, max_message_bytes="2000000")
+        confs = {execution: write_settings(execution) for execution in ("live", "streaming")}
+        executions = {step: cycle(confs.values()) for step in ("land", "republish")}
         writer = Writer(east.bootstrap_servers, seed)
         writer.start()
         steps = {"land": ("land", "--source", "east"), "republish": ("republish", "--flow", "east->central")}
 
         def start(step: str) -> None:
             begun[step] = reached[step]() if processes.keys() == steps.keys() else 0
+            # Each start goes on by the other execution.
+            conf = next(executions[step])
             processes[step] = Process(tmp_path / f"{step}.log", *steps[step], "--conf", str(conf))
 
         def revive() -> None:
@@ -160,6 +170,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(
         for process in processes.values():
             lines = [line for line in process.output.splitlines() if "rdkafka#" in line or "[thrd:" in line]
             assert not lines, "what Kafka's clients say while a cluster is away belongs into the log file"
+        conf = confs["live"]
         drained = run_cli("run", "--once", "--conf", str(conf))
         assert drained.returncode == 0, drained.stderr
         source, target = consume(east, "orders"), consume(central, "east.orders")

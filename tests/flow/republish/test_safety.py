@@ -39,7 +39,7 @@ def begun(pair: Pair) -> Mirror:
     """A flow that has landed and republished twice."""
     pair.create()
     # A stream over the relay has a checkpoint location; a flow that follows the relay's log has none to lose.
-    mirror = pair.mirror(feeder="spark")
+    mirror = pair.mirror(execution="streaming")
     for count, seed in ((600, 1), (200, 2)):
         pair.produce(count, seed=seed)
         mirror.run(once=True)
@@ -89,7 +89,7 @@ class Died(BaseException):
 @pytest.mark.law("C", "D", "F")
 def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.create(partitions=4)
-    two = pair.mirror(lanes=2, feeder="spark")
+    two = pair.mirror(lanes=2, execution="streaming")
     for seed, count in ((1, 400), (2, 40)):
         pair.produce(count, seed=seed)
         two.land("east", once=True)

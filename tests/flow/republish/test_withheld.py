@@ -75,7 +75,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     pair.create(RECORDS, partitions=1)
     commit(pair.east, "billing", topic, {0: 0})
     monkeypatch.setattr(Streams, "view", lambda *_: Shout())
-    fed = pair.flow(name="fed", feeder="spark", policy={"template": "fed.{topic}"}, sync={"groups": False})
+    fed = pair.flow(name="fed", execution="streaming", policy={"template": "fed.{topic}"}, sync={"groups": False})
     mirror = pair.mirror(pair.flow(), fed)
     mirror.run(once=True)
 

@@ -23,7 +23,7 @@ from tests.servers.lakes import Pair
 
 KEY = "a key that nobody may read"
 CARD, SSN, EMAIL, INTERNAL = b"4111-1111-7777-0001", b"ssn-90210-77", b"ada.l@private.example", b"internal-host-17"
-FEEDERS = ("files", "spark")
+EXECUTIONS = ("live", "streaming")
 
 
 def order(region: str, **members: Any) -> bytes:
@@ -102,29 +102,31 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     ml.rule_function("poison-is-refused", lambda records: poison_is_refused(records))
     flows = [
         pair.flow(
-            name=feeder,
-            policy={"template": f"{feeder}.{{topic}}"},
-            feeder=feeder,
+            name=execution,
+            policy={"template": f"{execution}.{{topic}}"},
+            execution=execution,
             lanes=1,
             # Bytes on the broker's disk are then the bytes of the records.
             producer={"compression.type": "none"},
             rules=RULES,
         )
-        for feeder in FEEDERS
+        for execution in EXECUTIONS
     ]
     mirror = pair.mirror(*flows)
     plan = mirror.apply()
     assert sorted(change.name for change in plan.changes if change.kind == "rule") == sorted(
         2 * [str(rule["name"]) for rule in RULES]
     )
-    assert {(note.where, note.name) for note in plan.notes} == {(f, r) for f in FEEDERS for r in ("cards", "customer")}
+    assert {(note.where, note.name) for note in plan.notes} == {
+        (f, r) for f in EXECUTIONS for r in ("cards", "customer")
+    }
     assert not mirror.plan(), "law G"
 
     mirror.run(once=True)
 
-    for feeder in FEEDERS:
-        _check_target(pair.target(f"{feeder}.{topic}")[0])
-        _check_explanations(mirror, feeder, topic)
+    for execution in EXECUTIONS:
+        _check_target(pair.target(f"{execution}.{topic}")[0])
+        _check_explanations(mirror, execution, topic)
     originals = (CARD, SSN, EMAIL, INTERNAL)
     found = held_below(Path(pair.central.directory), *originals, UNTOUCHED)
     assert found == {UNTOUCHED}, "originals stand on the target, or these files are not the target's"
@@ -161,8 +163,8 @@ def _check_target(found: list[Record]) -> None:
     assert {record.headers for record in found} == {headers}
 
 
-def _check_explanations(mirror: ml.Mirror, feeder: str, topic: str) -> None:
-    flow = mirror[feeder]
+def _check_explanations(mirror: ml.Mirror, execution: str, topic: str) -> None:
+    flow = mirror[execution]
     versions = {rule.rule: rule.version for rule in flow.rules()}
     found = [flow.offsets.translate(topic, 0, offset) for offset in range(len(RECORDS))]
     for offset in (1, 7):
@@ -174,7 +176,7 @@ def _check_explanations(mirror: ml.Mirror, feeder: str, topic: str) -> None:
         assert isinstance(one, Quarantined)
         assert (one.rule, one.version, one.reason) == (rule, versions[rule], reason)
     assert [type(found[offset]) for offset in (0, 2, 4, 5, 6, 9)] == [Exact] * 6
-    rows = mirror.lake.meta(QUARANTINE).where(F.col("flow") == feeder).orderBy("offset").collect()
+    rows = mirror.lake.meta(QUARANTINE).where(F.col("flow") == execution).orderBy("offset").collect()
     assert [(row.offset, bytes(row.value)) for row in rows] == [(offset, RECORDS[offset][1]) for offset in reasons]
     trial = flow.try_rules(topic, 100)
     assert (trial.records, trial.sent, trial.filtered, trial.quarantined) == (10, 6, 2, 2)

@@ -23,7 +23,7 @@ def test_what_never_leaves_leaves_by_no_door(pair: Pair, monkeypatch: pytest.Mon
     every = pair.flow(topics=rf"{name}\..*")
     flows = [
         every,
-        {**every, "name": "spark", "policy": {"template": "spark.{topic}"}, "feeder": "spark"},
+        {**every, "name": "spark", "policy": {"template": "spark.{topic}"}, "execution": "streaming"},
         {**every, "name": "by-name", "policy": {"template": "named.{topic}"}, "topics": [orders, pii]},
         {**every, "name": "merged", "policy": {"template": "all.{topic}"}, "mm2": {"offset_syncs": True}},
     ]

@@ -58,6 +58,13 @@ def test_a_secret_in_the_file_is_found_and_not_shown(client: dict[str, str], fou
         assert "${env:EAST_" in report.bad[0].fix or "${env:EAST_PASSWORD}" in report.bad[0].fix
 
 
+def test_settings_of_an_earlier_release_are_named_with_what_took_their_place(tmp_path: Path) -> None:
+    assert bad(tmp_path, "settings.superseded") == []
+    [(place, detail)] = bad(tmp_path, "settings.superseded", given=settings(east={"land": {"live": False}}))
+    assert place == "clusters.east.land.live"
+    assert "`execution: streaming` took its place" in detail
+
+
 def test_who_may_write_or_read_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mirror.yml"
     assert bad(tmp_path, "settings.file-mode") == []

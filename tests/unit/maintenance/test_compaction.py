@@ -118,7 +118,9 @@ def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_f
     assert relay.compact(up_to(10_000), SentUpTo(flow=FLOW, positions=None)).waiting == 2 * FANOUT
     assert relay.compact(up_to(FANOUT), SentUpTo(flow=FLOW, positions={}), now=NOON + timedelta(minutes=1)).waiting == 0
     assert relay.compact(up_to(10_000), up_to(FANOUT)).files == FANOUT
-    assert relay.compact(up_to(0, feeder="spark"), now=NOON + 2 * DAY).into == 0, "a stream reads commit by commit"
+    assert relay.compact(up_to(0, execution="streaming"), now=NOON + 2 * DAY).into == 0, (
+        "a stream reads commit by commit"
+    )
     assert relay.compact(up_to(0), now=NOON + 2 * DAY).files == FANOUT + 1
 
 

@@ -222,9 +222,9 @@ def test_a_topic_that_was_never_landed_and_a_stream_that_is_not_past_are_refused
     with pytest.raises(UsageError, match="holds nothing of payments"):
         world.eraser().plan("payments", ADA, "why")
     with pytest.raises(SafetyError, match="streams the relay"):
-        world.eraser(position=50, feeder="spark").erase("orders", ADA, "why")
+        world.eraser(position=50, execution="streaming").erase("orders", ADA, "why")
     assert world.offsets().count(15) == 1
-    assert world.eraser(position=60, feeder="spark").erase("orders", ADA, "why").records == 6
+    assert world.eraser(position=60, execution="streaming").erase("orders", ADA, "why").records == 6
 
 
 @pytest.mark.law("E")

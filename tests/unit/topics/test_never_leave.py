@@ -39,7 +39,7 @@ DOORS = [
     "topics: '.*', policy: {template: 'all.{topic}'}",
     "topics: '.*', policy: {template: '{topic}.all'}",
     "topics: '.*', policy: {name: default, separator: '_'}",
-    "topics: '.*', feeder: spark",
+    "topics: '.*', execution: streaming",
     "topics: '.*', delivery: at_least_once, start: latest",
 ]
 
