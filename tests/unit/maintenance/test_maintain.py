@@ -38,11 +38,11 @@ class World:
             self.tables.create(self.lake.meta_location(table), table)
         self.batches = 0
 
-    def land(self, count: int = 1) -> None:
+    def land(self, count: int = 1, **progress: Any) -> None:
         for _ in range(count):
             self.batches += 1
             files = list(write_files(self.relay, SCHEMA, iter([batch(rows("orders", 0, self.batches))])))
-            signed = Signed(1, self.batches, "owner", NOON).to_text()
+            signed = Signed(1, self.batches, "owner", NOON, **progress).to_text()
             self.tables.commit(self.relay, files, app_id=APP, version=self.batches, signature=signed)
 
     def keep(self, after: timedelta = timedelta(0), **settings: Any) -> dict[str, KeptTable]:
@@ -75,13 +75,16 @@ def grow_old(world: World) -> None:
 
 @pytest.mark.law("F")
 def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_reader(world: World) -> None:
-    world.land(FANOUT)
+    world.land(FANOUT, read_to={})
     log = RelayLog(world.tables, world.relay)
     held = log.files({})
     kept = world.keep()["relay of east"]
     assert (kept.compacted.into, kept.log_checkpoint, kept.why_not) == (1, True, "")
     grow_old(world)
-    world.land(3)
+    world.land(2, read_to={})
+    world.keep()
+    assert len(world.log()) > FANOUT, "no commit that stays would say all that was read"
+    world.land(1, read_to={}, as_of=1)
     world.keep()
     assert len(world.log()) < FANOUT, "old commits are deleted"
     assert [file.first_offset for file in log.new_files({})] != [], "a reader whose commits were cleaned lists again"
@@ -89,7 +92,7 @@ def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_read
     newest = [
         Signed.from_document(commit.signature) for commit in world.lake.commits(world.lake.relay_location("east"))
     ]
-    assert Signed(1, FANOUT + 3, "owner", NOON) in newest
+    assert Signed(1, FANOUT + 3, "owner", NOON, {}, 1) in newest
     fresh = FolderTables()
     fresh.commit(world.relay, [], app_id=APP, version=FANOUT, signature="zombie")
     assert "zombie" not in str(fresh.history(world.relay, 5)), "an older lander is still refused"
