@@ -284,7 +284,7 @@ class LakeReads(LakeAddresses):
                 commit["version"],
                 _signature(commit.get("userMetadata")),
                 str(commit.get("operation", "")),
-                int((commit.get("operationParameters") or {}).get("version") or -1),
+                _restored_to(commit.get("operationParameters")),
             )
             for commit in newest
         ]
@@ -328,6 +328,11 @@ class LakeReads(LakeAddresses):
         if not self._has_relays():
             return ()
         return tuple(dict.fromkeys((str(self._root), self.checkpoint_root())))
+
+
+def _restored_to(parameters: Mapping[str, Any] | None) -> int:
+    version = str((parameters or {}).get("version"))
+    return int(version) if version.isdigit() else -1
 
 
 def _signature(text: str | None) -> Mapping[str, Any]:
