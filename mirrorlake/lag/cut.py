@@ -77,9 +77,12 @@ class CutTables:
             )
         tables = self.uncut()
         firsts: dict[tuple[str, str], datetime] = {}
+        # A flow or a cluster that left the settings was looked at long ago: it would make every question read from then on.
+        asked = {("flow", flow.name) for flow in self._flows} | {("relay", flow.source) for flow in self._flows}
+        asked |= {("cluster", alias) for flow in self._flows for alias in (flow.source, flow.target)}
         for row in self._complete_looks():
-            if row.observed_at <= start:
-                subject = row.subject, row.name
+            subject = row.subject, row.name
+            if row.observed_at <= start and subject in asked:
                 firsts[subject] = max(row.observed_at, firsts.get(subject, row.observed_at))
         begin = min(firsts.values(), default=start)
         values = {

@@ -176,7 +176,7 @@ class Sampler:
             self._remembered = remember(self._lake)
         remembered, seen = self._remembered, self.look()
         at = seen.observed_at
-        looks = tuple(remembered.compare(look, at, complete_every=COMPLETE_EVERY) for look in seen.looks)
+        looks = remembered.choose_rows(seen.looks, at, complete_every=COMPLETE_EVERY)
         try:
             write(self._lake, at, looks)
         except Exception:

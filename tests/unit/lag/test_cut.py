@@ -198,3 +198,10 @@ def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
     send(1, 1)
     assert consumed(2) == {1}
     assert len(read) == 2, "a map with newer runs is read again"
+
+
+def test_a_flow_that_left_the_settings_does_not_make_questions_read_from_its_last_look_on(lake: Lake, lag: Lag) -> None:
+    row = {"observed_at": minute(-60 * 24 * 30), "subject": "flow", "name": "east->gone", "complete": True}
+    FolderTables().append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, [row]))
+    tables = lag._asked.cut.to_time(minute(2), minute(2))
+    assert minute(2) - tables.values["near"] <= timedelta(seconds=1)

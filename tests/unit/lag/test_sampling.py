@@ -31,7 +31,7 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
     for number, look in enumerate(looks):
         at = NOON + timedelta(hours=number)
         found = Look(subject="cluster", name="east", positions=look)
-        change = remembered.compare(found, at, complete_every=timedelta(hours=3))
+        [change] = remembered.choose_rows([found], at, complete_every=timedelta(hours=3))
         remembered.note(change, at)
         assert change.complete == (number % 3 == 0)
         if change.complete:
@@ -42,6 +42,24 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
         assert {one: offset for one, offset in table.items() if offset is not None} == look
         assert sample_row(change, at)["positions"] == len(look)
         assert remembered.positions == {change.asked: look}
+
+
+def test_between_two_complete_looks_are_ten_rows_of_each_position() -> None:
+    remembered, partitions, looks = Remembered(), 5_000, 60
+    written, complete = [], {"cluster": [], "relay": []}
+    for number in range(looks):
+        at = NOON + timedelta(seconds=30 * number)
+        seen = [
+            # The relay stands, and did not answer in the first round.
+            Look(subject="relay", name="east", positions={key(0): 7}, error="away" if number == 11 else None),
+            Look(subject="cluster", name="east", positions={key(p): number for p in range(partitions)}),
+        ]
+        for look in remembered.choose_rows(seen, at, complete_every=timedelta(hours=6)):
+            remembered.note(look, at)
+            written.append(look.changed)
+            complete[look.subject] += [number] * look.complete
+    assert complete == {"cluster": [0, 11, 22, 33, 44, 55], "relay": [0, 12, 22, 33, 44, 55]}
+    assert sum(written) <= partitions * looks + 10, "a complete look of what moved costs no row"
 
 
 def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
