@@ -104,9 +104,12 @@ class LagVerdict(Shown):
         """The verdict of each flow: that of its status, or the worst of its own hops."""
         if self.status is not None:
             return {one.flow: Verdict[one.verdict] for one in self.status.flows}
-        own = [hop for hop in self.hops if hop.place.hop != "consumed"]
-        names = sorted({hop.place.flow for hop in self.hops})
-        return {name: worst(hop.verdict for hop in own if hop.place.flow == name) for name in names}
+        found: dict[str, set[Verdict]] = {}
+        for hop in self.hops:
+            own = found.setdefault(hop.place.flow, set())
+            if hop.place.hop != "consumed":
+                own.add(hop.verdict)
+        return {name: worst(found[name]) for name in sorted(found)}
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -116,10 +119,11 @@ class LagVerdict(Shown):
     @property
     def groups(self) -> Mapping[str, Verdict]:
         """The worst verdict of each group."""
-        read = [(hop.place.group_id or "", hop.verdict) for hop in self.hops if hop.place.hop == "consumed"]
-        return {
-            name: worst(verdict for group, verdict in read if group == name) for name in sorted({g for g, _ in read})
-        }
+        found: dict[str, set[Verdict]] = {}
+        for hop in self.hops:
+            if hop.place.hop == "consumed":
+                found.setdefault(hop.place.group_id or "", set()).add(hop.verdict)
+        return {name: worst(found[name]) for name in sorted(found)}
 
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
@@ -145,8 +149,7 @@ class LagVerdict(Shown):
             return {one.flow: one.time_lag_ms for one in self.status.flows}
         return {
             flow: total(hop.last for hop in hops).time_lag_ms
-            for flow in self.flows
-            if (hops := self.of(flow, "republished"))
+            for flow, hops in sorted(self.by_flow("republished").items())
         }
 
     def worst_first(self) -> LagVerdict:
@@ -167,7 +170,15 @@ class LagVerdict(Shown):
 
     def of(self, flow: str, hop: str) -> list[HopVerdict]:
         """List the verdicts on one hop of a flow."""
-        return [one for one in self.hops if (one.place.flow, one.place.hop) == (flow, hop)]
+        return self.by_flow(hop).get(flow, [])
+
+    def by_flow(self, hop: str) -> dict[str, list[HopVerdict]]:
+        """List the verdicts on one hop, by flow; a flow without any is left out."""
+        found: dict[str, list[HopVerdict]] = {}
+        for one in self.hops:
+            if one.place.hop == hop:
+                found.setdefault(one.place.flow, []).append(one)
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Build the JSON document."""

@@ -105,10 +105,10 @@ def read_status(
         for flow in every
         if flow.name in silent
     }
-    stamps = {**unlanded}
+    stamps, sources = {**unlanded}, {flow.name: flow.source for flow in flows}
     for (name, source), lag in lags.items():
         # What is not landed is no older than what is landed and waits: its source need not be read for that.
-        place = next(flow.source for flow in flows if flow.name == name), source
+        place = sources[name], source
         if lag is not None and place not in stamps:
             stamps[place] = int(at.timestamp() * 1000) - lag
     waits = any(lag != 0 for lag in lags.values())

@@ -92,21 +92,23 @@ class SampledMoment:
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Tell how far a flow has come in the newest life of each partition that it carries."""
-        positions = self.positions
+        seen = {look.asked: look.positions for look in self.looks}
+        reached, ends = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
+        found: dict[TopicPartition, FlowPosition] = {}
         # Sorted by topic and life: a partition keeps the newest it has.
-        return {
-            TopicPartition(key.topic, key.partition): FlowPosition(
-                source=SourcePartition(key.topic, key.generation, key.partition),
+        for key, offset in sorted(seen.get(("flow", flow.name), {}).items(), key=lambda item: item[0][2:5]):
+            _, _, topic, generation, partition, _, _ = key
+            end = ends.get(Key(flow.source, None, topic, generation, partition, "last_stable", None))
+            if end is None:
+                # Nobody leads it now; the log names it.
+                continue
+            found[TopicPartition(topic, partition)] = FlowPosition(
+                source=SourcePartition(topic, generation, partition),
                 republished=offset,
-                landed=positions[key._replace(flow=None, kind="reached")],
-                end=positions[key._replace(flow=None, kind="last_stable")],
+                landed=reached[Key(flow.source, None, topic, generation, partition, "reached", None)],
+                end=end,
             )
-            for key, offset in sorted(positions.items(), key=lambda item: item[0][2:5])
-            if key.flow == flow.name
-            and key.kind == "republished"
-            # Nobody leads it now; the log names it.
-            and key._replace(flow=None, kind="last_stable") in positions
-        }
+        return found
 
     def __str__(self) -> str:
         seen = sum(len(look.positions) for look in self.looks)
@@ -277,6 +279,7 @@ class Sampler:
             positions.setdefault(subject, {})[key] = offset
 
         for name, topic in living.items():
+            carrying = [(flow, done) for flow, done in flows if flow.carries(name)]
             for partition in range(topic.partitions):
                 source = SourcePartition(name, topic.generation_of(partition), partition)
                 tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
@@ -285,24 +288,24 @@ class Sampler:
                 read = seen.get(source, 0) if topic.topic_id else 0
                 place = partial(standing, holds=holds, seen=read, end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
-                for flow, done in flows:
-                    if flow.carries(name):
-                        sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
-                        offset = place(sent=sent_to)[1]
-                        put(("flow", flow.name), flow.name, source, "republished", offset)
+                for flow, done in carrying:
+                    sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
+                    offset = place(sent=sent_to)[1]
+                    put(("flow", flow.name), flow.name, source, "republished", offset)
         # An earlier life of a recreated topic is followed until all flows have sent it.
         for source, holds in relay.reached.items():
             life = living.get(source.topic)
-            is_over = life is None or source.generation < life.generation_of(source.partition)
-            carrying = [
-                (flow, waits_from(source, done.get(source, 0), holds) if is_over else 0)
+            if life is not None and source.generation >= life.generation_of(source.partition):
+                continue
+            waiting = [
+                (flow, waits_from(source, done.get(source, 0), holds))
                 for flow, done in flows
                 if flow.carries(source.topic)
             ]
-            if is_over and any(offset < holds for _, offset in carrying):
+            if any(offset < holds for _, offset in waiting):
                 put(("relay", alias), None, source, "reached", holds)
                 put(("cluster", alias), None, source, "last_stable", holds)
-                for flow, offset in carrying:
+                for flow, offset in waiting:
                     put(("flow", flow.name), flow.name, source, "republished", offset)
 
     def _topics_of(self, sites: SampleSites, alias: str) -> dict[str, KnownTopic]:

@@ -55,11 +55,11 @@ def _sample(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime)
 
 def adopt_status(verdict: LagVerdict, status: Status, state: ControlState) -> LagVerdict:
     """Return the verdicts with those of the status on its flows; `state` names the pauses of landing."""
-    rows = _rows(status)
+    rows, flows = _rows(status), dict(status)
 
     def adopted(hop: HopVerdict) -> HopVerdict:
         place = hop.place
-        flow, row = status.get(place.flow), rows.get((place.flow, place.topic, place.partition))
+        flow, row = flows.get(place.flow), rows.get((place.flow, place.topic, place.partition))
         if flow is None or place.hop == "consumed":
             return hop
         if flow.unknown and (place.hop == "republished" or flow.away == place.source):

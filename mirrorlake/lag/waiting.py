@@ -105,7 +105,10 @@ def _piles(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Pil
 def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:
     """Return the withheld stretches of each pile: where they begin, and their lengths."""
     pile, first, length = (numbers(withheld[name]) for name in ("pile", "first", "length"))
-    return {int(one): (first[pile == one], length[pile == one]) for one in np.unique(pile)}
+    order = np.argsort(pile, kind="stable")
+    each, begins = np.unique(pile[order], return_index=True)
+    parts = zip(*(np.split(column[order], begins[1:]) for column in (first, length)), strict=True)
+    return dict(zip(each.tolist(), parts, strict=False))
 
 
 def _within(offsets: Ints, first: Ints, length: Ints) -> np.typing.NDArray[np.bool_]:

@@ -272,10 +272,11 @@ def _groups(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
 def _flows(figures: Figures) -> list[GaugeMetricFamily]:
     flows = figures.lag.flows
     states = [((flow, state.name), float(verdict is state)) for flow, verdict in flows.items() for state in Verdict]
-    risks = [((flow,), sum(hop.place.flow == flow for hop in figures.lag.at_risk)) for flow in flows]
-    etas = []
+    at_risk = [hop.place.flow for hop in figures.lag.at_risk]
+    risks = [((flow,), at_risk.count(flow)) for flow in flows]
+    etas, republished = [], figures.lag.by_flow("republished")
     for flow in flows:
-        found = [hop.catch_up for hop in figures.lag.of(flow, "republished")]
+        found = [hop.catch_up for hop in republished.get(flow, ())]
         never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
         eta = float("inf") if never else _seconds(all_known(max, (one.eta_ms for one in found)))
         etas.append(((flow,), eta if found else None))

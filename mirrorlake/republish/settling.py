@@ -31,15 +31,18 @@ def look_at_remotes(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Positions
 ) -> tuple[list[HeldTopic], dict[str, TopicState]]:
     """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent."""
-    sent = [source for source, at in positions.items() if at > 0 and flow.carries(source.topic)]
-    states = describe_surely(target, {flow.remote_topic(source.topic) for source in sent})
+    remotes = {
+        topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
+    }
+    sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
+    states = describe_surely(target, {remotes[source.topic] for source in sent})
     held = held_topics(
         flow=flow.name,
         target=flow.target,
         known=known,
         positions=sent,
         found=_ids(states),
-        remote_topic=flow.remote_topic,
+        remote_topic=remotes.__getitem__,
     )
     return held, states
 

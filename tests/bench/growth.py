@@ -3,7 +3,7 @@
 python -m tests.bench.growth relay    # batches, looks, look-ups and plans; files are named by the log only
 python -m tests.bench.growth turn     # turns of landing, by partitions: written, committed, listed and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
-python -m tests.bench.growth status   # what a status reads of the lake, by partitions that all move
+python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
 python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
 python -m tests.bench.growth upkeep   # small files that are rewritten
 python -m tests.bench.growth drain    # the memory of a drain of 10 M records; starts brokers and Spark
@@ -12,56 +12,49 @@ python -m tests.bench.growth drain    # the memory of a drain of 10 M records; s
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lag import Lag
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import (
     METADATA,
     OFFSET_MAP,
     RELAY_ROWS,
-    Lake,
     TableUpkeep,
-    landed_positions,
-    proven_until,
     write_files,
 )
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.offsets.translate import translate_back, translate_offset
-from tests.bench import growth_drain, growth_relay, growth_topics, growth_turn
+from tests.bench import growth_drain, growth_relay, growth_status, growth_topics, growth_turn
 from tests.bench.growth_cost import cost, say
-from tests.bench.growth_relay import NOON, known_topics, new_lake, no_spark
-from tests.bench.lag import EVERY_S, fill
+from tests.bench.growth_relay import NOON, known_topics, new_lake
 
 # A lane that commits four times a second writes so many runs a day.
 RUNS_A_DAY = 345_600
 FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
 
 
-def main(part: str) -> None:
+def main(part: str, *about: str) -> None:
     """Print one line a measurement."""
     {
         "relay": growth_relay.relay,
         "turn": growth_turn.turn,
         "map": _map,
-        "status": _status,
+        "status": growth_status.status,
         "topics": growth_topics.topics,
         "upkeep": _upkeep,
         "drain": growth_drain.drain,
-    }[part]()
+    }[part](*about)
 
 
 def _runs(day: int, partitions: int) -> pa.Table:
@@ -142,27 +135,6 @@ def _map() -> None:
                 )
 
 
-def _status() -> None:
-    looks, unused = 240, cast(Any, None)
-    end = NOON + timedelta(seconds=looks * EVERY_S)
-    flow = FlowConfig(source="east", target="central", topics="t").bound_to(TopicPattern(), adds_hops=False)
-    for partitions in (10, 100, 1_000):
-        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as root:
-            lake, tables = Lake(no_spark, LakeConfig(root=root)), FolderTables()
-            tables.create(lake.relay_location("east"), RELAY)
-            for table in SIDE_TABLES:
-                tables.create(lake.meta_location(table), table)
-            fill(lake, int(NOON.timestamp()), looks, partitions)
-            lag = Lag(lake, [flow], look=unused, runs=unused, readers=unused, now=lambda: end)
-            assert len(lag.windows()) == partitions
-            say(
-                partitions=partitions,
-                newest_samples=cost(lag.windows),
-                landed=cost(lambda: landed_positions(lake, "east")),  # noqa: B023
-                proven=cost(lambda: proven_until(lake, flow)),  # noqa: B023
-            )
-
-
 def _upkeep() -> None:
     value = b"x" * 100
     for files, records in ((1_200, 25), (1_200, 250)):
@@ -191,4 +163,4 @@ def _upkeep() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

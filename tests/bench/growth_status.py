@@ -1,0 +1,276 @@
+"""What looks at all partitions cost: status, sampler, lag, metrics and accounts by the partitions of a flow, every one moving.
+
+Brokers are played: their answers are there at once. Tables are generated as the sampler leaves them.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import pstats
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from json import dumps
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+from prometheus_client import generate_latest
+
+import mirrorlake as ml
+from mirrorlake.lag import Lag, Status, measure, read_status
+from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lake import (
+    METADATA,
+    POSITIONS,
+    RELAY_ROWS,
+    SAMPLES,
+    Accounts,
+    Lake,
+    SourceTopics,
+    TableUpkeep,
+    landed_positions,
+    position_row,
+    proven_until,
+    write_files,
+)
+from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.metrics import Metrics
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.control import NOTHING_ASKED
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from tests.bench.growth_cost import least, say
+from tests.bench.growth_relay import source_of
+from tests.bench.lag import EVERY_S, FLOW, Played
+
+PARTITIONS = (100, 1_000, 10_000)
+# Two hours; a run without a complete look in between is the longest that a question reads.
+LOOKS = 240
+_START = 1_000
+
+
+@dataclass(kw_only=True)
+class Moving(Played):
+    """A source that is a record ahead of the ledger in one partition of ten."""
+
+    alias: str = "east"
+    turns: int = 1
+
+    def ends(self, partitions: Any) -> dict[TopicPartition, int]:
+        return self.latest(partitions)
+
+    def latest(self, partitions: Any) -> dict[TopicPartition, int]:
+        return {tp: self.moved + (tp.partition == 0) for tp in partitions}
+
+    def offset(self, tp: TopicPartition) -> int:  # noqa: ARG002  of a partition
+        return self.moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A mirror whose lake is filled, and what looks at it."""
+
+    mirror: Mirror
+    played: Any
+    sampler: Sampler
+    lag: Lag
+    partitions: int
+    now: datetime
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def turn(self) -> None:
+        """Land and send a record of every partition."""
+        self.played.moved += 1
+        self.played.turns += 1
+        sources = [source_of(p) for p in range(self.partitions)]
+        _land(self.mirror.lake.relay_location("east"), sources, self.played.moved, self.played.turns)
+
+    def look(self, name: str) -> None:
+        """Let the sampler look once."""
+        self.rows[name] = self.sampler.once().changed
+
+    def status(self) -> Status:
+        """Read the status as `mirrorlake status` does."""
+        return read_status(
+            self.mirror.config.flows,
+            self.sampler.look(),
+            lake=self.mirror.lake,
+            target=lambda _: self.played,
+            readers=lambda _: self.played,
+            state=NOTHING_ASKED,
+            windows=self.lag.windows,
+        )
+
+
+def scene(folder: str, partitions: int) -> Scene:
+    """Fill a lake, and look at it."""
+    mirror = ml.from_settings(
+        {
+            "lake": {"root": f"{folder}/lake"},
+            "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
+            "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
+        }
+    )
+    lake, now = mirror.lake, datetime.now(timezone.utc).replace(microsecond=0)
+    lake.create_all(["east"])
+    played: Any = Moving(topics=max(1, partitions // 10), partitions=10, groups=0, topics_of_a_group=0)
+    played.moved = _START + LOOKS - 1
+    _fill_relay(lake, partitions, played.moved)
+    _fill_samples(lake, partitions, now)
+    seen = {"cluster": "east", "role": "source", "kind": "topic", "generation": 1, "configs": {}, "present": True}
+    lake.append_rows(
+        METADATA,
+        [
+            seen | {"topic": t.name, "topic_id": t.topic_id, "partitions": t.partitions, "observed_at": now}
+            for t in played.known.values()
+        ],
+    )
+    both = {"east": played, "central": played}
+
+    def sites() -> SampleSites:
+        return SampleSites(
+            flows=mirror.config.flows,
+            sampling=mirror.config.sampling,
+            sources={"east": played},
+            admins=both,
+            groups={},
+            ledger=lambda _: played,
+        )
+
+    sampler = Sampler(lake, sites, now=lambda: now)
+    unused: Any = None
+    flows = mirror.config.flows
+    lag = Lag(lake, flows, look=sampler.look, runs=unused, readers=lambda _: played, now=lambda: now)
+    made = Scene(mirror=mirror, played=played, sampler=sampler, lag=lag, partitions=partitions, now=now)
+    made.lag._status = made.status
+    sampler.once()
+    return made
+
+
+def _fill_relay(lake: Lake, partitions: int, end: int) -> None:
+    """Name a large file of each partition, as upkeep leaves them, and write the last turn of all of them."""
+    from tests.bench.growth_relay import file_of
+
+    path, sources = lake.relay_location("east"), [source_of(p) for p in range(partitions)]
+    named = [file_of(f"{n}.parquet", source, end - 10) for n, source in enumerate(sources)]
+    table = DeltaTable(path)
+    actions = [AddAction(file.path, file.size, {}, 0, True, file.stats) for file in named]
+    table.create_write_transaction(actions, "append", table.schema())
+    TableUpkeep(path).checkpoint(after=1)
+    _land(path, [source for source in sources if source.partition == 0], end)
+    lake.append_rows(
+        POSITIONS,
+        [position_row("east", s, "landed", end + (s.partition == 0), datetime.now(timezone.utc)) for s in sources],
+    )
+
+
+def _land(path: str, sources: list[SourcePartition], offset: int, version: int = 1) -> None:
+    """Commit a turn with one record of each of these partitions, in one file."""
+    at = datetime.now(timezone.utc) - timedelta(minutes=10)
+    rows = [
+        dict.fromkeys(RELAY_ROWS.names)
+        | {"topic": s.topic, "generation": 1, "partition": s.partition, "offset": offset}
+        | {"timestamp": at, "timestamp_type": 0, "value": b"x" * 100, "landed_at": at}
+        for s in sources
+    ]
+    written = list(write_files(path, RELAY_ROWS, iter([pa.RecordBatch.from_pylist(rows, RELAY_ROWS)])))
+    FolderTables().commit(path, written, app_id="land", version=version, signature="{}")
+
+
+def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
+    """Write the looks of two hours, between which every partition moved by one record."""
+    held = f"range(0, {partitions}) AS p(p)"
+    begin_s = int(now.timestamp()) - LOOKS * EVERY_S
+    moments = (
+        f"(SELECT n, make_timestamptz(({begin_s} + n * {EVERY_S}) * 1000000::BIGINT) AS moment "  # noqa: S608
+        f"FROM range(0, {LOOKS}) AS r(n))"
+    )
+    kinds = "(VALUES ('last_stable', NULL), ('reached', NULL), ('republished', 1)) AS k(kind, of)"
+    subjects = f"(VALUES ('cluster', 'east'), ('cluster', 'central'), ('relay', 'east'), ('flow', '{FLOW}')) AS s(subject, name)"
+    place = {"topic": "'t' || (p // 10)", "generation": "1", "partition": "p % 10"}
+    connection, folder = duckdb.connect(config={"threads": 1}), FolderTables()
+    connection.execute("SET TimeZone = 'UTC'")
+    # As `Remembered.compare` decides: a look of each position is written after ten in which it moved.
+    every = max(10_000 // partitions, 10) + 1
+    complete = f"n % {every} = 0"
+    for table, source, columns in (
+        (
+            SAMPLES,
+            subjects,
+            {"observed_at": "moment", "subject": "subject", "name": "name", "complete": complete}
+            | {"positions": str(partitions), "changed": str(partitions), "took_ms": "0"},
+        ),
+        (
+            POSITIONS,
+            f"{kinds}, {held}",
+            {**place, "source": "'east'", "flow": f"IF(of = 1, '{FLOW}', NULL)", "kind": "kind"}
+            | {"position": f"{_START} + n", "observed_at": "moment"},
+        ),
+    ):
+        schema = pa.schema(list(arrow_types(table).items()))
+        cells = ", ".join(f'{columns.get(name, "NULL")} AS "{name}"' for name in schema.names)
+        rows = connection.sql(f"SELECT {cells} FROM {moments}, {source} ORDER BY n").to_arrow_table()  # noqa: S608
+        folder.append(lake.meta_location(table), rows.cast(schema))
+
+
+def status(partitions: str = "", profiled: str = "") -> None:
+    """Measure each size; with `profiled`, the functions that a measurement of this name spends its time in."""
+    # As the commands do.
+    gc.set_threshold(50_000)
+    for size in (int(partitions),) if partitions else PARTITIONS:
+        with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
+            made = scene(folder, size)
+            asked = _asked(made)
+            if profiled:
+                asked[profiled]()
+                with cProfile.Profile() as profile:
+                    asked[profiled]()
+                pstats.Stats(profile, stream=sys.stdout).sort_stats("cumulative").print_stats(45)
+                continue
+            for name, ask in asked.items():
+                prepare = made.turn if name.startswith("a turn") else lambda: None
+                say(partitions=size, what=name, cpu_ms=least(ask, before=prepare), rows=made.rows.pop(name, None))
+
+
+def _asked(made: Scene) -> dict[str, Callable[[], object]]:
+    """List what is measured, by name; what is read once is read before."""
+    lake, flow = made.mirror.lake, made.mirror.config.flow(FLOW)
+    read = made.status()
+    assert len(read[FLOW]) == made.partitions
+    assert sum(row.offset_lag for row in read[FLOW]) == made.partitions // 10
+    figures, metrics = measure(lake, made.lag, now=lambda: made.now), Metrics()
+    metrics.show(figures)
+    topics = SourceTopics(lake, "east")
+    topics.load()
+    accounts = Accounts(lake, topics, alias="east", now=lambda: made.now)
+    accounts.resume(landed_positions(lake, "east"), [])
+    return {
+        "status": made.status,
+        "status, shown": lambda: str(read),
+        "status by partition, shown": lambda: str(read.by("partition")),
+        "status, whole text": lambda: read.by("partition").to_text(rows=None),
+        "status, json": lambda: dumps(read.as_dict()),
+        "newest samples": made.lag.windows,
+        "a look, nothing moved": partial(made.look, "a look, nothing moved"),
+        "lag of ten minutes": lambda: made.lag.asked_over(timedelta(minutes=10)).table(),
+        "rpo of ten minutes": lambda: made.lag.asked_rpo(timedelta(minutes=10)).table(),
+        "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)),
+        "verdict": made.lag.verdict,
+        "metrics, read": lambda: measure(lake, made.lag, now=lambda: made.now),
+        "metrics, shown": lambda: metrics.show(figures),
+        "metrics, a scrape": lambda: generate_latest(metrics.registry),
+        "landed": lambda: landed_positions(lake, "east"),
+        "proven": lambda: proven_until(lake, flow),
+        "landing starts": lambda: Accounts(lake, topics, alias="east", now=lambda: made.now).resume(
+            landed_positions(lake, "east"), []
+        ),
+        "a turn is looked at": partial(made.look, "a turn is looked at"),
+        "a turn is accounted for": lambda: accounts.settle(datetime.now(timezone.utc)),
+    }
