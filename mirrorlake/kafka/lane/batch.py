@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mirrorlake.model.chunk_size import AIM_S
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
+_GATHERED_RECORDS, _GATHERED_BYTES = 500, 1 << 20
 
-@dataclass(frozen=True, slots=True)
+_Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Records of one source partition in offset order, on their way to one target partition.
 
@@ -25,26 +30,42 @@ class Batch:
     target: TopicPartition
     records: pa.RecordBatch
 
-    def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def offsets(self) -> _Offsets:
         """Return the upstream offsets."""
-        offsets: np.ndarray[Any, np.dtype[np.int64]] = self.records.column("offset").to_numpy(zero_copy_only=False)
+        return self._offsets
+
+    @cached_property
+    def _offsets(self) -> _Offsets:
+        offsets: _Offsets = self.records.column("offset").to_numpy(zero_copy_only=False)
         return offsets
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The size of the records in memory."""
+        return int(self.records.nbytes)
+
+    def part(self, start: int, end: int) -> Batch:
+        """Return the records from one row to before another."""
+        if start == 0 and end == len(self.records):
+            return self
+        return Batch(self.source, self.target, self.records.slice(start, end - start))
 
     def after(self, position: int | None) -> Batch:
         """Return the part at or after an upstream position."""
-        if position is None or len(self.records) == 0:
+        if position is None or len(self.records) == 0 or self._offsets[0] >= position:
             return self
-        start = int(np.searchsorted(self.offsets(), position))
-        return self if start == 0 else replace(self, records=self.records.slice(start))
+        return self.part(int(np.searchsorted(self._offsets, position)), len(self.records))
 
     def each_once(self) -> Batch:
         """Return the part in which every upstream offset is later than the one before (law D)."""
-        offsets = self.offsets()
-        if len(offsets) < 2 or bool(np.all(np.diff(offsets) > 0)):
+        if len(self.records) < 2:
+            return self
+        offsets = self._offsets
+        if bool(np.all(np.diff(offsets) > 0)):
             return self
         before = np.maximum.accumulate(offsets)[:-1]
         fresh = np.concatenate(([True], offsets[1:] > before))
-        return replace(self, records=self.records.filter(pa.array(fresh)))
+        return Batch(self.source, self.target, self.records.filter(pa.array(fresh)))
 
 
 class Chunks:
@@ -107,26 +128,57 @@ def _cut(
         known = max(positions.get(batch.source, 0), reached.get(batch.source, 0))
         rest = batch.each_once().after(known)
         if len(rest.records):
-            reached[batch.source] = int(rest.offsets()[-1]) + 1
-        while len(rest.records):
+            reached[rest.source] = int(rest.offsets()[-1]) + 1
+        while rows := len(rest.records):
             limit = max_bytes()
-            taken = _taken(rest.records, max_records - records, limit - size, is_first=not chunk)
-            if len(taken):
-                chunk.append(replace(rest, records=taken))
-            records += len(taken)
-            size += taken.nbytes
-            rest = replace(rest, records=rest.records.slice(len(taken)))
-            if records >= max_records or size >= limit or len(rest.records) or clock() - began > AIM_S:
+            count = _fitting(rest, max_records - records, limit - size, is_first=not chunk)
+            if count:
+                chunk.append(rest.part(0, count))
+                size += chunk[-1].nbytes
+            records += count
+            if records >= max_records or size >= limit or count < rows or clock() - began > AIM_S:
                 yield chunk
                 chunk, records, size, began = [], 0, 0, clock()
+            if count == rows:
+                break
+            rest = rest.part(count, rows)
     if chunk:
         yield chunk
 
 
-def _taken(records: pa.RecordBatch, max_records: int, max_bytes: int, *, is_first: bool) -> pa.RecordBatch:
-    """Return the first records that fit, by their mean size; the first of a chunk fits always."""
-    rows = min(len(records), max_records)
-    size = records.nbytes
-    if size * rows > max_bytes * len(records):
-        rows = max(0, max_bytes) * len(records) // size
-    return records.slice(0, max(rows, int(is_first)))
+def _fitting(batch: Batch, max_records: int, max_bytes: int, *, is_first: bool) -> int:
+    """Return how many of the first records fit, by their mean size; the first of a chunk fits always."""
+    rows = min(len(batch.records), max_records)
+    if batch.nbytes * rows > max_bytes * len(batch.records):
+        rows = max(0, max_bytes) * len(batch.records) // batch.nbytes
+    return max(rows, int(is_first))
+
+
+def gather(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """Yield consecutive batches together, as many as make a few hundred records or a megabyte.
+
+    What is done for each of these costs as much as 50 records do: where many partitions have a record each, ten times as much
+    as the records.
+    """
+    gathered: list[Batch] = []
+    records = size = 0
+    for batch in batches:
+        gathered.append(batch)
+        records += len(batch.records)
+        size += batch.nbytes
+        if records >= _GATHERED_RECORDS or size >= _GATHERED_BYTES:
+            yield gathered
+            gathered, records, size = [], 0, 0
+    if gathered:
+        yield gathered
+
+
+def in_one(batches: Sequence[Batch]) -> list[tuple[Sequence[Batch], pa.RecordBatch]]:
+    """Return the records of batches as one record batch, or as several where their columns differ in type."""
+    if len(batches) == 1:
+        return [(batches, batches[0].records)]
+    schema = batches[0].records.schema
+    if any(batch.records.schema != schema for batch in batches[1:]):
+        return [(batches[n : n + 1], batch.records) for n, batch in enumerate(batches)]
+    [records] = pa.Table.from_batches([batch.records for batch in batches]).combine_chunks().to_batches()
+    return [(batches, records)]

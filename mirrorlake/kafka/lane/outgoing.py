@@ -39,6 +39,8 @@ def outgoing(
     With `quarantines`, what cannot be sent unchanged is withheld, and so is what the target has `refused` (upstream offset:
     why); otherwise the sender raises when it meets it.
     """
+    if view is None and not quarantines:
+        return Outgoing((batch,) if len(batch.records) else (), (), is_placed=False)
     viewed = Viewed(records=batch.records) if view is None else view(batch.source, batch.records)
     if quarantines:
         viewed = _sendable(batch, viewed, refused)
@@ -80,7 +82,7 @@ def _by_partition(batch: Batch, viewed: Viewed) -> Iterator[Batch]:
     if not len(viewed.records):
         return
     if viewed.partitions is None:
-        yield Batch(batch.source, batch.target, viewed.records)
+        yield batch if viewed.records is batch.records else Batch(batch.source, batch.target, viewed.records)
         return
     # A key has one partition, so its records stay in order although partitions are sent one after another (law D).
     for partition in np.unique(viewed.partitions).tolist():

@@ -30,7 +30,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import client_log
-from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part
+from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part, gather
 from mirrorlake.kafka.lane.claim_wait import ClaimWait
 from mirrorlake.kafka.lane.faults import (
     AskEach,
@@ -160,7 +160,8 @@ class LaneSender:
                 yield from self._send_chunk(rest, chunks)
 
     def _unsent(self, chunk: Iterable[Batch]) -> list[Batch]:
-        rest = (batch.after(self.positions.get(batch.source)) for batch in chunk)
+        positions = self.positions
+        rest = (batch.after(positions.get(batch.source)) for batch in chunk)
         return [batch for batch in rest if len(batch.records)]
 
     def close(self) -> None:
@@ -268,7 +269,7 @@ class LaneSender:
                     log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.limit)
                     raise
                 if record is not None:
-                    size.record_success(sum(batch.records.nbytes for batch in part), seconds=time.monotonic() - began)
+                    size.record_success(sum(batch.nbytes for batch in part), seconds=time.monotonic() - began)
                     self.seq = record.seq
                     self._records.add(record)
                     self._claim_wait.record_commit()
@@ -283,13 +284,8 @@ class LaneSender:
         withheld: list[Withheld] = []
         try:
             transaction.begin()
-            for batch in chunk:
-                out = self._outgoing(batch)
-                withheld += out.withheld
-                if out.is_placed:
-                    self._dense.add(batch.target.topic)
-                for part in out.batches:
-                    transaction.send(part)
+            for parts in gather(self._parts(chunk, withheld)):
+                transaction.send(*parts)
             # librdkafka's own thread is busy sending: the next chunk's files are read meanwhile.
             chunks.read_ahead()
             transaction.flush()
@@ -335,10 +331,19 @@ class LaneSender:
         assert self._producer is not None  # noqa: S101  open() ran
         return Transaction(self._producer, self.task, dense=self._dense, is_named=self._is_named)
 
+    def _parts(self, chunk: Iterable[Batch], withheld: list[Withheld]) -> Iterator[Batch]:
+        """Yield what goes out of a chunk; `withheld` gets what does not."""
+        for batch in chunk:
+            out = self._outgoing(batch)
+            withheld += out.withheld
+            if out.is_placed:
+                self._dense.add(batch.target.topic)
+            yield from out.batches
+
     def _outgoing(self, batch: Batch) -> Outgoing:
-        offsets = self._refused.get(batch.source, frozenset())
-        why = reason(batch.target.topic, self.task.target)
-        return outgoing(batch, self._view, quarantines=self.task.quarantines, refused=dict.fromkeys(offsets, why))
+        offsets, why = self._refused.get(batch.source), reason(batch.target.topic, self.task.target)
+        refused = dict.fromkeys(offsets, why) if offsets else {}
+        return outgoing(batch, self._view, quarantines=self.task.quarantines, refused=refused)
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
         """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent."""

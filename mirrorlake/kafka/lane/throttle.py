@@ -27,7 +27,7 @@ class Throttle:
         records, size = 0, 0
         for batch in chunk:
             records += len(batch.records)
-            size += batch.records.nbytes
+            size += batch.nbytes
         now = self._clock()
         self._paid_until = due(now if self._paid_until is None else self._paid_until, now, rate.cost_s(records, size))
         if self._paid_until > now:
@@ -38,7 +38,7 @@ def slices(batches: Iterable[Batch], rate: Rate) -> Iterator[Batch]:
     """Yield the batches, cut so that none holds more bytes than the rate allows in a second, as far as records allow it."""
     for batch in batches:
         rows, limit = len(batch.records), rate.bytes_per_second
-        if limit is None or rows < 2 or batch.records.nbytes <= limit:
+        if limit is None or rows < 2 or batch.nbytes <= limit:
             yield batch
         else:
             halves = (batch.records.slice(0, rows // 2), batch.records.slice(rows // 2))

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, pairwise, repeat
 from operator import length_hint
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from mirrorlake.kafka.lane.batch import Batch
+from mirrorlake.kafka.lane.batch import Batch, in_one
 from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.lane.faults import AskEach, is_too_large
 from mirrorlake.kafka.lane.outgoing import refusal
@@ -29,6 +31,8 @@ from mirrorlake.model.offset_map import Run, holes_between
 CALL_S = 30.0
 # Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
 _STALLED_S = 10.0
+
+_Offsets = npt.NDArray[np.int64]
 
 
 class Transaction:
@@ -68,31 +72,34 @@ class Transaction:
         if self._task.exactly_once:
             self._producer.begin_transaction()
 
-    def send(self, batch: Batch) -> None:
-        """Hand the records of a batch to the producer.
+    def send(self, *batches: Batch) -> None:
+        """Hand the records of batches to the producer.
 
         Raises:
             UnsendableRecord: one cannot be sent unchanged.
             TooLarge: one is beyond the client's own limit.
         """
-        timestamps, keys, values, headers = (
-            batch.records.column(name) for name in ("timestamp", "key", "value", "headers")
-        )
+        for several, records in in_one(batches):
+            self._send(several, records)
+        self._producer.poll(0)
+
+    def _send(self, batches: Sequence[Batch], records: pa.RecordBatch) -> None:
+        timestamps, keys, values, headers = (records.column(name) for name in ("timestamp", "key", "value", "headers"))
         try:
             stamps = timestamps_ms(timestamps).to_pylist()
             header_column = header_lists(headers)
         except Unsendable as problem:
-            raise refusal(batch, problem, flow=self._task.claim.flow) from problem
-        sent = self._sent.setdefault((batch.source, batch.target), _Sent())
-        callbacks = sent.callbacks(batch.offsets(), is_dense=batch.target.topic in self._dense, is_named=self._is_named)
+            batch, row = _row_of(batches, problem.row)
+            raise refusal(batch, Unsendable(row, problem.why), flow=self._task.claim.flow) from problem
+        counts = [len(batch.records) for batch in batches]
         asked = iter(stamps)
         arguments = map(
             self._producer.produce,
-            repeat(batch.target.topic),
+            chain.from_iterable(map(repeat, (batch.target.topic for batch in batches), counts)),
             values.to_pylist(),
             keys.to_pylist(),
-            repeat(batch.target.partition),
-            callbacks,
+            chain.from_iterable(map(repeat, (batch.target.partition for batch in batches), counts)),
+            chain.from_iterable(map(self._callbacks, batches)),
             repeat(None),  # `on_delivery`, the second name of the same argument
             asked,
             header_column,
@@ -103,9 +110,15 @@ class Transaction:
             if not is_too_large(error.args[0]):
                 raise
             # The record is the one that was taken last.
-            row = len(stamps) - length_hint(asked) - 1
+            batch, row = _row_of(batches, len(stamps) - length_hint(asked) - 1)
             raise TooLarge(by_source([(batch.source, int(batch.offsets()[row]))])) from error
-        self._producer.poll(0)
+
+    def _callbacks(self, batch: Batch) -> Iterable[Any]:
+        place = batch.source, batch.target
+        sent = self._sent.get(place)
+        if sent is None:
+            sent = self._sent[place] = _Sent()
+        return sent.callbacks(batch.offsets(), is_dense=batch.target.topic in self._dense, is_named=self._is_named)
 
     def flush(self) -> None:
         """Wait until everything is confirmed.
@@ -158,6 +171,15 @@ class Transaction:
         self.ledger_refused = problem
 
 
+def _row_of(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
+    """Return the batch that holds a row of all of them, and the row in it."""
+    for batch in batches:
+        if row < len(batch.records):
+            return batch, row
+        row -= len(batch.records)
+    raise IndexError(row)
+
+
 class _Sent:
     """What was sent of one source partition, and the downstream offsets that came back.
 
@@ -166,23 +188,21 @@ class _Sent:
     """
 
     def __init__(self) -> None:
-        self._upstream: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._upstream: list[_Offsets] = []
         self._ends: list[int] = []
         self._each: list[int] = []
         self._is_dense = False
         self.error: KafkaError | None = None
         self.refused: list[int] = []
 
-    def callbacks(
-        self, offsets: np.ndarray[Any, np.dtype[np.int64]], *, is_dense: bool, is_named: bool
-    ) -> Iterable[Any]:
+    def callbacks(self, offsets: _Offsets, *, is_dense: bool, is_named: bool) -> Iterable[Any]:
         """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
         self._upstream.append(offsets)
         self._is_dense = is_dense or is_named
         if is_named:
             return [partial(self._on_named, offset) for offset in offsets.tolist()]
         if is_dense:
-            return repeat(self._on_each)
+            return repeat(self._on_each, len(offsets))
         if len(offsets) == 1:
             return [self._on_end]
         return [self._on_end, *repeat(None, len(offsets) - 2), self._on_end]
@@ -204,24 +224,27 @@ class _Sent:
         """Yield the runs, one where the downstream offsets are dense."""
         if self.error is not None:
             raise KafkaException(self.error)
-        upstream = np.concatenate(self._upstream)
-        if self._is_dense:
-            downstream = np.asarray(self._each, dtype=np.int64)
-            breaks = np.flatnonzero(np.diff(downstream) != 1) + 1
-        else:
-            if max(self._ends) - min(self._ends) != len(upstream) - 1:
+        upstream = self._upstream[0] if len(self._upstream) == 1 else np.concatenate(self._upstream)
+        if not self._is_dense:
+            first = min(self._ends)
+            if max(self._ends) - first != len(upstream) - 1:
                 raise AskEach(None, "write the chunk without another producer in between")
-            downstream = np.asarray([min(self._ends)], dtype=np.int64)
-            breaks = np.asarray([], dtype=np.int64)
-        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(upstream)], strict=True):
-            part = upstream[start:end]
-            has_holes = int(part[-1] - part[0]) != len(part) - 1
-            yield Run(
-                source=source,
-                target=target,
-                first_upstream=int(part[0]),
-                last_upstream=int(part[-1]),
-                first_downstream=int(downstream[start]),
-                count=len(part),
-                holes=holes_between(part.tolist()) if has_holes else (),
-            )
+            yield _run(source, target, upstream, first)
+            return
+        downstream = np.asarray(self._each, dtype=np.int64)
+        breaks = np.flatnonzero(np.diff(downstream) != 1) + 1
+        for start, end in pairwise([0, *breaks.tolist(), len(upstream)]):
+            yield _run(source, target, upstream[start:end], int(downstream[start]))
+
+
+def _run(source: SourcePartition, target: TopicPartition, upstream: _Offsets, first_downstream: int) -> Run:
+    first, last, count = int(upstream[0]), int(upstream[-1]), len(upstream)
+    return Run(
+        source=source,
+        target=target,
+        first_upstream=first,
+        last_upstream=last,
+        first_downstream=first_downstream,
+        count=count,
+        holes=holes_between(upstream.tolist()) if last - first != count - 1 else (),
+    )
