@@ -1,14 +1,13 @@
-"""Which files of the relay hold what, and the rounds in which a backfill sends them."""
+"""What rows of the relay say of the files that hold them, where Spark reads it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.lake import RelayFile, overlapping
+from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -34,28 +33,3 @@ def files_of(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
         )
         for row in found
     ]
-
-
-def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
-    """Cut sorted files into rounds of about `records`; files of one source partition that lie over one another stay together."""
-    part: list[RelayFile] = []
-    held = 0
-    # By offset across partitions, so that all lanes have work in every round.
-    stretches = sorted(overlapping(files), key=lambda s: (s[0].source.generation, s[0].first_offset, s[0].source))
-    for stretch in stretches:
-        part += stretch
-        held += sum(file.records for file in stretch)
-        if held >= records:
-            yield sorted(part)
-            part, held = [], 0
-    if part:
-        yield sorted(part)
-
-
-def between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:
-    """Return the records that the files hold, where Spark reads them."""
-    rows = [(f.source.topic, f.source.generation, f.source.partition, f.first_offset, f.last_offset) for f in files]
-    spans = relay.sparkSession.createDataFrame(
-        rows, "topic string, generation int, partition int, first bigint, last bigint"
-    )
-    return relay.join(F.broadcast(spans), ["topic", "generation", "partition"]).where("offset between first and last")

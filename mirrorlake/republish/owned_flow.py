@@ -1,13 +1,12 @@
-"""A flow that this process owns: plan what of the relay is due, send it by lanes, copy the ledger to the lake."""
+"""A flow that this process owns: what of the relay is due, which topics are ready, and what its ledger says."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
@@ -15,7 +14,6 @@ from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, NotAuthorized
 from mirrorlake.kafka import cut_off
 from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
-from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
@@ -23,7 +21,7 @@ from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
-from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes, run_lanes_here
+from mirrorlake.republish.lane_tasks import LaneWork
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
@@ -40,11 +38,9 @@ _MOST_AT_ONCE = 200
 
 @dataclass(slots=True, kw_only=True)
 class OwnedFlow:
-    """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one.
+    """Hold a flow as `take_over.py` has claimed it.
 
-    That session is made for the first batch: where nothing is due, or a drain sends little, Spark is not even started. `stop`
-    ends a drain; it is None for a flow that stays on. Where it `streams`, a checkpoint location steps over what is not sent, so
-    topics begin and end to wait with a claim.
+    Where it `streams`, a checkpoint location steps over what is not sent, so topics begin and end to wait with a claim.
     """
 
     lake: Lake
@@ -56,8 +52,6 @@ class OwnedFlow:
     settled: Settled
     progress: RelayProgress
     tenure: Tenure
-    own_session: Callable[[], SparkSession] | None = None
-    stop: threading.Event | None = None
     ready: set[SourcePartition] = field(default_factory=set)
     passed_over: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
@@ -108,62 +102,31 @@ class OwnedFlow:
             if min(file.last_offset, ends.get(file.source, file.last_offset + 1) - 1) >= positions.get(file.source, 0)
         ]
 
-    def send(
-        self, files: list[RelayFile], frame: DataFrame | None, *, batch: int, at_most_s: float | None = None
-    ) -> list[LedgerRecord]:
-        """Send files and return the ledger records of it; `frame` holds their rows where Spark reads them.
-
-        Raises:
-            MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.
-        """
-        if not files:
-            return []
-        self.make_ready({file.source for file in files})
-        files = [file for file in files if self.sends(file.source.topic)]
-        by_lane: dict[int, list[RelayFile]] = {}
-        for file in files:
-            by_lane.setdefault(self.lane_of(file.source), []).append(file)
-        rate = self.flow.rate.rate.share(max(1, len(by_lane)))
-        work = [
-            replace(
-                self.lane_work(lane, {file.source for file in lane_files}, batch=batch, rate=rate),
-                files=tuple(lane_files),
-                at_most_s=at_most_s,
-            )
-            for lane, lane_files in sorted(by_lane.items())
-        ]
-        try:
-            if frame is None and self.stop is not None and self.is_little(files):
-                committed = run_lanes_here(work, stop=self.stop, grace_s=GRACE_S)
-            else:
-                spark = self.lake.spark if self.own_session is None else self.own_session()
-                committed = run_lanes(spark, work, frame=frame)
-        except LanesFailed as failed:
-            self.keep(failed.committed)
-            raise failed.failure from failed
-        return self.keep(committed)
-
     def is_little(self, files: Iterable[RelayFile]) -> bool:
         """Tell whether files hold so little that this process sends them with less than a job of Spark's costs.
 
-        A function that a person wrote for a rule stays with the workers, and so does a lane that is held to a rate.
+        A function that a person wrote for a rule stays with the workers.
         """
         flows = (self.flow, *self.settings.beside)
         return (
-            self.stop is not None
-            and not self.flow.rate.rate
-            and not any(rule.function for each in flows for rule in each.rules)
+            not any(rule.function for each in flows for rule in each.rules)
             and sum(file.records for file in files) <= MOST_HERE
         )
 
     def lane_work(
-        self, lane: int, sources: Collection[SourcePartition], *, batch: int = -1, rate: Rate = NO_LIMIT
+        self,
+        lane: int,
+        sources: Collection[SourcePartition],
+        *,
+        files: Iterable[RelayFile] = (),
+        batch: int = -1,
+        rate: Rate = NO_LIMIT,
     ) -> LaneWork:
-        """Return the work of a lane on source partitions that are ready, without files."""
+        """Return the work of a lane on source partitions that are ready."""
         extract = self.settings.extract
         return LaneWork(
             task=self.task(lane, {source.topic for source in sources}, batch=batch, rate=rate),
-            files=(),
+            files=tuple(files),
             targets={source: target_of(self.flow, source) for source in sources},
             skip_before_ms=self.flow.start.timestamp_ms,
             view=self.settings.view,

@@ -1,12 +1,12 @@
 """Republish: from the relay into one target, exactly once, with the exact offset map (DESIGN 9).
 
     take over     fence older owners, read the ledger, repair the table
-    backfill      what the relay holds and the ledger does not, file by file in offset order
-    follow        the relay's new commits, from the version at which the backfill ended
+    plan          what the relay holds and the ledger does not, as of a version of the relay
+    follow        send that, in offset order, then what is committed after that version
 
 The positions in the ledger decide what is sent, and a target that is added years later gets history and then live data
-without a seam. Where the relay is a folder, its log says what new files hold, and only the lanes are Spark's work; elsewhere
-a stream over the relay finds them, whose checkpoint location only says where to look.
+without a seam. With `execution: live` tasks follow the relay's log (`follower.py`); with `streaming` Spark reads the records
+(`spark_feeder.py`), and a stream finds what is new, whose checkpoint location only says where to look.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property, partial
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.kafka.lane import fenced_error
-from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayFile, RelayLog
+from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import Tell, about, silent
-from mirrorlake.republish.files import between, files_of, rounds
+from mirrorlake.progress import Tell, silent
+from mirrorlake.republish.follower_driver import send_by_followers
 from mirrorlake.republish.in_order import InOrder
-from mirrorlake.republish.live_driver import KEEP_EVERY_S, send_by_tasks
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.republish.spark_feeder import SparkFeeder
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, Claimed, TakeOver, retry_contested
 from mirrorlake.republish.tenure import Tenure
@@ -47,12 +46,8 @@ from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_sess
 
 log = logging.getLogger(__name__)
 
-# A backfill goes in rounds, so that the map is written and a stop is heard every few seconds.
-BACKFILL_RECORDS = 2_000_000
-# How often the next commit of a relay is looked for.
-LOOK_EVERY_S = 0.1
-# A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
-LISTEN_EVERY_S = 5.0
+# How often a relay's version is looked at where no stream finds what is new.
+LOOK_EVERY_S = 1.0
 
 
 class Republisher:
@@ -82,7 +77,7 @@ class Republisher:
         self._progress = RelayProgress(self._flow.name, tell)
         self._failure: BaseException | None = None
         self._waiting = WaitingTopics(Control(lake, now=audit.now), settings.flow.name, now=audit.now)
-        self._stop, self._once = threading.Event(), False
+        self._stop = threading.Event()
         self._log = lake.relay_log(self._flow.source) if self._flow.execution == "live" else None
 
     @property
@@ -109,7 +104,7 @@ class Republisher:
             UnsendableRecord, RecordTooLarge: with `once`, a record does not fit the target; other topics are drained.
             ClusterError, StoreError: the target or the lake failed; with `once`, for one topic, others are drained.
         """
-        self._stop, self._once = stop, once
+        self._stop = stop
         try:
             location = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
             while True:
@@ -153,7 +148,8 @@ class Republisher:
             raise lost(*owned.settled.held)
         # Without one topic, the order of all is not the caller's.
         owned.waiting = None
-        files = owned.files(self._log or self._lake.relay(self._flow.source))
+        alias = self._flow.source
+        files = owned.files(self._lake.relay_log(alias) or self._lake.relay(alias))
         owned.make_ready({file.source for file in files})
         return InOrder(owned, files)
 
@@ -173,13 +169,7 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError: the target failed.
         """
-        frame = rows.select("topic", "generation", "partition", *COLUMNS).persist()
-        try:
-            files = self._owned.due(files_of(frame.withColumn("file", F.lit(""))))
-            self._progress.expect(files)
-            return self._owned.send(files, frame, batch=-1)
-        finally:
-            frame.unpersist()
+        return SparkFeeder(self._owned, self._stop).resend(rows.select("topic", "generation", "partition", *COLUMNS))
 
     def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
         """Take the flow over, by the method of `TakeOver` that is given."""
@@ -213,59 +203,65 @@ class Republisher:
         if self._settings.extract is None:
             self._owned.waiting, self._owned.streams = self._waiting, self._follows_stream
             self._waiting.publish()
-        if self._log is not None:
-            self._owned.own_session = lambda: self._session
-            self._owned.stop = self._stop if self._once else None
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
-        version = None if location.resumes else self._backfill()
-        if self._stop.is_set():
-            return
-        if self._settings.extract is not None:
-            self._progress.finish()
-            return
-        duties = Duties(self._flow.name, self._settings.duties)
+        is_extract = self._settings.extract is not None
+        duties = Duties(self._flow.name, () if is_extract else self._settings.duties)
         if not once:
             duties.start()
         try:
-            if self._streams:
-                self._follow(location, version, once=once)
-            elif not once and self._log is not None:
-                self._follow_log(self._log)
-            elif not once:
-                self._follow_versions(version)
+            if self._log is not None:
+                self._follow_log(self._log, ends=once or is_extract)
+            else:
+                self._feed(location, ends=once or is_extract)
         finally:
             duties.stop()
-        if once and not self._owned.waiting:
+        if self._stop.is_set() or not (once or is_extract) or self._owned.waiting:
+            return
+        if once:
             duties.do_all()
-            if not self._stop.is_set():
-                self._progress.finish()
+        self._progress.finish()
 
-    def _backfill(self) -> int:
-        """Send what the relay holds now and the ledger does not; return the version of the relay that this was."""
-        alias, relay = self._flow.source, None
-        version = self._lake.version(self._lake.relay_location(alias))
-        if self._log is None:
-            relay = self._lake.relay(alias, version=version)
-        files = self._owned.files(self._log or relay)
-        self._progress.expect(files)
-        if files:
-            # What is little is sent by this process, without a session.
-            with nullcontext() if self._owned.is_little(files) else self._stoppable("backfill"):
-                self._send_rounds(files, relay)
-        return version
+    # -- execution: live ------------------------------------------------------------------------------------------
 
-    def _send_rounds(self, files: list[RelayFile], relay: DataFrame | None = None) -> None:
-        for part in rounds(files, BACKFILL_RECORDS):
-            frame = None if relay is None else between(relay, part)
-            if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
-                return
+    def _follow_log(self, relay: RelayLog, *, ends: bool) -> None:
+        """Send by followers of the relay's log; where they end before a stop, what is due is planned again."""
+        owned, unready = self._owned, set[SourcePartition]()
+        with HeldSlots(lambda: self._session, 0 if ends else self._most_tasks()) as slots:
+            while not self._stop.is_set():
+                files = owned.files(relay)
+                self._progress.expect(files)
+                if ends and not files:
+                    return
+                # What is little is sent by this process: Spark is not even started for it.
+                is_here = owned.is_little(files) if ends else not slots.enough
+                names = {*owned.topics.known, *(source.topic for source in unready)}
+                unready |= send_by_followers(
+                    owned,
+                    relay,
+                    files,
+                    None if is_here else self._session,
+                    tasks=owned.claims.claim.lanes if is_here else self._most_tasks(),
+                    ends=ends,
+                    ignored={name for name in names if not owned.sends(name)},
+                    stop=self._stop,
+                )
+                if ends:
+                    return
+
+    def _most_tasks(self) -> int:
+        """Among how many of Spark's tasks the lanes are shared."""
+        lanes = self._owned.claims.claim.lanes
+        is_local = self._session.conf.get("spark.master", "").startswith("local")
+        return min(lanes, os.cpu_count() or 1) if is_local else lanes
 
     @cached_property
     def _session(self) -> SparkSession:
         """A session that no other work of the mirror, or of a notebook, shares: all its jobs may be interrupted."""
         return own_session(self._lake.spark)
+
+    # -- execution: streaming ---------------------------------------------------------------------------------------
 
     @property
     def _follows_stream(self) -> bool:
@@ -276,51 +272,36 @@ class Republisher:
         """Whether a stream over the relay finds what is new; over Connect its batches would run in another process than this."""
         return self._log is None and not is_connect(self._lake.spark)
 
-    def _stoppable(self, doing: str) -> AbstractContextManager[None]:
+    def _feed(self, location: StreamLocation, *, ends: bool) -> None:
+        version = None if location.resumes else self._send_backlog()
+        if self._stop.is_set() or self._settings.extract is not None:
+            return
         if self._streams:
-            return nullcontext()
-        return jobs_end(self._session, self._stop, name=f"{doing} {self._flow.name}", grace_s=GRACE_S)
+            self._follow_stream(location, version, once=ends)
+        elif not ends:
+            self._follow_versions(version)
 
-    def _follow_log(self, relay: RelayLog) -> None:
-        lanes, spark = self._owned.claims.claim.lanes, self._session
-        tasks = min(lanes, os.cpu_count() or 1) if spark.conf.get("spark.master", "").startswith("local") else lanes
-        # A lane that is held to a rate listens for a stop between two chunks; its driver tells it how long to send.
-        with HeldSlots(lambda: spark, 0 if self._flow.rate.rate else tasks) as slots:
-            if self._flow.rate.rate or not slots.enough:
-                self._follow_by_batches(relay)
-                return
-            ignored: set[SourcePartition] = set()
-            while not self._stop.is_set():
-                unready = send_by_tasks(self._owned, relay, spark, tasks=tasks, ignored=ignored, stop=self._stop)
-                ignored = {source for source in ignored | unready if not self._owned.sends(source.topic)}
-                self._backfill()
-
-    def _follow_by_batches(self, relay: RelayLog) -> None:
-        owned, heard = self._owned, self._settings.listener
-        began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
-        with self._stoppable("republish"):
-            while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
-                began = time.monotonic()
-                files = owned.due(relay.new_files(owned.claims.positions))
-                if self._ends_a_wait():
-                    files = owned.files(relay)
-                self._send_rounds(files)
-                heard.looked(time.monotonic() - began if files else None)
-                self._progress.report()
+    def _send_backlog(self) -> int:
+        with (
+            nullcontext()
+            if self._streams
+            else jobs_end(self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S)
+        ):
+            return SparkFeeder(self._owned, self._stop).send_backlog()
 
     def _follow_versions(self, version: int | None) -> None:
         """Send what each new version of the relay holds and the ledger does not, until `stop` is set."""
         relay = self._lake.relay_location(self._flow.source)
-        pause = max(KEEP_EVERY_S, self._flow.trigger.total_seconds())
+        pause = max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
         while not self._stop.wait(pause):
             began = time.monotonic()
             is_new = self._ends_a_wait() or self._lake.version(relay) != version
             if is_new:
-                version = self._backfill()
+                version = self._send_backlog()
             self._settings.listener.looked(time.monotonic() - began if is_new else None)
             self._progress.report()
 
-    def _follow(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
+    def _follow_stream(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
         self._failure = None
         ended = threading.Event()
 
@@ -357,37 +338,13 @@ class Republisher:
 
     def _republish_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            frame = frame.persist()
-            try:
-                files = self._owned.due(files_of(frame.withColumn("file", F.lit(""))))
-                if not self._send_all(files, frame, batch=batch_id):
-                    # Spark must not commit the batch; the next start sends the rest of it.
-                    raise _Stopped
-            finally:
-                frame.unpersist()
+            if not SparkFeeder(self._owned, self._stop).send(frame, batch=batch_id):
+                # Spark must not commit the batch; the next start sends the rest of it.
+                raise _Stopped
         except BaseException as error:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error
             raise
-
-    def _send_all(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> bool:
-        """Send the files; return False where a stop was heard before the last of them."""
-        owned, is_limited = self._owned, bool(self._flow.rate.rate)
-        if self._progress.has_due:
-            # After a backfill the stream finds what came since.
-            self._progress.expect(files)
-        while files:
-            before = dict(owned.claims.seqs)
-            # Spark calls from a thread of its own.
-            with about(flow=self._flow.name, batch=batch):
-                owned.send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if is_limited else None)
-            # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its files.
-            if not is_limited or before == owned.claims.seqs:
-                return True
-            files = owned.lacking(files)
-            if files and self._stop.is_set():
-                return False
-        return True
 
 
 class _Stopped(Exception):

@@ -48,7 +48,6 @@ from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
 from mirrorlake.runtime.tasks import TaskAnswer as TaskAnswer
 from mirrorlake.runtime.tasks import failure_of as failure_of
 from mirrorlake.runtime.tasks import rows as rows
-from mirrorlake.runtime.tasks import run_here as run_here
 from mirrorlake.runtime.tasks import run_tasks as run_tasks
 from mirrorlake.runtime.worker_log import WorkerLog as WorkerLog
 from mirrorlake.runtime.workers import require_fit_workers as require_fit_workers

@@ -81,7 +81,7 @@ class GoesOn:
 class LiveTasks:
     """Run long-lived tasks as one Spark job, or in this process, from the start of a `with` block to its end.
 
-    They end together: where one ends by itself, or with an error, nobody does its part any more.
+    They end together, unless they `end_apart`: where one ends by itself, or with an error, nobody does its part any more.
 
     Args:
         spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time. None runs
@@ -91,6 +91,7 @@ class LiveTasks:
         goes_on: what tells the tasks to end.
         name: the name of the thread.
         grace_s: how long the tasks may take to end.
+        end_apart: each task has an end of its own, and may wait until another one's has freed a slot for it.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class LiveTasks:
         goes_on: GoesOn,
         name: str,
         grace_s: float,
+        end_apart: bool = False,
     ) -> None:
         self._spark = spark
         self._jobs = OwnJobs(spark) if spark is not None else None
@@ -112,12 +114,12 @@ class LiveTasks:
         self._lack: StoreError | None = None
         # A local session has the slots that it was given, and tries nothing a second time.
         on_cluster = spark is not None and is_cluster(spark)
-        self._beats = goes_on.beats if on_cluster else None
+        self._beats = goes_on.beats if on_cluster and not end_apart else None
         self._heard = SilenceWatch(goes_on.beats.heard, len(work), within_s=SLOT_WITHIN_S)
         self._tasks = len(work)
         self._asked_to_end = False
         tasks = tuple(enumerate(work))
-        run = _together(each, goes_on, self._beats)
+        run = _watched(each, None if end_apart else goes_on, self._beats)
         self._thread = threading.Thread(target=self._run, args=(tasks, run), name=name, daemon=True)
 
     def __enter__(self) -> LiveTasks:
@@ -181,7 +183,7 @@ class LiveTasks:
     def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskAnswer]]) -> None:
         try:
             if self._spark is None or self._jobs is None:
-                self._answers = run_here(work, each, stop=threading.Event(), grace_s=0.0)
+                self._answers = run_here(work, each)
                 return
             with self._jobs:
                 self._answers = run_tasks(self._spark, work, each)
@@ -189,8 +191,8 @@ class LiveTasks:
             self._failure = error
 
 
-def _together(
-    each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn, beats: Beats | None
+def _watched(
+    each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn | None, beats: Beats | None
 ) -> Callable[[tuple[int, Item]], Iterator[TaskAnswer]]:
     def run(numbered: tuple[int, Item]) -> Iterator[TaskAnswer]:
         number, item = numbered
@@ -206,7 +208,8 @@ def _together(
             # Raised, a cluster would try it again, meet the end of all tasks, and answer that nothing was wrong.
             yield TaskAnswer(_FAILED, traceback.format_exc().encode())
         finally:
-            goes_on.end()
+            if goes_on is not None:
+                goes_on.end()
 
     return run
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -64,13 +63,11 @@ def _job(
     return job
 
 
-def run_here(
-    work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]], *, stop: threading.Event, grace_s: float
-) -> list[TaskAnswer]:
+def run_here(work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]) -> list[TaskAnswer]:
     """Run each item in a thread of this process, and return their answers in no order; little work costs less than a job of Spark's.
 
     Raises:
-        Exception: what was unforeseen; or `stop` was set, and some did not come to their end within the grace.
+        Exception: what was unforeseen.
     """
     answers: list[TaskAnswer] = []
     failures: list[BaseException] = []
@@ -86,14 +83,8 @@ def run_here(
     threads = [threading.Thread(target=run, args=(item,), name="mirrorlake here", daemon=True) for item in work]
     for thread in threads:
         thread.start()
-    until = float("inf")
     for thread in threads:
-        while thread.is_alive():
-            thread.join(0.2)
-            if stop.is_set():
-                until = min(until, time.monotonic() + grace_s)
-            if time.monotonic() > until:
-                raise TaskFailed("a stop was asked for, and the work under way did not end in time")
+        thread.join()
     if failures:
         raise failures[0]
     return answers

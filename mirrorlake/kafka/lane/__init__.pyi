@@ -9,3 +9,4 @@ from mirrorlake.kafka.lane.sender import LaneSender as LaneSender
 from mirrorlake.kafka.lane.sent_ends import SharedPlaces as SharedPlaces
 from mirrorlake.kafka.lane.sent_ends import ends_of as ends_of
 from mirrorlake.kafka.lane.task import LaneTask as LaneTask
+from mirrorlake.kafka.lane.throttle import Throttle as Throttle

@@ -85,7 +85,7 @@ class LaneSender:
         self._last: LedgerRecord | None = None
         self._records = LaneRecords()
         self._producer: Producer | None = None
-        self._throttle = Throttle()
+        self.throttle = Throttle()
         self._chunk_size = ChunkSize(task.chunk_bytes)
         self._faults = Faults(task)
         self._ends = SentEnds(task)
@@ -154,7 +154,7 @@ class LaneSender:
             slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.limit
         )
         while chunk := chunks.take():
-            self._throttle.wait(task.rate, chunk)
+            self.throttle.wait(task.rate, chunk)
             # The rest of a chunk that failed is sent in smaller ones.
             while rest := self._unsent(chunk):
                 yield from self._send_chunk(rest, chunks)

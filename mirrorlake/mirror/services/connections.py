@@ -38,7 +38,7 @@ _SPARKS_OWN = (
     *("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"),
 )
 # The long-lived tasks.
-_WORKERS_LOAD = ("mirrorlake.landing.live", "mirrorlake.republish.live")
+_WORKERS_LOAD = ("mirrorlake.landing.live", "mirrorlake.republish.follower")
 
 
 def utc_now() -> datetime:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.model.parked import topic_stream
-from mirrorlake.republish import live_driver
+from mirrorlake.republish import follower_driver
 from tests.flow.kit import count, create_topic, held, produce, staying_on, topic_name, wait_until
 from tests.servers.lakes import Pair
 
@@ -106,7 +106,7 @@ def test_law_c_log_checkpoints_and_side_tables_that_are_cut_stop_no_command_for_
 def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
     pair.create(300)
     beside = topic_name("beside")
     create_topic(pair.east, beside, 1)

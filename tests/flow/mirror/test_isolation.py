@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
 from mirrorlake.model.parked import topic_stream
-from mirrorlake.republish import live_driver, waiting_topics
+from mirrorlake.republish import follower_driver, waiting_topics
 from tests.flow.kit import (
     add_partitions,
     assert_equal_topics,
@@ -48,7 +48,7 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     pair: Pair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
     monkeypatch.setattr(waiting_topics, "CHECK_INTERVAL_S", 2.0)
     name, east, central = topic_name("isolated"), pair.east, pair.central
     topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed", "beside")}

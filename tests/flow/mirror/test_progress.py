@@ -16,7 +16,6 @@ from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.progress.board import Board
-from mirrorlake.republish import republisher as republish
 from mirrorlake.tracking.store import RunStore
 from tests.flow.kit import count
 from tests.servers.lakes import Pair
@@ -63,7 +62,6 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     monkeypatch.setattr(Connections, "board", board)
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
-    monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)
     made = pair.mirror(east={"land": {"max_records_per_batch": 40, "execution": "streaming"}})
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)

@@ -20,7 +20,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked, topic_stream
-from mirrorlake.republish import live_driver
+from mirrorlake.republish import follower_driver
 from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
@@ -192,7 +192,7 @@ def _verify(mirror: Mirror) -> None:
 def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
     world: Guarded, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
     mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
     needed = mirror.acls("User:mirror")
     world.grant(needed)

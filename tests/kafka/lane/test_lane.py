@@ -198,7 +198,7 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
     claim = replace(task.claim, scope=CheckpointScope("1f0c", frozenset({"pay"})))
     sender = LaneSender(replace(task, claim=claim, rate=rate, chunk_records=records, chunk_bytes=size))
     waited: list[float] = []
-    sender._throttle = Throttle(clock=lambda: sum(waited), sleep=waited.append)
+    sender.throttle = Throttle(clock=lambda: sum(waited), sleep=waited.append)
     sent = list(sender.send([batch(remote, range(100))]))
     assert [sum(run.count for run in record.runs) for record in sent] == [20] * 5
     assert waited == pytest.approx([1.0] * 5)

@@ -24,7 +24,6 @@ from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.landing.cuts import Extent, _Search, suspects
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.republish.files import rounds
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
@@ -61,24 +60,6 @@ def test_law_d_doubled_files_give_each_record_once_and_in_order(
     rows = [row for batch in read_in_order(relay, position=position) for row in batch.to_pylist()]
     assert [row["offset"] for row in rows] == sorted(held)
     assert all(row["value"] == str(row["offset"]).encode() for row in rows)
-
-
-@pytest.mark.law("D")
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.booleans()), min_size=1), st.integers(1, 30))
-def test_law_d_a_round_never_ends_inside_files_that_lie_over_one_another(
-    spans: list[tuple[int, int, bool]], records: int
-) -> None:
-    files = [
-        RelayFile(SOURCE if first_one else OTHER, start, start + length, length + 1, str(number))
-        for number, (start, length, first_one) in enumerate(spans)
-    ]
-    cut = list(rounds(files, records))
-    assert sorted(file for part in cut for file in part) == sorted(files)
-    reached: dict[SourcePartition, int] = {}
-    for part in cut:
-        assert all(file.first_offset > reached.get(file.source, -1) for file in part)
-        for file in part:
-            reached[file.source] = max(reached.get(file.source, -1), file.last_offset)
 
 
 class Opened:

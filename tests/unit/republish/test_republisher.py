@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
-from mirrorlake.republish.live_driver import LedgerOutages
+from mirrorlake.republish.follower_driver import LedgerOutages
 
 
 def test_a_ledger_that_is_away_waits_and_a_refused_login_ends_the_tasks() -> None:

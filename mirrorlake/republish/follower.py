@@ -1,0 +1,150 @@
+"""Follow the relay's log and send: what was planned, then each new commit, chunk by chunk (DESIGN 9).
+
+The driver plans which files hold what the ledger does not, as of a version of the relay; a follower with an end is done once it
+has sent these. One without goes on from that version: files of later commits stand in line behind the older ones of their
+partition, so that nothing lies between a backfill and what comes after it (law D). What a follower cannot decide, a source
+partition whose remote topic nobody has made ready, ends it: the driver makes the topic ready, and plans again.
+
+Law F (repeatable): the ledger says where a lane goes on, whatever was planned.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from mirrorlake.kafka.lane import LaneSender, Throttle
+from mirrorlake.lake import FolderTables, RelayFile, RelayLog
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.republish.lane_tasks import LaneWork, about_lane, batches_of_files, held_sender, send_lane
+from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
+
+# What a follower says when it ends by itself: the source partitions that nobody has made ready; and whenever it ends: the
+# sequence number of the last ledger record of each of its lanes.
+UNREADY, REACHED = "unready", "reached"
+# To look whether the next commit is there costs 10 us.
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowWork:
+    """What a follower needs: its lanes with the files planned for each, as of a version of the relay's log.
+
+    With `ends` it is done once these are sent. Topics that are `ignored` are not sent. A follower that `holds_producers` leaves
+    them to the next one in its process.
+    """
+
+    lanes: tuple[LaneWork, ...]
+    relay: str
+    version: int
+    ends: bool
+    ignored: frozenset[str]
+    goes_on: GoesOn
+    pace_s: float = LOOK_EVERY_S
+    holds_producers: bool = True
+
+
+class _Lane:
+    """One lane of a follower: what is due, and the chunk that comes next."""
+
+    def __init__(self, work: LaneWork, sender: LaneSender) -> None:
+        self.work = work
+        self.sender = sender
+        self._due = list(work.files)
+        self._chunks: Iterator[int] | None = None
+        self._begun = 0
+
+    @property
+    def has_due(self) -> bool:
+        return bool(self._due) or self._chunks is not None
+
+    def add(self, file: RelayFile) -> None:
+        self._due.append(file)
+
+    def send_chunk(self) -> int:
+        """Send the next chunk; return how many records were due in the files that it ends."""
+        if self._chunks is None:
+            files, self._due = self._due, []
+            self._begun = sum(file.records for file in files)
+            batches = batches_of_files(files, self.work.targets)
+            self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
+        with about_lane(self.work.task):
+            if next(self._chunks, None) is not None:
+                return 0
+        self._chunks = None
+        return self._begun
+
+
+def follow(work: FollowWork) -> Iterator[TaskAnswer]:
+    """Send until the follower has come to its end, is asked to end, or meets a partition that is not ready."""
+    relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
+    try:
+        for one in work.lanes:
+            with about_lane(one.task):
+                sender = held_sender(one.task) if work.holds_producers else LaneSender(one.task)
+                # The lanes of a follower share the rate of their flow.
+                sender.throttle = throttle
+                lanes[one.task.claim.lane] = _Lane(one, sender)
+                if not work.holds_producers:
+                    sender.open()
+        if unready := _send_all(work, relay, lanes):
+            yield TaskAnswer(UNREADY, json.dumps(sorted(unready)).encode())
+        yield TaskAnswer(REACHED, json.dumps({number: lane.sender.seq for number, lane in lanes.items()}).encode())
+    finally:
+        if not work.holds_producers:
+            for lane in lanes.values():
+                lane.sender.close()
+
+
+def _send_all(work: FollowWork, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
+    """Send until there is nothing more to do; return the source partitions that are not ready."""
+    memory, next_look = BacklogMemory(), 0.0
+    while work.goes_on():
+        if not work.ends and time.monotonic() >= next_look:
+            next_look = time.monotonic() + work.pace_s
+            positions = {source: at for lane in lanes.values() for source, at in lane.sender.positions.items()}
+            if unready := _share_out(relay.new_files(positions), work, lanes):
+                return unready
+        busy = [lane for lane in lanes.values() if lane.has_due]
+        if not busy and work.ends:
+            break
+        records = 0
+        for lane in busy:
+            records += lane.send_chunk()
+            if not work.goes_on():
+                break
+        memory.worked(records)
+        if not busy:
+            time.sleep(max(0.0, next_look - time.monotonic()))
+    return set()
+
+
+def _share_out(files: Iterable[RelayFile], work: FollowWork, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
+    """Give each lane the files that hold something for it; return the partitions that are not ready."""
+    unready: set[tuple[str, int, int]] = set()
+    count = work.lanes[0].task.claim.lanes
+    for file in files:
+        source = file.source
+        lane = lanes.get(lane_of(source.topic, source.partition, lanes=count))
+        if lane is None or source.topic in work.ignored or file.last_offset < lane.sender.positions.get(source, 0):
+            continue
+        if source in lane.work.targets:
+            lane.add(file)
+        else:
+            unready.add((source.topic, source.generation, source.partition))
+    return unready
+
+
+def unready_partitions(answers: Iterable[TaskAnswer]) -> set[SourcePartition]:
+    """Return the source partitions of which followers said that nobody has made them ready."""
+    return {SourcePartition(*key) for answer in answers if answer.kind == UNREADY for key in json.loads(answer.body)}
+
+
+def last_records(answers: Iterable[TaskAnswer]) -> dict[int, int]:
+    """Return the sequence number of each lane's last ledger record, as followers that have ended said."""
+    return {
+        int(lane): seq for answer in answers if answer.kind == REACHED for lane, seq in json.loads(answer.body).items()
+    }

@@ -1,0 +1,194 @@
+"""The driver's half of `follower.py`: share a plan out to tasks, read from the ledger what they commit, and copy it to the lake."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import RelayFile, RelayLog
+from mirrorlake.landing import GRACE_S
+from mirrorlake.model.flow import SourcePartition, transactional_id
+from mirrorlake.model.owner import short_owner
+from mirrorlake.republish.follower import LOOK_EVERY_S, FollowWork, follow, last_records, unready_partitions
+from mirrorlake.republish.lane_tasks import LaneWork
+from mirrorlake.republish.owned_flow import OwnedFlow
+from mirrorlake.runtime import GoesOn, LiveTasks
+
+log = logging.getLogger(__name__)
+
+# How often the ledger of long-lived tasks is read, and how often it is copied to the lake: an append costs 40 ms of CPU, and
+# questions read what the tables lack from the ledger.
+KEEP_EVERY_S = 1.0
+COPY_EVERY_S = 5.0
+# How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
+READY_EVERY_S = 30.0
+# A committed record is visible once the coordinator has written its marker.
+_VISIBLE_WITHIN_S = 10.0
+
+
+class LedgerOutages:
+    """Go on while a flow's ledger does not answer; log the begin and the end of each outage once."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._since: float | None = None
+
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Go on where the ledger cannot be read: the tasks have a patience of their own, and what they commit waits there.
+
+        A refused login is raised: tasks send over connections that are open, and only a new start resolves the secret again.
+        """
+        try:
+            yield
+        except LoginRefused:
+            raise
+        except ClusterUnreachable as error:
+            if self._since is None:
+                self._since = time.monotonic()
+                log.warning("republish.ledger_away flow=%s why=%s", self._flow, error.cause)
+        else:
+            if self._since is not None:
+                log.warning("republish.ledger_back flow=%s after_s=%.0f", self._flow, time.monotonic() - self._since)
+                self._since = None
+
+
+def send_by_followers(
+    owned: OwnedFlow,
+    relay: RelayLog,
+    files: Sequence[RelayFile],
+    spark: SparkSession | None,
+    *,
+    tasks: int,
+    ends: bool,
+    ignored: Iterable[str],
+    stop: threading.Event,
+) -> set[SourcePartition]:
+    """Send the files, and without an end what is committed to the relay after them, until `stop` is set.
+
+    Args:
+        owned: the flow.
+        relay: the log of which the files were listed.
+        files: those that hold what the ledger does not.
+        spark: a session that nothing else uses; None sends in threads of this process.
+        tasks: among how many tasks the lanes are shared.
+        ends: whether it is done once the files are sent.
+        ignored: source topics that the relay holds and the flow does not send.
+        stop: set it to return after the chunks under way.
+
+    Returns:
+        The source partitions that were not ready; what they wait for is to be planned again.
+    """
+    owned.make_ready({file.source for file in files})
+    if not ends:
+        owned.make_all_ready()
+        with _logging_failure(owned.flow.name):
+            owned.make_empty_ready()
+    claim = owned.claims.claim
+    folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
+    goes_on = GoesOn(folder, claim.epoch)
+    lanes = _share_out(owned, files, ends=ends)
+    if not lanes:
+        return set()
+    # The lanes of one task share the rate that a flow is held to.
+    tasks = 1 if owned.flow.rate.rate else min(tasks, len(lanes))
+    work = [
+        FollowWork(
+            lanes=tuple(lanes[number::tasks]),
+            relay=relay.path,
+            version=relay.version,
+            ends=ends,
+            ignored=frozenset(ignored),
+            goes_on=goes_on,
+            pace_s=max(LOOK_EVERY_S, owned.flow.trigger.total_seconds()),
+            holds_producers=spark is not None,
+        )
+        for number in range(tasks)
+    ]
+    if spark is None:
+        # Each has a view of its own, as a worker has.
+        work = [cloudpickle.loads(cloudpickle.dumps(one)) for one in work]
+    name, options = f"republish {claim.flow}@{short_owner(claim.owner)}", owned.settings.reader_options
+    with LedgerReader(owned.flow.target, owned.flow.ledger_topic, options) as ledger:
+        read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in range(claim.lanes)}
+        with LiveTasks(spark, work, follow, goes_on=goes_on, name=name, grace_s=GRACE_S, end_apart=ends) as live:
+            _watch(owned, live, ledger, read_to, ends=ends, stop=stop)
+        owned.keep_since(ledger, read_to)
+        answers = live.answers()
+        _await_ledger(owned, ledger, read_to, last_records(answers))
+    return unready_partitions(answers)
+
+
+def _share_out(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneWork]:
+    """Return the lanes with their files; of a flow that stays on all, with the partitions that are ready."""
+    due: dict[int, list[RelayFile]] = {}
+    for file in files:
+        if owned.sends(file.source.topic):
+            due.setdefault(owned.lane_of(file.source), []).append(file)
+    sources: dict[int, set[SourcePartition]] = {}
+    for source in owned.ready:
+        sources.setdefault(owned.lane_of(source), set()).add(source)
+    lanes = sorted(due) if ends else range(owned.claims.claim.lanes)
+    return [
+        owned.lane_work(lane, sources.get(lane, set()), files=due.get(lane, ()), rate=owned.flow.rate.rate)
+        for lane in lanes
+    ]
+
+
+def _watch(
+    owned: OwnedFlow,
+    live: LiveTasks,
+    ledger: LedgerReader,
+    read_to: dict[int, int],
+    *,
+    ends: bool,
+    stop: threading.Event,
+) -> None:
+    """Take note of what the tasks commit, until they have ended, or are to end."""
+    outages = LedgerOutages(owned.flow.name)
+    next_copy, next_look = 0.0, time.monotonic() + READY_EVERY_S
+    while not live.wait(KEEP_EVERY_S) and not stop.is_set():
+        is_due = time.monotonic() >= next_copy
+        if is_due:
+            next_copy = time.monotonic() + COPY_EVERY_S
+        with outages.tolerated():
+            owned.keep_since(ledger, read_to, copies=is_due)
+        owned.settings.listener.looked(None)
+        owned.progress.report()
+        if not ends and time.monotonic() >= next_look:
+            next_look = time.monotonic() + READY_EVERY_S
+            is_ready = False
+            with _logging_failure(owned.flow.name):
+                is_ready = owned.make_empty_ready()
+            # The tasks end for what was released: what it missed is sent before they go on with it (law D).
+            is_ready |= owned.check_waiting()
+            if is_ready:
+                return
+
+
+def _await_ledger(owned: OwnedFlow, ledger: LedgerReader, read_to: dict[int, int], last: Mapping[int, int]) -> None:
+    """Wait until the ledger shows what the tasks committed last."""
+    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    while any(owned.claims.seqs.get(lane, -1) < seq for lane, seq in last.items()):
+        if time.monotonic() > deadline:
+            # A stranger's open transaction hides it; the next start counts it.
+            log.warning("republish.ledger_hidden flow=%s", owned.flow.name)
+            return
+        time.sleep(0.02)
+        owned.keep_since(ledger, read_to)
+
+
+@contextmanager
+def _logging_failure(flow: str) -> Iterator[None]:
+    try:
+        yield
+    except MirrorlakeError as error:
+        log.info("republish.not_looked flow=%s why=%s", flow, error.cause)

@@ -1,0 +1,197 @@
+"""Send rows that Spark reads: of a micro-batch, or of a bounded read of the relay (`execution: streaming`, DESIGN 9).
+
+Where workers may not read the storage, and where a person wants Structured Streaming. Spark joins the rows with the lanes, sorts
+them, and hands Arrow batches to the tasks, which send them as those that read files do.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.kafka.lane import Batch
+from mirrorlake.lake import COLUMNS, RelayFile, RelayPart
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.progress import about
+from mirrorlake.republish.files import files_of
+from mirrorlake.republish.lane_tasks import LaneWork, about_lane, held_sender, send_lane
+from mirrorlake.republish.owned_flow import OwnedFlow
+from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows
+
+# A bounded read is made in parts of so many records, so that the map is written and a stop is heard every few seconds.
+_PART_RECORDS = 2_000_000
+# A flow that is held to a rate may take hours over one batch; this is how often it listens in between.
+_LISTEN_EVERY_S = 5.0
+_RECORD = "record"
+
+_Rows = Iterator[pa.RecordBatch]
+
+
+class SparkFeeder:
+    """Feed the lanes of a flow; `stop` ends it between two parts."""
+
+    def __init__(self, owned: OwnedFlow, stop: threading.Event) -> None:
+        self._owned = owned
+        self._stop = stop
+
+    def send_backlog(self) -> int:
+        """Send what the relay holds now and the ledger does not; return the version of the relay that this was."""
+        owned, alias = self._owned, self._owned.flow.source
+        version = owned.lake.version(owned.lake.relay_location(alias))
+        relay = owned.lake.relay(alias, version=version)
+        due = owned.due(_summed(RelayPart(owned.claims.positions).rows(relay)))
+        owned.progress.expect(due)
+        for part in parts(due, _PART_RECORDS):
+            if self._stop.is_set() or not self._send_some(part, _between(relay, part), batch=-1):
+                break
+        return version
+
+    def send(self, frame: DataFrame, *, batch: int) -> bool:
+        """Send what a frame holds for this flow; return False where a stop was heard before its end."""
+        frame = frame.persist()
+        try:
+            due = self._owned.due(_summed(frame))
+            if self._owned.progress.has_due:
+                # After a backlog the stream finds what came since.
+                self._owned.progress.expect(due)
+            return self._send_some(due, frame, batch=batch)
+        finally:
+            frame.unpersist()
+
+    def resend(self, frame: DataFrame) -> list[LedgerRecord]:
+        """Send all rows of a frame, and return the ledger records of it."""
+        frame = frame.persist()
+        try:
+            due = self._owned.due(_summed(frame))
+            self._owned.progress.expect(due)
+            return self._send_once(due, frame, batch=-1)
+        finally:
+            frame.unpersist()
+
+    def _send_some(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> bool:
+        owned, is_limited = self._owned, bool(self._owned.flow.rate.rate)
+        while due:
+            before = dict(owned.claims.seqs)
+            # Spark calls from a thread of its own.
+            with about(flow=owned.flow.name, batch=batch):
+                self._send_once(due, frame, batch=batch, at_most_s=_LISTEN_EVERY_S if is_limited else None)
+            # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its rows.
+            if not is_limited or before == owned.claims.seqs:
+                return True
+            due = owned.lacking(due)
+            if due and self._stop.is_set():
+                return False
+        return True
+
+    def _send_once(
+        self, due: list[RelayFile], frame: DataFrame, *, batch: int, at_most_s: float | None = None
+    ) -> list[LedgerRecord]:
+        """Send rows and return the ledger records of them.
+
+        Raises:
+            MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.
+        """
+        owned = self._owned
+        owned.make_ready({file.source for file in due})
+        by_lane: dict[int, set[SourcePartition]] = {}
+        for file in due:
+            if owned.sends(file.source.topic):
+                by_lane.setdefault(owned.lane_of(file.source), set()).add(file.source)
+        if not by_lane:
+            return []
+        rate = owned.flow.rate.rate.share(len(by_lane))
+        work = {lane: owned.lane_work(lane, sources, batch=batch, rate=rate) for lane, sources in by_lane.items()}
+        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, at_most_s), OUTPUT)
+        answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
+        committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
+        committed.sort(key=lambda record: (record.claim.lane, record.seq))
+        kept, failure = owned.keep(committed), failure_of(answers)
+        if failure is not None:
+            raise failure
+        return kept
+
+
+def parts(due: Sequence[RelayFile], records: int) -> Iterator[list[RelayFile]]:
+    """Cut the offsets of each source partition into the same number of ranges; one of each make a part of about `records`."""
+    count = math.ceil(sum(file.records for file in due) / records)
+    for number in range(count):
+        part = []
+        for file in due:
+            width = file.last_offset + 1 - file.first_offset
+            first, end = (file.first_offset + width * at // count for at in (number, number + 1))
+            if first < end:
+                part.append(replace(file, first_offset=first, last_offset=end - 1))
+        yield part
+
+
+def _summed(frame: DataFrame) -> list[RelayFile]:
+    """Return what a frame holds of each source partition."""
+    return files_of(frame.withColumn("file", F.lit("")))
+
+
+def _between(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
+    """Return the rows between the first and the last offset of each source partition."""
+    firsts = {file.source: file.first_offset for file in part}
+    ends = {file.source: file.last_offset + 1 for file in part}
+    listed = [(s.topic, s.generation, s.partition, first, ends[s]) for s, first in firsts.items()]
+    columns = "topic string, generation int, partition int, first bigint, end bigint"
+    ranges = F.broadcast(relay.sparkSession.createDataFrame(listed, columns))
+    # By the conditions of the part Spark skips files; where there are too many of them, the join takes out what is left.
+    rows = RelayPart(firsts, ends=ends, others=False).rows(relay)
+    return rows.join(ranges, ["topic", "generation", "partition"]).where("offset >= first AND offset < end")
+
+
+def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneWork]) -> DataFrame:
+    listed = [(s.topic, s.generation, s.partition, one.task.claim.lane) for one in work for s in one.targets]
+    lanes = frame.sparkSession.createDataFrame(listed, "topic string, generation int, partition int, lane int")
+    columns = ["lane", "topic", "generation", "partition", *COLUMNS]
+    return (
+        frame.join(F.broadcast(lanes), ["topic", "generation", "partition"])
+        .select(*columns)
+        .repartition(len({lane for *_, lane in listed}), "lane")
+        .sortWithinPartitions("lane", "topic", "generation", "partition", "offset")
+    )
+
+
+def _rows_job(work: Mapping[int, LaneWork], at_most_s: float | None) -> Callable[[_Rows], _Rows]:
+    worker_log = WorkerLog.asked()
+
+    def job(relay: _Rows) -> _Rows:
+        worker_log.attach()
+        pieces = (piece for records in relay for piece in _split(records))
+        for lane, group in groupby(pieces, key=lambda piece: piece[0]):
+            targets = work[lane].targets
+            batches = (Batch(source, targets[source], records) for _, source, records in group if source in targets)
+            yield from rows(_send(work[lane], batches, at_most_s))
+
+    return job
+
+
+def _send(work: LaneWork, batches: Iterator[Batch], at_most_s: float | None) -> Iterator[TaskAnswer]:
+    """Send a lane's rows; with `at_most_s` until the chunk that is under way then, and what is left is sent next time."""
+    until = None if at_most_s is None else time.monotonic() + at_most_s
+    with about_lane(work.task):
+        for record in send_lane(held_sender(work.task), work, batches):
+            yield TaskAnswer(_RECORD, record.to_json())
+            if until is not None and time.monotonic() > until:
+                break
+
+
+def _split(records: pa.RecordBatch) -> Iterator[tuple[int, SourcePartition, pa.RecordBatch]]:
+    lanes, topics, generations, partitions = (records.column(i).to_pylist() for i in range(4))
+    keys = zip(lanes, topics, generations, partitions, strict=True)
+    start = 0
+    for (lane, topic, generation, partition), group in groupby(keys):
+        length = sum(1 for _ in group)
+        columns = records.slice(start, length).select(list(COLUMNS))
+        yield lane, SourcePartition(topic, generation, partition), columns
+        start += length
