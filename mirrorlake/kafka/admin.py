@@ -140,6 +140,28 @@ class ClusterAdmin:
         with self._errors.during(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
             return {name: entry.value for name, entry in self._entries(resource).items()}
 
+    def effective_configs_each(
+        self, names: Iterable[str], *, refused: dict[str, MirrorlakeError]
+    ) -> dict[str, dict[str, str | None]]:
+        """Return the settings in force of several topics, in one request; a topic that does not exist is left out.
+
+        `refused` gets the errors by topic; a cluster that does not answer raises.
+        """
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
+        if not resources:
+            return {}
+        with self._errors.during("read topic configurations"):
+            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+        found = {}
+        for resource, future in futures.items():
+            try:
+                found[resource.name] = {name: entry.value for name, entry in future.result().items()}
+            except KafkaException as error:
+                if not _is_unknown(error):
+                    need = Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
+                    refused[resource.name] = self._refusal(error, f"read the configuration of {resource.name}", need)
+        return found
+
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
         return str(self._metadata("read the cluster's id").cluster_id)

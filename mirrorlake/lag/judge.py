@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.hop_verdicts import HopPlace, HopVerdict, LagVerdict
 from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
@@ -23,7 +24,6 @@ from mirrorlake.lag.status_hops import HopWindows, append_look
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, judge
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.topics import TopicSource
 
 log = logging.getLogger(__name__)
 
@@ -42,45 +42,58 @@ class Kept(NamedTuple):
 
 FOR_EVER = Kept()
 
-RetentionOf = Callable[[HopPlace], Kept]
-"""Look up the retention of the topic that a hop reads from; may fail."""
+RetentionOf = Callable[[Collection[HopPlace]], Mapping[HopPlace, Kept]]
+"""Look up the retention of the topics that hops read from; one of which it is not known is left out."""
 
 
 class Retention:
-    """Look up `retention.ms` and `retention.bytes` of the topic that a hop reads from, each topic once.
+    """Look up `retention.ms` and `retention.bytes` of the topics that hops read from, in one request a cluster.
 
     Of a flow it is the relay's own. Nothing is deleted on a lake cluster, nor by either in a topic that is compacted only.
     """
 
-    def __init__(
-        self, config: MirrorConfig, *, source: Callable[[str], TopicSource], target: Callable[[str], TopicSource]
-    ) -> None:
+    def __init__(self, config: MirrorConfig, *, admin: Callable[[str], ClusterAdmin]) -> None:
         self._config = config
-        self._source = source
-        self._target = target
+        self._admin = admin
         self._known: dict[tuple[str, str], Kept] = {}
 
-    def __call__(self, place: HopPlace) -> Kept:
-        """Ask the cluster that the hop reads from.
+    def __call__(self, places: Collection[HopPlace]) -> dict[HopPlace, Kept]:
+        """Ask the clusters that the hops read from; a topic is asked for once, and left out where it may not be read."""
+        found: dict[HopPlace, Kept] = {}
+        topics: dict[HopPlace, tuple[str, str]] = {}
+        for place in places:
+            flow = self._config.flow(place.flow)
+            at_source = place.hop == "landed" or place.cluster == place.source
+            alias = flow.source if at_source else flow.target
+            if place.hop == "republished":
+                relay = self._config.cluster(flow.source).retention_of(place.topic)
+                age = None if relay is None else relay.age
+                found[place] = FOR_EVER if age is None else Kept(ms=age // timedelta(milliseconds=1))
+            elif self._config.cluster(alias).is_lake:
+                found[place] = FOR_EVER
+            else:
+                topics[place] = alias, place.topic if at_source else flow.remote_topic(place.topic)
+        asked: dict[str, set[str]] = {}
+        for alias, topic in topics.values():
+            if (alias, topic) not in self._known:
+                asked.setdefault(alias, set()).add(topic)
+        for alias, names in asked.items():
+            self._ask(alias, names)
+        return found | {place: self._known[topic] for place, topic in topics.items() if topic in self._known}
 
-        Raises:
-            ClusterError: it does not answer.
-        """
-        flow = self._config.flow(place.flow)
-        at_source = place.hop == "landed" or place.cluster == place.source
-        alias = flow.source if at_source else flow.target
-        if place.hop == "republished":
-            kept = self._config.cluster(flow.source).retention_of(place.topic)
-            return FOR_EVER if kept is None or kept.age is None else Kept(ms=kept.age // timedelta(milliseconds=1))
-        if self._config.cluster(alias).is_lake:
-            return FOR_EVER
-        topic = place.topic if at_source else flow.remote_topic(place.topic)
-        if (alias, topic) not in self._known:
-            cluster = self._source(alias) if at_source else self._target(alias)
-            deletes = "delete" in (cluster.config_value(topic, "cleanup.policy") or "delete")
-            bounds = [int(cluster.config_value(topic, f"retention.{unit}") or -1) for unit in ("ms", "bytes")]
+    def _ask(self, alias: str, names: Collection[str]) -> None:
+        refused: dict[str, MirrorlakeError] = {}
+        try:
+            settings = self._admin(alias).effective_configs_each(names, refused=refused)
+        except MirrorlakeError as error:
+            # A verdict is wanted most when a cluster is away, and where settings may not be read.
+            settings, refused = {}, {alias: error}
+        for name, why in refused.items():
+            log.info("lag.retention_not_known what=%s why=%s", name, why.cause)
+        for topic, values in settings.items():
+            deletes = "delete" in (values.get("cleanup.policy") or "delete")
+            bounds = [int(values.get(f"retention.{unit}") or -1) for unit in ("ms", "bytes")]
             self._known[alias, topic] = Kept(*(None if bound < 0 or not deletes else bound for bound in bounds))
-        return self._known[alias, topic]
 
 
 def judge_lag(
@@ -131,6 +144,8 @@ def judge_windows(
 
     `earliest` are the first offsets that sources held; `sizes` is asked where a source deletes by size.
     """
+    waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
+    kept = dict.fromkeys(waiting, FOR_EVER) if retention_of is None else retention_of(waiting)
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
@@ -149,7 +164,14 @@ def judge_windows(
                 last=window[-1],
                 samples=len(window),
                 catch_up=catch_up(window),
-                retention=_risk(place, window, now, retention_of, held, sizes if reads_source else dict),
+                retention=_risk(
+                    place,
+                    window,
+                    now,
+                    kept.get(place) if window[-1].waiting != 0 else FOR_EVER,
+                    held,
+                    sizes if reads_source else dict,
+                ),
             )
         )
     return LagVerdict(hops=tuple(hops)).worst_first()
@@ -159,18 +181,13 @@ def _risk(
     place: HopPlace,
     window: Sequence[Sample],
     now: datetime,
-    retention_of: RetentionOf | None,
+    kept: Kept | None,
     held: Sequence[Earliest],
     sizes: Callable[[], OffsetBytes],
 ) -> RetentionRisk | None:
-    kept, limit = FOR_EVER, None
-    if window[-1].waiting != 0 and retention_of is not None:
-        try:
-            kept = retention_of(place)
-        except MirrorlakeError as error:
-            # A verdict is wanted most when a cluster is away.
-            log.info("lag.retention_not_known what=%s why=%s", place, error.cause)
-            return None
+    if kept is None:
+        return None
+    limit = None
     if kept.log_bytes is not None and (each := sizes().get(_source(place))) is not None:
         limit = LogLimit(log_bytes=kept.log_bytes, offset_bytes=each)
     found = retention_risk(window, now=now, retention_ms=kept.ms, earliest=held, limit=limit)

@@ -13,7 +13,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
 from mirrorlake.lag.hop_verdicts import HopPlace
-from mirrorlake.lag.judge import FOR_EVER, Kept, RetentionOf, read_earliest
+from mirrorlake.lag.judge import FOR_EVER, RetentionOf, read_earliest
 from mirrorlake.lag.log_bytes import offset_bytes_of
 from mirrorlake.lag.moment import FlowPosition, Readers, Sample, age_ms, first_unlanded, time_lags
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
@@ -259,7 +259,9 @@ def _expiries(
     if retention_of is None or not waiting:
         return {}
     earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
-    samples: dict[tuple[str, SourcePartition], tuple[Sample, Kept, float | None]] = {}
+    samples: dict[tuple[str, SourcePartition], tuple[Sample, HopPlace, float | None]] = {}
+    # In pace: a cluster need not be asked how long it keeps what came a moment ago.
+    old: list[HopPlace] = []
     for (alias, source), (row, flow) in waiting.items():
         stamp = stamps.get((alias, source))
         if stamp is None and (alias, source) in stamps:
@@ -281,13 +283,15 @@ def _expiries(
             hop="landed",
             cluster=alias,
         )
-        # In pace: a cluster need not be asked how long it keeps what came a moment ago.
-        is_old = stamp is None or age_ms(stamp, at) > _IN_PACE_MS
-        rate = rates_of([*sampled.get((flow, source), ()), sample]).in_per_s
-        samples[alias, source] = sample, _kept(retention_of, place) if is_old else FOR_EVER, rate
-    bounded = {key: one.position for key, (one, kept, _) in samples.items() if kept.log_bytes is not None}
+        if stamp is None or age_ms(stamp, at) > _IN_PACE_MS:
+            old.append(place)
+        samples[alias, source] = sample, place, rates_of([*sampled.get((flow, source), ()), sample]).in_per_s
+    known = retention_of(old) if old else {}
+    keeps = {key: known.get(place, FOR_EVER) for key, (_, place, _) in samples.items()}
+    bounded = {key: one.position for key, (one, _, _) in samples.items() if keeps[key].log_bytes is not None}
     sizes = offset_bytes_of(lake, bounded) if bounded else {}
-    for key, (sample, kept, rate) in samples.items():
+    for key, (sample, _, rate) in samples.items():
+        kept = keeps[key]
         held = earliest.get(key, [])
         if held:
             # Only changes are written down: it stood there until now.
@@ -299,12 +303,3 @@ def _expiries(
         if expiry is not None:
             found[key] = expiry
     return found
-
-
-def _kept(retention_of: RetentionOf, place: HopPlace) -> Kept:
-    try:
-        return retention_of(place)
-    except MirrorlakeError as error:
-        # The status is wanted also where settings may not be read.
-        log.info("status.retention_not_known what=%s why=%s", place, error.cause)
-        return FOR_EVER

@@ -42,9 +42,6 @@ class TopicSource(Protocol):
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself."""
 
-    def config_value(self, topic: str, key: str) -> str | None:
-        """Return one setting of a topic, None where nothing is known of it."""
-
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that each partition still holds."""
 
@@ -99,10 +96,6 @@ class LakeTopics:
         """Return the topic configs that the settings give, by topic."""
         topics = self._config.topics
         return {name: dict(topics[name].configs) if name in topics else {} for name in names}
-
-    def config_value(self, topic: str, key: str) -> str | None:
-        """Return one setting of a topic, None where the targets' defaults hold."""
-        return self.configs([topic])[topic].get(key)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return 0 of each partition: the relay keeps everything."""

@@ -188,7 +188,11 @@ def lag_verdict(text: str) -> LagVerdict:
     place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
     looks = [NOON + timedelta(seconds=second) for second in range(3)]
     window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
-    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), retention_of=lambda _: Kept(ms=60_000))
+    return judge_windows(
+        {place: window},
+        now=NOON + timedelta(seconds=2),
+        retention_of=lambda of: dict.fromkeys(of, Kept(ms=60_000)),
+    )
 
 
 def report_page(text: str) -> Report:

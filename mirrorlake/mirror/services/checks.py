@@ -141,7 +141,7 @@ class Checks:
 
     def _retention(self) -> Retention:
         connections = self._connections
-        return Retention(connections.config, source=connections.source, target=connections.admin)
+        return Retention(connections.config, admin=connections.admin)
 
     def report(self, flow: str | None, *, since: str | timedelta | datetime, verify: bool) -> Report:
         """Report on lag, latency, RPO and verdicts (see `Mirror.report`)."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.lag.forecast import Earliest
 from mirrorlake.lag.hop_verdicts import HopPlace, LagVerdict
-from mirrorlake.lag.judge import Kept, judge_windows
+from mirrorlake.lag.judge import Kept, Retention, judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.standing import PartitionStatus
 from mirrorlake.lag.status import FlowStatus, Status
@@ -20,7 +20,7 @@ from mirrorlake.lag.status_hops import adopt_status, append_look
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition
-from tests.builders import NOON, hop_place, sample
+from tests.builders import NOON, hop_place, mirror_config, sample
 
 HOUR_MS = 3_600_000
 
@@ -41,7 +41,9 @@ def stalled_and_well() -> LagVerdict:
         hop_place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
         hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
-    return judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: Kept(ms=HOUR_MS))
+    return judge_windows(
+        windows, now=NOON + timedelta(minutes=2), retention_of=lambda places: dict.fromkeys(places, Kept(ms=HOUR_MS))
+    )
 
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
@@ -74,15 +76,43 @@ def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> No
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
     asked = []
 
-    def kept(where: HopPlace) -> Kept:
-        asked.append(where.hop)
-        raise ClusterUnreachable("east does not answer", consequence="", remedy="", alias="east")
+    def kept(places: Collection[HopPlace]) -> dict[HopPlace, Kept]:
+        asked.extend(place.hop for place in places)
+        return {}
 
     windows = {hop_place("landed"): window([10, 10, 10], end=10), hop_place("republished"): window([5, 5, 5], end=10)}
     found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=kept)
     assert asked == ["republished"]
     assert {hop.place.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
     assert found.verdict is Verdict.STALL
+
+
+@pytest.mark.parametrize("topics", [10, 1_000])
+def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics_however_many_wait(topics: int) -> None:
+    asked = []
+
+    class Admin:
+        def effective_configs_each(
+            self, names: Collection[str], *, refused: dict[str, MirrorlakeError]
+        ) -> dict[str, dict[str, str | None]]:
+            asked.append(len(names))
+            refused["t0"] = NotAuthorized("t0 may not be read")
+            return {name: {"cleanup.policy": "delete", "retention.ms": "5"} for name in names if name != "t0"}
+
+    admin: Any = Admin()
+    retention = Retention(mirror_config(), admin=lambda _: admin)
+    places = [
+        HopPlace(flow="east->west", source="east", topic=f"t{n}", generation=1, partition=p, hop=hop, cluster=cluster)
+        for n in range(topics)
+        for p in range(3)
+        for hop, cluster in (("landed", "east"), ("consumed", "west"), ("republished", None))
+    ]
+    found = retention(places)
+    assert asked == [topics, topics], "of the source's topics, and of the remote ones"
+    assert {place.topic for place in places if place not in found} == {"t0"}
+    assert {found[place] for place in found if place.hop == "landed"} == {Kept(ms=5)}
+    assert retention(places[9:]) == {place: found[place] for place in places[9:]}
+    assert asked == [topics, topics]
 
 
 def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() -> None:
@@ -155,7 +185,9 @@ def test_at_risk_counts_partitions_and_groups_not_hops() -> None:
         hop_place(hop, group, partition=p) for p in range(8) for hop, group in (("landed", None), ("consumed", "a"))
     ]
     windows = {each: window([3, 3, 3], end=10) for each in hops}
-    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: Kept(ms=HOUR_MS))
+    found = judge_windows(
+        windows, now=NOON + timedelta(minutes=2), retention_of=lambda places: dict.fromkeys(places, Kept(ms=HOUR_MS))
+    )
     assert len(found.at_risk) == 16
     assert found.at_risk_words("east->central") == "8 partitions, 1 group"
     assert "retention overtakes 8 partitions, 1 group" in str(found)

@@ -80,7 +80,7 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
         ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
     ]
     lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=False)) for row in rows])
-    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda _: Kept(ms=3_600_000))
+    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, Kept(ms=3_600_000)))
     assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),

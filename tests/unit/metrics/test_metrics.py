@@ -95,7 +95,11 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ]
     return Figures(
         at=NOON + timedelta(seconds=20),
-        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), retention_of=lambda _: Kept(ms=3_600_000)),
+        lag=judge_windows(
+            windows,
+            now=NOON + timedelta(seconds=20),
+            retention_of=lambda of: dict.fromkeys(of, Kept(ms=3_600_000)),
+        ),
         latency=[
             LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
         ],
