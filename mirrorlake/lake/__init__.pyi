@@ -11,6 +11,8 @@ from mirrorlake.lake.broken import broken_files as broken_files
 from mirrorlake.lake.broken import broken_rows as broken_rows
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
+from mirrorlake.lake.file_spans import FileSpan as FileSpan
+from mirrorlake.lake.file_spans import spans_from_text as spans_from_text
 from mirrorlake.lake.fresh_files import FreshRoom as FreshRoom
 from mirrorlake.lake.fresh_files import is_fresh as is_fresh
 from mirrorlake.lake.lake import Lake as Lake
@@ -78,6 +80,7 @@ from mirrorlake.lake.reading_order import read_by_source as read_by_source
 from mirrorlake.lake.relay_files import COLUMNS as COLUMNS
 from mirrorlake.lake.relay_files import RelayFile as RelayFile
 from mirrorlake.lake.relay_files import is_whole_or_replaced as is_whole_or_replaced
+from mirrorlake.lake.relay_files import read_file as read_file
 from mirrorlake.lake.relay_files import read_in_order as read_in_order
 from mirrorlake.lake.relay_files import read_offsets as read_offsets
 from mirrorlake.lake.relay_log import RelayLog as RelayLog

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
@@ -25,6 +26,7 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans
 from mirrorlake.lake.opening import flush_commits, open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
@@ -64,6 +66,10 @@ class TableUpkeep:
             return open_place(f"{self.path}/{name}")
         return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
 
+    def uri(self, name: str) -> str:
+        """Return the address of a file by its name in the log."""
+        return f"{self.path if ':/' in self.path else Path(self.path).as_uri()}/{name}"
+
     def open(self, name: str) -> pa.NativeFile:
         """Open a file by its name in the log.
 
@@ -97,6 +103,17 @@ class TableUpkeep:
         """Read the newest version's add actions, flattened, with their statistics."""
         self._table.update_incremental()
         return pa.table(self._table.get_add_actions(flatten=True))
+
+    def spans(self, names: Collection[str]) -> dict[str, list[FileSpan]]:
+        """Read the spans of live files by the log or their footers; those of which neither tells them are missing."""
+        found = logged_spans(self.path, names)
+        for name in names:
+            if name not in found:
+                filesystem, path = self.place(name)
+                # Gone by now, or broken: others tell that.
+                with suppress(FileNotFoundError, pa.ArrowInvalid):
+                    found[name] = footer_spans(pq.read_metadata(path, filesystem=filesystem))
+        return {name: spans for name, spans in found.items() if spans}
 
     def replace(
         self, removed: Sequence[LiveFile], added: Sequence[WrittenFile], *, data_change: bool = False, why: str

@@ -1,4 +1,4 @@
-"""Rewrite old small files of a relay into large ones, in offset order, with the records as they are.
+"""Rewrite old small files of a relay into large ones of one source partition each, in offset order, with the records as they are.
 
 Laws C, D and E hold across it: a file is rewritten by the relay's own writer, record by record, and before the commit its
 count and its first and last offset are compared with those of the files in whose place it comes. A compactor that is
@@ -7,11 +7,12 @@ killed leaves a file that no commit names.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,18 @@ import pyarrow.parquet as pq
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import RELAY_ROWS, LiveFile, TableUpkeep, WrittenFile, write_files
+from mirrorlake.lake import (
+    RELAY_ROWS,
+    LiveFile,
+    RelayFile,
+    TableUpkeep,
+    WrittenFile,
+    read_file,
+    spans_from_text,
+    write_files,
+)
 from mirrorlake.maintenance.results import Compacted
+from mirrorlake.maintenance.splits import Split, splits
 from mirrorlake.maintenance.tiers import KeptFile, due
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
@@ -34,6 +45,7 @@ _ROWS = 10_000
 _GROUPS_A_COMMIT = 64
 _STATISTICS = {"max.landed_at", *(f"{end}.{key}" for key in (*SOURCE_KEY, "offset") for end in ("min", "max"))}
 _NEWEST = "max.timestamp"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,71 +81,126 @@ def compact_relay(
         StoreError: a file does not hold what its statistics say; it stays as it is, and the others were rewritten.
     """
     done = Compacted()
-    cold = [file for file in kept_files(table.live()) if file.landed_by < now - HOT]
-    free = [file for file in cold if all(_lets(standing, file, now - patience) for standing in flows)]
-    groups, unfit = due(free), []
-    for first in range(0, len(groups), _GROUPS_A_COMMIT):
-        several = groups[first : first + _GROUPS_A_COMMIT]
+    kept = kept_files(table)
+    cold = [file for file in kept if file.landed_by < now - HOT]
+    held = {file.path for file in cold if not all(_lets(standing, file, now - patience) for standing in flows)}
+    free = [file for file in cold if file.path not in held]
+    unfit = []
+    for several in _rewritings(kept, free):
         if is_stopped():
             break
         if plan:
             done = _with(done, several)
             continue
-        written: list[tuple[Sequence[KeptFile], WrittenFile]] = []
-        for group in several:
+        written: list[tuple[Split, list[WrittenFile]]] = []
+        for one in several:
             try:
-                written.append((group, rewrite(table, alias, group)))
+                written.append((one, rewrite(table, alias, one)))
             except StoreError as error:
                 unfit.append(error)
         if _replaced(table, written):
-            done = _with(done, [group for group, _ in written])
+            done = _with(done, [one for one, _ in written])
     if unfit:
         raise unfit[0]
-    return replace(done, waiting=len(cold) - len(free))
+    return replace(done, waiting=len(held))
 
 
-def _replaced(table: TableUpkeep, written: Sequence[tuple[Sequence[KeptFile], WrittenFile]]) -> bool:
-    removed = [LiveFile(file.path, file.size) for group, _ in written for file in group]
-    if not written or table.replace(removed, [file for _, file in written], why="compact"):
+def _rewritings(kept: Sequence[KeptFile], free: Sequence[KeptFile]) -> Iterator[list[Split]]:
+    """Yield what is rewritten, commit by commit: files of several source partitions, and small ones of one each."""
+    names = {file.path for file in free}
+    others = [file for file in kept if file.path not in names]
+    found = splits(free, others)
+    yield from ([one] for one in found)
+    # The files that come of it are joined by the next pass.
+    moved = {part.source for one in found for output in one.outputs for part in output}
+    lines = [file for file in (*free, *(file for file in others if file.part_of)) if file.source not in moved]
+    groups = [Split(tuple((file,) for file in group), (tuple(group),), 0) for group in due(lines)]
+    yield from (groups[first : first + _GROUPS_A_COMMIT] for first in range(0, len(groups), _GROUPS_A_COMMIT))
+
+
+def _replaced(table: TableUpkeep, written: Sequence[tuple[Split, Sequence[WrittenFile]]]) -> bool:
+    removed = [_live_file(parts[0]) for one, _ in written for parts in one.files]
+    added = [file for _, files in written for file in files]
+    if not added or table.replace(removed, added, why="compact"):
         return True
     # Another compactor, a repair or an erasure was faster; the last deletes what holds what was erased.
-    for _, file in written:
+    for file in added:
         table.delete(file.path)
     return False
 
 
-def _with(done: Compacted, groups: Sequence[Sequence[KeptFile]]) -> Compacted:
-    files = [file for group in groups for file in group]
-    size = done.bytes + sum(file.size for file in files)
-    return replace(done, files=done.files + len(files), bytes=size, into=done.into + len(groups))
+def _live_file(part: KeptFile) -> LiveFile:
+    return LiveFile(part.path, part.part_of or part.size)
+
+
+def _with(done: Compacted, several: Sequence[Split]) -> Compacted:
+    files = [_live_file(parts[0]) for one in several for parts in one.files]
+    return replace(
+        done,
+        files=done.files + len(files),
+        bytes=done.bytes + sum(file.size for file in files),
+        into=done.into + sum(len(one.outputs) for one in several),
+    )
 
 
 def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
     return standing.is_past(file) or (standing.flow.execution == "live" and file.landed_by < before)
 
 
-def rewrite(table: TableUpkeep, alias: str, group: Sequence[KeptFile]) -> WrittenFile:
-    """Write the records of files of one source partition, which come one after another, into one file."""
-    files = list(write_files(table.path, RELAY_ROWS, _records(table, group)))
-    expected = (sum(file.records for file in group), group[0].first_offset, group[-1].last_offset)
-    if len(files) != 1 or _held(files[0], group[0].source) != expected:
+def rewrite(table: TableUpkeep, alias: str, split: Split) -> list[WrittenFile]:
+    """Write the records of files into one file for each output, in offset order."""
+    files: list[WrittenFile] = []
+    for rows in _outputs(table, split):
+        files += write_files(table.path, RELAY_ROWS, rows, apart=True)
+    expected = [
+        (output[0].source, output[0].first_offset, output[-1].last_offset, sum(part.records for part in output))
+        for output in split.outputs
+    ]
+    if sorted(map(_held, files)) != sorted(expected):
         for file in files:
             table.delete(file.path)
         raise StoreError(
-            f"files of {group[0].source} in the relay of {alias} do not hold what their statistics say",
+            f"files of {expected[0][0]} in the relay of {alias} do not hold what their statistics say",
             consequence="they stay as they are; nothing was replaced",
             remedy=f"mirrorlake repair --source {alias} --check",
             alias=alias,
         )
-    return files[0]
+    return files
 
 
-def _held(file: WrittenFile, source: SourcePartition) -> tuple[int, int, int] | None:
-    stats = json.loads(file.stats)
-    least, most = stats["minValues"], stats["maxValues"]
-    if any(least[key] != getattr(source, key) for key in SOURCE_KEY):
-        return None
-    return file.records, least["offset"], most["offset"]
+def _held(file: WrittenFile) -> tuple[SourcePartition, int, int, int]:
+    [span] = spans_from_text(file.spans)
+    return span.source, span.first_offset, span.last_offset, span.records
+
+
+def _outputs(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Read the rows of each output, in any order of them."""
+    if len(split.outputs) == 1:
+        return iter([_records(table, split.outputs[0])])
+    if len(split.files) == 1 and len(split.outputs) == len(split.files[0]):
+        # It may be larger than memory.
+        return _parts(table, split.files[0])
+    return _sorted_together(table, split)
+
+
+def _parts(table: TableUpkeep, parts: Sequence[KeptFile]) -> Iterator[Iterable[pa.RecordBatch]]:
+    uri = table.uri(parts[0].path)
+    files = [RelayFile(one.source, one.first_offset, one.last_offset, one.records, uri, shared=True) for one in parts]
+    for _, several in groupby(read_file(files, columns=RELAY_ROWS.names), key=itemgetter(0)):
+        yield map(itemgetter(1), several)
+
+
+def _sorted_together(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
+    read = []
+    for several in split.files:
+        with pq.ParquetFile(table.open(several[0].path), coerce_int96_timestamp_unit="us") as parquet:
+            read.append(parquet.read(RELAY_ROWS.names, use_threads=False).cast(RELAY_ROWS))
+    rows = pa.concat_tables(read).sort_by([(name, "ascending") for name in (*SOURCE_KEY, "offset")])
+    first = 0
+    for output in split.outputs:
+        count = sum(part.records for part in output)
+        yield rows.slice(first, count).to_batches()
+        first += count
 
 
 def _records(table: TableUpkeep, group: Sequence[KeptFile]) -> Iterator[pa.RecordBatch]:
@@ -152,8 +219,9 @@ def _is_ordered(rows: pa.Table) -> bool:
     return bool(np.all(np.diff(rows.column("offset").to_numpy()) >= 0))
 
 
-def kept_files(live: pa.Table) -> list[KeptFile]:
-    """List the files whose statistics say that they hold one source partition; a stranger's may hold several, and are left out."""
+def kept_files(table: TableUpkeep) -> list[KeptFile]:
+    """List what the files of a relay hold of each source partition; a stranger's whose spans nobody tells are left out."""
+    live = table.live()
     if not set(live.column_names) >= _STATISTICS:
         return []
     columns = [
@@ -162,22 +230,42 @@ def kept_files(live: pa.Table) -> list[KeptFile]:
     ]
     newest = live[_NEWEST].to_pylist() if _NEWEST in live.column_names else [None] * len(live)
     sources: dict[tuple[Any, ...], SourcePartition] = {}
-    found = []
+    found, several = [], {}
     # By column, and only these: all statistics of 200 000 files as rows would take 3.5 CPU-s to look at.
     for row in zip(*(live[name].to_pylist() for name in columns), newest, strict=True):
         path, size, records, landed_by, *ends, stamp = row
         place, first, last_place, last = tuple(ends[:3]), ends[3], tuple(ends[4:7]), ends[7]
-        if None not in row[:-1] and place == last_place:
-            found.append(
-                KeptFile(
-                    path=path,
-                    size=size,
-                    records=records,
-                    source=sources.get(place) or sources.setdefault(place, SourcePartition(*place)),
-                    first_offset=first,
-                    last_offset=last,
-                    landed_by=landed_by,
-                    newest=stamp,
-                )
+        if None in row[:-1]:
+            continue
+        if place != last_place:
+            several[path] = size, records, landed_by
+            continue
+        found.append(
+            KeptFile(
+                path=path,
+                size=size,
+                records=records,
+                source=sources.get(place) or sources.setdefault(place, SourcePartition(*place)),
+                first_offset=first,
+                last_offset=last,
+                landed_by=landed_by,
+                newest=stamp,
             )
+        )
+    for path, spans in table.spans(several).items():
+        size, records, landed_by = several[path]
+        found += [
+            KeptFile(
+                path=path,
+                size=size * span.records // records,
+                records=span.records,
+                source=span.source,
+                first_offset=span.first_offset,
+                last_offset=span.last_offset,
+                landed_by=landed_by,
+                newest=_EPOCH + timedelta(milliseconds=span.newest_ms),
+                part_of=size,
+            )
+            for span in spans
+        ]
     return found

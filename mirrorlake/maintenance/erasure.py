@@ -219,10 +219,17 @@ class Eraser:
     def _files(self, topic: str) -> Iterator[tuple[str, int]]:
         live = self._table.live()
         names = [name for name in ("min.topic", "max.topic") if name in live.column_names]
+        found, several = [], []
         for row in live.select(["path", "size_bytes", *names]).to_pylist():
             least, most = row.get("min.topic"), row.get("max.topic")
             if least is None or most is None or least <= topic <= most:
-                yield row["path"], row["size_bytes"]
+                found.append((row["path"], row["size_bytes"]))
+                several += [] if least == most else [row["path"]]
+        spans = self._table.spans(several)
+        for path, size in found:
+            # Of a stranger's file only the rows tell.
+            if path not in spans or any(span.source.topic == topic for span in spans[path]):
+                yield path, size
 
     def _chosen(
         self, path: str, topic: str, selector: Selector, found: _Found

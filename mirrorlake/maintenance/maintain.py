@@ -114,7 +114,7 @@ class LakeUpkeep:
         def guards(settings: RetentionConfig) -> Sequence[Guard]:
             return [*always, *self._proofs(flows)] if settings.proven else always
 
-        files = [file for file in kept_files(table.live()) if file.landed_by < now - HOT]
+        files = [file for file in kept_files(table) if file.landed_by < now - HOT]
         expiries, held = plan_expiry(files, cluster.retention_of, guards, now)
         if not plan:
             left = removals.expire(expiries, now)
@@ -123,7 +123,7 @@ class LakeUpkeep:
             _warn(alias, held)
         return Expired(
             records=sum(one.records for one in expiries),
-            files=sum(len(one.files) for one in expiries),
+            files=len({file.path for one in expiries for file in one.files}),
             bytes=sum(one.bytes for one in expiries),
         ), tuple(held)
 

@@ -120,7 +120,7 @@ class Removals:
     def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the version from which on none of them is there."""
         for _ in range(_ATTEMPTS):
-            touched = list(gone.files(self._table.live()))
+            touched = list(gone.files(self._table))
             parts = [touched[at : at + _FILES_A_COMMIT] for at in range(0, len(touched), _FILES_A_COMMIT)]
             whole = [file for file in touched if file.is_whole]
             if len(whole) == len(touched):
@@ -225,21 +225,31 @@ class _Gone:
                     return False
             return bool(self._leave(parquet.read(list(_PLACE), use_threads=False)).any())
 
-    def files(self, live: pa.Table) -> Iterator[_Touched]:
+    def files(self, table: TableUpkeep) -> Iterator[_Touched]:
         """List the live files that may hold one of the records."""
+        live = table.live()
         named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
         held = [name for name in named if name in live.column_names]
+        parts: dict[str, list[tuple[SourcePartition, int, int]]] = {}
+        sizes: dict[str, int] = {}
         for row in live.select(["path", "size_bytes", *held]).to_pylist():
             least, most = ([row.get(f"{end}.{key}") for key in _PLACE] for end in ("min", "max"))
-            if None in (*least, *most) or least[:3] != most[:3]:
+            is_one = None not in (*least, *most) and least[:3] == most[:3]
+            parts[row["path"]] = [(SourcePartition(*least[:3]), least[3], most[3])] if is_one else []
+            sizes[row["path"]] = row["size_bytes"]
+        spans = table.spans([path for path, known in parts.items() if not known])
+        for path, known in parts.items():
+            known = known or [(span.source, span.first_offset, span.last_offset) for span in spans.get(path, ())]
+            if not known:
                 # Rewritten by a stranger: only its rows tell.
-                yield _Touched(row["path"], row["size_bytes"], False)
-                continue
-            source = SourcePartition(*least[:3])
-            if most[3] <= self._until.get(source, -1):
-                yield _Touched(row["path"], row["size_bytes"], True)
-            elif least[3] <= self._until.get(source, -1) or self._overlap(source, least[3], most[3]):
-                yield _Touched(row["path"], row["size_bytes"], False)
+                yield _Touched(path, sizes[path], False)
+            elif all(last <= self._until.get(source, -1) for source, _, last in known):
+                yield _Touched(path, sizes[path], True)
+            elif any(
+                first <= self._until.get(source, -1) or self._overlap(source, first, last)
+                for source, first, last in known
+            ):
+                yield _Touched(path, sizes[path], False)
 
     def left_of(self, table: TableUpkeep, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
         """Read what stays of a file, in order, and count it; None where none of its records leaves."""

@@ -24,9 +24,10 @@ FANOUT = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """A live file of a relay with records of one source partition, by its statistics.
+    """What a live file of a relay holds of one source partition, by its statistics or its spans.
 
-    `landed_by` is its newest batch, `newest` its newest record by timestamp, None where no statistics tell it.
+    `landed_by` is its newest batch, `newest` its newest record by timestamp, None where no statistics tell it. `part_of` is the
+    size of a file that holds other source partitions, too, 0 where it holds none; `size` is this one's share of it.
     """
 
     path: str
@@ -37,6 +38,7 @@ class KeptFile:
     last_offset: int
     landed_by: datetime
     newest: datetime | None = None
+    part_of: int = 0
 
     @property
     def is_final(self) -> bool:
@@ -47,7 +49,8 @@ class KeptFile:
 def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
     """Choose the files that are rewritten together, of any source partitions; each list becomes one file.
 
-    Files that overlap stay as they are: `mirrorlake repair` tells why they do.
+    Files that overlap stay as they are: `mirrorlake repair` tells why they do. Parts of files with several source partitions
+    stay (`splits.py`), and what lies before one of them is not joined with what lies after it.
     """
     found: list[list[KeptFile]] = []
     run: list[KeptFile] = []
@@ -55,7 +58,7 @@ def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
         if run and (file.source != run[-1].source or file.first_offset <= run[-1].last_offset):
             found += _of_run(run)
             run = []
-        if file.is_final:
+        if file.is_final or file.part_of:
             found += _of_run(run)
             run = []
         else:

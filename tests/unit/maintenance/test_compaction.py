@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import LiveFile, TableUpkeep
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_files import read_in_order
+from mirrorlake.lake.reading_order import read_by_source
+from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.maintenance import compaction
+from mirrorlake.maintenance import compaction, splits, tiers
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
+from mirrorlake.maintenance.splits import Split
 from mirrorlake.maintenance.tiers import FANOUT, FULL, KeptFile, due
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
@@ -44,13 +47,13 @@ class Relay:
         self.tables.create(self.path, RELAY)
         self.batches = 0
 
-    def land(self, *several: list[dict[str, Any]], fresh: bool = False) -> None:
+    def land(self, *several: list[dict[str, Any]], fresh: bool = False, apart: bool = False) -> None:
         self.batches += 1
-        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh, apart=True))
+        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh, apart=apart))
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
-    def compact(self, *flows: SentUpTo, now: datetime = LATER) -> compaction.Compacted:
-        return compact_relay(TableUpkeep(self.path), "east", flows, now=now, patience=DAY)
+    def compact(self, *flows: SentUpTo, now: datetime = LATER, plan: bool = False) -> compaction.Compacted:
+        return compact_relay(TableUpkeep(self.path), "east", flows, now=now, patience=DAY, plan=plan)
 
     def records(self) -> list[dict[str, Any]]:
         held = DeltaTable(self.path).to_pyarrow_table().to_pylist()
@@ -72,7 +75,7 @@ def up_to(position: int, **settings: Any) -> SentUpTo:
 @pytest.mark.law("C", "E")
 def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_statistics(relay: Relay) -> None:
     for first in range(0, 3 * FANOUT, 3):
-        relay.land(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2))
+        relay.land(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2), apart=True)
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     held = log.files({})
     version = relay.tables.version(relay.path)
@@ -87,6 +90,90 @@ def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_sta
     [file] = [f for f in RelayLog(relay.tables, relay.path).files({ORDERS: 50}) if f.source == ORDERS]
     assert (file.first_offset, file.last_offset, file.records, file.shared) == (0, 3 * FANOUT - 1, 3 * FANOUT, False)
     assert relay.compact(up_to(10_000)) == compaction.Compacted()
+
+
+def parts(relay: Relay) -> dict[SourcePartition, list[RelayFile]]:
+    """Return what is listed of each source partition, in offset order."""
+    found: dict[SourcePartition, list[RelayFile]] = {}
+    for file in sorted(RelayLog(FolderTables(), relay.path).files({})):
+        found.setdefault(file.source, []).append(file)
+    return found
+
+
+@pytest.mark.law("C", "D", "E")
+def test_law_c_turns_of_many_partitions_become_files_of_one_each(relay: Relay) -> None:
+    for turn in range(FANOUT):
+        several = [rows("orders", n, 2 * turn, 2 * turn + 1) for n in range(5) if (turn + n) % 7]
+        relay.land(*several, rows("clicks", 1, turn), fresh=turn % 2 == 0)
+    relay.land(rows("orders", 3, 2 * FANOUT))
+    before, log = relay.records(), RelayLog(relay.tables, relay.path)
+    held, version = log.files({}), relay.tables.version(relay.path)
+    waits = SentUpTo(flow=FLOW, positions={SourcePartition("orders", 1, n): 2 * FANOUT - 3 for n in range(5)})
+    assert relay.compact(waits).into == 0, "a turn waits as a whole for the flow that has not sent all of it"
+    sent = SentUpTo(flow=FLOW, positions={SourcePartition("orders", 1, n): 10_000 for n in range(5)})
+    planned = relay.compact(sent, plan=True)
+    assert relay.tables.version(relay.path) == version
+    done = relay.compact(sent)
+    assert (done.files, done.into, relay.files()) == (FANOUT + 1, 6, 6) == (planned.files, planned.into, 6)
+    assert (relay.records(), log.new_files({})) == (before, [])
+    found = parts(relay)
+    assert all(len(files) == 1 and not files[0].shared for files in found.values())
+    assert sum(len(rows) for _, rows in read_by_source(held)) == len(before), "those that a reader holds are there"
+    assert relay.compact(sent) == compaction.Compacted()
+
+
+def test_turns_of_more_partitions_than_turns_wait_until_they_are_large_or_many(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "FANOUT", 4)
+    for turn in range(4):
+        relay.land(*(rows("orders", n, turn) for n in range(5)))
+    assert relay.compact().into == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(splits, "_MAX_WAITING", 4)
+        assert relay.compact(plan=True).into == 5
+    size = sum(Path(file.removeprefix("file://")).stat().st_size for file in DeltaTable(relay.path).file_uris())
+    monkeypatch.setattr(splits, "LARGE", size)
+    assert relay.compact(plan=True).into >= 5
+    # One that is larger than memory is read part by part.
+    monkeypatch.setattr(splits, "LARGE", 1)
+    before = relay.records()
+    assert relay.compact().into == 20
+    assert (relay.records(), relay.files()) == (before, 20)
+
+
+@pytest.mark.law("C", "D")
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(st.integers(0, 3), st.integers(1, 3), min_size=1), st.none() | st.integers(0, 20)),
+        min_size=4,
+        max_size=16,
+    )
+)
+def test_law_d_whatever_is_split_when_no_two_files_of_a_partition_overlap(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[dict[int, int], int | None]]
+) -> None:
+    """Turns of some partitions, and passes of upkeep among them, up to a position that holds some files back."""
+    relay, ends = Relay(tmp_path_factory.mktemp("relay")), dict.fromkeys(range(4), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (splits, tiers):
+            patch.setattr(module, "FANOUT", 3)
+        for turn, position in turns:
+            relay.land(*(rows("orders", n, *range(ends[n], ends[n] + count)) for n, count in sorted(turn.items())))
+            ends |= {n: ends[n] + count for n, count in turn.items()}
+            if position is not None:
+                relay.compact(
+                    SentUpTo(flow=FLOW, positions={SourcePartition("orders", 1, n): position for n in range(4)})
+                )
+        relay.compact()
+        relay.compact()
+    for source, files in parts(relay).items():
+        held = [(file.first_offset, file.last_offset) for file in files]
+        assert all(before[1] < after[0] for before, after in pairwise(held)), held
+        offsets = [row for _, part in read_by_source(files) for row in part["offset"].to_pylist()]
+        assert offsets == list(range(ends.pop(source.partition)))
+    assert not any(ends.values())
 
 
 @pytest.mark.law("C", "D")
@@ -131,18 +218,19 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
     before, first, second = relay.records(), TableUpkeep(relay.path), TableUpkeep(relay.path)
-    group = sorted(kept_files(first.live()), key=lambda file: file.first_offset)
+    group = sorted(kept_files(first), key=lambda file: file.first_offset)
+    split = Split(tuple((file,) for file in group), (tuple(group),), 0)
     removed = [LiveFile(file.path, file.size) for file in group]
     commit = DeltaTable.create_write_transaction
 
     def slow(*given: Any, **named: Any) -> None:
         monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
         relay.land(rows("orders", 0, FANOUT))
-        assert first.replace(removed, [rewrite(first, "east", group)], why="compact")
+        assert first.replace(removed, rewrite(first, "east", split), why="compact")
         commit(*given, **named)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", slow)
-    assert not second.replace(removed, [rewrite(first, "east", group)], why="compact")
+    assert not second.replace(removed, rewrite(first, "east", split), why="compact")
     assert relay.records()[:-1] == before
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,21 @@ class World:
         self.batches = 0
         self.today = NOON
 
-    def land(self, count: int = 1, *, topic: str = "orders", accounted: bool = True, fresh: bool = False) -> None:
+    def land(
+        self,
+        count: int = 1,
+        *,
+        topic: str = "orders",
+        accounted: bool = True,
+        fresh: bool = False,
+        also: Sequence[dict[str, Any]] = (),
+    ) -> None:
         for _ in range(count):
             first, self.today = self.batches * 10, NOON + self.batches * DAY
             self.batches += 1
             several = [
                 row | {"timestamp": self.today, "landed_at": self.today}
-                for row in rows(topic, 0, *range(first, first + 10))
+                for row in (*also, *rows(topic, 0, *range(first, first + 10)))
             ]
             files = list(write_files(self.relay, SCHEMA, iter([batch(several)]), fresh=fresh))
             self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
@@ -77,8 +85,11 @@ class World:
         assert kept.why_not == ""
         return kept
 
-    def offsets(self) -> list[int]:
-        return sorted(DeltaTable(self.relay).to_pyarrow_table()["offset"].to_pylist())
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        return [row for row in DeltaTable(self.relay).to_pyarrow_table().to_pylist() if row["topic"] == topic]
+
+    def offsets(self, topic: str = "orders") -> list[int]:
+        return sorted(row["offset"] for row in self.rows(topic))
 
 
 def _no_spark() -> Any:
@@ -119,6 +130,22 @@ def test_law_e_whole_files_leave_oldest_first_and_every_offset_is_explained(worl
     assert len(removed_from(world.lake, "east")) == 1
     world.land()
     assert world.offsets() == [*range(30, 70)], "landing goes on"
+
+
+@pytest.mark.law("E")
+def test_law_e_of_a_turn_of_several_topics_only_what_is_past_its_retention_leaves(world: World) -> None:
+    clicks, others = SourcePartition("clicks", 1, 2), rows("clicks", 2, *range(3))
+    for day in range(4):
+        world.land(also=[row | {"offset": 3 * day + row["offset"]} for row in others])
+    read = {row["offset"]: row for row in world.rows("clicks")}
+    kept = world.keep(up_to(40), retention={"orders": {"age": "2d"}})
+    assert (kept.expired.records, kept.expired.files, kept.held) == (20, 2, ())
+    assert world.offsets("orders") == [*range(20, 40)]
+    assert {row["offset"]: row for row in world.rows("clicks")} == read, "law C: the others are as they were"
+    [left] = removed_from(world.lake, "east")
+    assert (left.source, left.first_offset, left.last_offset, left.records) == (ORDERS, 0, 19, 20)
+    assert world.keep(up_to(40), retention={"orders": {"age": "2d"}}).expired.records == 0
+    assert world.keep(up_to(40), retention={"clicks": {"age": "1d"}}).held[0].source == clicks, "nobody accounted for"
 
 
 def test_only_topics_with_a_retention_lose_records(world: World) -> None:

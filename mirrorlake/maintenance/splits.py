@@ -1,0 +1,97 @@
+"""Which files with several source partitions are rewritten into files of one each, so that long reads find those.
+
+A turn of landing leaves one file, whatever the number of its partitions. Rewritten too soon, a thousand partitions are a thousand
+files for a handful; so turns wait until they are as many as the files that come of them, or large together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from mirrorlake.lake import is_fresh
+from mirrorlake.maintenance.tiers import FANOUT, LARGE, KeptFile
+from mirrorlake.model.flow import SourcePartition
+
+# However few partitions each has: who lists a relay reads the spans of all turns that wait.
+_MAX_WAITING = 2_048
+# Turns with one partition, among those with several; what was merged before is larger.
+_SMALL = 64 << 10
+# What is compressed holds about so many times its size.
+_RATIO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Files that are rewritten together, each by its parts, into `outputs`, each of one source partition; these are sorted."""
+
+    files: tuple[tuple[KeptFile, ...], ...]
+    outputs: tuple[tuple[KeptFile, ...], ...]
+    bytes: int
+
+    @property
+    def is_due(self) -> bool:
+        """Whether they are enough to be rewritten."""
+        count = len(self.files)
+        return self.bytes >= LARGE or count >= _MAX_WAITING or (count >= FANOUT and len(self.outputs) <= count)
+
+
+def splits(free: Sequence[KeptFile], others: Iterable[KeptFile]) -> list[Split]:
+    """Choose what is split; `others` are files and parts that stay, and no output reaches past one of them."""
+    firsts: dict[SourcePartition, list[int]] = defaultdict(list)
+    for part in chain(free, others):
+        firsts[part.source].append(part.first_offset)
+    for offsets in firsts.values():
+        offsets.sort()
+    by_file: dict[str, list[KeptFile]] = defaultdict(list)
+    for part in free:
+        by_file[part.path].append(part)
+    divided = {part.source for part in free if part.part_of}
+    files = [
+        tuple(parts)
+        for parts in by_file.values()
+        if parts[0].part_of or (parts[0].size < _SMALL and parts[0].source in divided)
+    ]
+    files.sort(key=lambda parts: (parts[0].landed_by, parts[0].path))
+    found = [Split(group, tuple(_outputs(group, firsts)), size) for group, size in _groups(files)]
+    return [one for one in found if one.is_due and any(parts[0].part_of for parts in one.files)]
+
+
+def _groups(files: Iterable[tuple[KeptFile, ...]]) -> Iterator[tuple[tuple[tuple[KeptFile, ...], ...], int]]:
+    """Cut files, in the order in which they were landed, into groups that fit into memory; a larger file is one of its own."""
+    group: list[tuple[KeptFile, ...]] = []
+    held = 0
+    for parts in files:
+        size = parts[0].part_of or parts[0].size
+        weight = size if is_fresh(parts[0].path) else size * _RATIO
+        if group and weight >= LARGE:
+            yield tuple(group), held
+            group, held = [], 0
+        group.append(parts)
+        held += weight
+        if held >= LARGE:
+            yield tuple(group), held
+            group, held = [], 0
+    if group:
+        yield tuple(group), held
+
+
+def _outputs(
+    files: Iterable[Sequence[KeptFile]], firsts: dict[SourcePartition, list[int]]
+) -> Iterator[tuple[KeptFile, ...]]:
+    output: list[KeptFile] = []
+    for part in sorted(chain.from_iterable(files), key=lambda part: (part.source, part.first_offset)):
+        if output and not _follows(output[-1], part, firsts[part.source]):
+            yield tuple(output)
+            output = []
+        output.append(part)
+    yield tuple(output)
+
+
+def _follows(before: KeptFile, part: KeptFile, firsts: Sequence[int]) -> bool:
+    """Tell whether no other file or part of the source partition begins between two."""
+    between = bisect_right(firsts, part.first_offset) - bisect_right(firsts, before.first_offset)
+    return before.source == part.source and before.last_offset < part.first_offset and between == 1
