@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pyarrow import fs
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lake.file_spans import FileSpan
 from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
@@ -18,41 +19,49 @@ _MAGIC = b"PAR1"
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A file that the relay's log names and that does not hold what the log says: `records` of a source partition."""
+    """A file that the relay's log names and that does not hold what the log says, the `spans` of its source partitions."""
 
     file: LiveFile
-    source: SourcePartition
-    first_offset: int
-    last_offset: int
-    records: int
+    spans: tuple[FileSpan, ...]
     landed_at: datetime
+
+    @property
+    def records(self) -> int:
+        """How many records it held."""
+        return sum(span.records for span in self.spans)
 
 
 def broken_files(table: TableUpkeep) -> Iterator[BrokenFile]:
     """Find the broken files of a relay by their sizes and last bytes; no record is read.
 
-    A file that holds several source partitions, which Spark's own `OPTIMIZE` makes, is not judged.
+    A file that holds several source partitions and of which the log does not say which, as Spark's own `OPTIMIZE` makes it, is
+    not judged.
     """
     live = table.live()
     wanted = ["path", "size_bytes", "num_records", *(f"{end}.{key}" for end in ("min", "max") for key in SOURCE_KEY)]
     wanted += ["min.offset", "max.offset", "min.landed_at"]
     if not set(wanted) <= set(live.column_names):
         return
-    for row in live.select(wanted).to_pylist():
+    broken = [row for row in live.select(wanted).to_pylist() if _is_broken(table, row["path"], row["size_bytes"])]
+    spans = table.spans([row["path"] for row in broken])
+    for row in broken:
         least, most = ([row[f"{end}.{key}"] for key in SOURCE_KEY] for end in ("min", "max"))
-        if None in least or least != most:
-            continue
-        source = SourcePartition(*least)
-        if _is_broken(table, row["path"], row["size_bytes"]):
+        if None not in least and least == most:
+            first, last, records = (int(row[name]) for name in ("min.offset", "max.offset", "num_records"))
+            held = [FileSpan(SourcePartition(*least), first, last, 0, records, 0)]
+        else:
+            held = _by_source(spans.get(row["path"], []))
+        if held:
             at = row["min.landed_at"]
-            yield BrokenFile(
-                LiveFile(row["path"], row["size_bytes"]),
-                source,
-                int(row["min.offset"]),
-                int(row["max.offset"]),
-                int(row["num_records"]),
-                at.replace(tzinfo=at.tzinfo or timezone.utc),
-            )
+            file = LiveFile(row["path"], row["size_bytes"])
+            yield BrokenFile(file, tuple(held), at.replace(tzinfo=at.tzinfo or timezone.utc))
+
+
+def _by_source(spans: Iterable[FileSpan]) -> list[FileSpan]:
+    found: dict[SourcePartition, FileSpan] = {}
+    for span in spans:
+        found[span.source] = found[span.source].joined(span) if span.source in found else span
+    return list(found.values())
 
 
 def broken_rows(table: TableUpkeep) -> list[tuple[LiveFile, int]]:

@@ -93,30 +93,31 @@ def read_in_order(
             heappush(waiting, (_first(following), number, following, rest))
 
 
-def unreadable_error(uri: str, error: Exception, file: RelayFile | None = None) -> StoreError:
-    """Return the error of a file that is broken or missing; `file` is what of it was to be read, where that is known."""
+def unreadable_error(uri: str, error: Exception, parts: Sequence[RelayFile] = ()) -> StoreError:
+    """Return the error of a file that is broken or missing; `parts` are what of it was to be read."""
     *_, kind, alias, name = uri.split("/")
     is_missing = isinstance(error, FileNotFoundError)
     what = "is missing" if is_missing else f"is broken: {' '.join(str(error).split())[:200]}"
-    holds, waits, topic = "", "the records of its topics", {}
-    if file is not None:
-        holds = f"; it holds {file.source} {file.first_offset}..{file.last_offset}"
-        waits, topic = f"these records of {file.source.topic}", {"source_topic": file.source.topic}
+    holds, facts = "", {}
+    topics = sorted({part.source.topic for part in parts})
+    if parts:
+        several = f" and {len(parts) - 1} other partitions" if len(parts) > 1 else ""
+        holds = f"; it holds {parts[0].source} {parts[0].first_offset}..{parts[0].last_offset}{several}"
+        facts = {"source_topic": ",".join(topics), "broken_file": uri}
     return StoreError(
         f"{name} in the relay of {alias} {what}{holds}",
-        consequence=f"{waits} and those after them wait; nothing was skipped",
+        consequence=f"these records of {', '.join(topics) or alias} and those after them wait; nothing was skipped",
         remedy=f"mirrorlake repair --source {alias if kind == 'relay' else 'A'}",
-        broken_file=uri,
-        **topic,
+        **facts,
     )
 
 
 @contextmanager
-def _naming_broken(file: RelayFile) -> Iterator[None]:
+def _naming_broken(parts: Sequence[RelayFile]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, FileNotFoundError) as error:
-        raise unreadable_error(file.uri, error, file) from error
+        raise unreadable_error(parts[0].uri, error, parts) from error
 
 
 def is_whole_or_replaced(uri: str) -> bool:
@@ -179,7 +180,7 @@ def read_file(
         if local is None and store_of(uri) is None:
             raise
     else:
-        with opened, _naming_broken(parts[0]):
+        with opened, _naming_broken(parts):
             # Few large reads suit a store. A folder's file is in the page cache: to have another thread read it costs 0.4 ms.
             parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=local is None)
             left = parts = _with_rows(parquet.metadata, parts)
@@ -209,7 +210,7 @@ def _read_in_its_place(
         raise FileNotFoundError(uri)
     if any(one.uri == uri for one in listed):
         # The table names it, and it is gone: lost, not rewritten.
-        with _naming_broken(parts[0]):
+        with _naming_broken(parts):
             raise FileNotFoundError(uri)
     for part in parts:
         first = max(part.first_offset, after + 1) if part is parts[0] else part.first_offset

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.errors import ClusterUnreachable, StoreError
-from mirrorlake.kafka import ClusterAdmin, Fetcher, PositionGone
+from mirrorlake.kafka import ClusterAdmin, Fetcher, PositionGone, TopicState
 from mirrorlake.lake import (
     GAPS,
     BrokenFile,
+    FileSpan,
     KnownTopic,
     Lake,
     SourceTopics,
@@ -43,13 +44,25 @@ _EXPLAINED = """
 _REMOVABLE, _KEPT = {"delta.appendOnly": "false"}, {"delta.appendOnly": "true"}
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """A mended file: how many of its records were landed again, and how many have left the source."""
+class MendedSpan(NamedTuple):
+    """What a mended file held of one source partition: how much of it was landed again, and how much has left the source."""
 
-    broken: BrokenFile
+    span: FileSpan
     landed: int
     lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A mended file, by source partition."""
+
+    broken: BrokenFile
+    spans: tuple[MendedSpan, ...]
+
+    @property
+    def lost(self) -> int:
+        """How many of its records have left the source."""
+        return sum(one.lost for one in self.spans)
 
 
 class Mending:
@@ -75,15 +88,14 @@ class Mending:
         location = self._lake.relay_location(self._alias)
         table = self._lake.upkeep(location)
         assert table is not None  # noqa: S101  broken files are found where upkeep reaches the table
-        rows = [
-            batch
-            for part in self._records(broken)
-            for batch in land_rows(relay_schema(), {broken.source: part}, broken.landed_at)
-        ]
-        landed = sum(map(len, rows))
-        lost = broken.records - landed
-        # Before the file is gone from the log: a death in between leaves both.
-        self._explain(broken, lost)
+        found = self._records(broken.spans)
+        mended = []
+        for span in broken.spans:
+            landed = len(found[span.source]) if span.source in found else 0
+            mended.append(MendedSpan(span, landed, max(0, span.records - landed)))
+            # Before the file is gone from the log: a death in between leaves both.
+            self._explain(broken, mended[-1])
+        rows = land_rows(relay_schema(), found, broken.landed_at) if found else []
         files = list(write_files(table.path, relay_schema(), rows, apart=True))
         table.settle(_REMOVABLE)
         try:
@@ -99,18 +111,22 @@ class Mending:
                 remedy=f"mirrorlake repair --source {self._alias}",
                 alias=self._alias,
             )
-        log.warning(
-            "land.mended source=%s file=%s offsets=%s..%s landed=%s lost=%s",
-            *(self._alias, broken.file.path, broken.first_offset, broken.last_offset, landed, lost),
-        )
-        return Mended(broken, landed, max(0, lost))
+        for span, landed, lost in mended:
+            log.warning(
+                "land.mended source=%s file=%s partition=%s offsets=%s..%s landed=%s lost=%s",
+                *(self._alias, broken.file.path, span.source, span.first_offset, span.last_offset, landed, lost),
+            )
+        return Mended(broken, tuple(mended))
 
-    def _explain(self, broken: BrokenFile, lost: int) -> None:
+    def _explain(self, broken: BrokenFile, mended: MendedSpan) -> None:
         """Record how many records have left the source; once, whoever mends the file, also at the same moment (law F)."""
+        span, _, lost = mended
+        if not lost:
+            return
         gap = Gap(
-            source=broken.source,
-            first_offset=broken.first_offset,
-            last_offset=broken.last_offset,
+            source=span.source,
+            first_offset=span.first_offset,
+            last_offset=span.last_offset,
             missing=lost,
             kind="expired",
         )
@@ -120,40 +136,67 @@ class Mending:
         if lost > explained:
             # More may have left the source since a repair that died.
             row = gap_row(self._alias, replace(gap, missing=lost - explained), self._now())
-            self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}", version=lost)
+            one = "" if len(broken.spans) == 1 else f".{span.source}"
+            self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}{one}", version=lost)
 
-    def _records(self, broken: BrokenFile) -> Iterator[pa.Table]:
+    def _records(self, spans: Iterable[FileSpan]) -> dict[SourcePartition, pa.Table]:
         """Read from the source what a file held, as far as the source still has it."""
-        source, known = broken.source, self._topics.load().get(broken.source.topic)
-        tp = TopicPartition(source.topic, source.partition)
-        if known is None or not self._is_same(source, known):
-            return
-        first = max(broken.first_offset, self._source.earliest([tp]).get(tp, 0))
-        until = min(broken.last_offset + 1, self._source.latest([tp]).get(tp, 0))
-        if first >= until:
-            return
+        wanted = self._still_there(spans)
+        if not wanted:
+            return {}
+        firsts = {tp: first for tp, (_, first, _) in wanted.items()}
+        found: dict[SourcePartition, list[pa.Table]] = {}
         heard = time.monotonic()
-        with Fetcher(self._alias, self._options, {tp: first}) as fetcher:
-            while first < until:
+        with Fetcher(self._alias, self._options, firsts) as fetcher:
+            while left := [tp for tp, (_, _, until) in wanted.items() if firsts[tp] < until]:
                 try:
-                    found = fetcher.fetch(
+                    fetched = fetcher.fetch(
                         _STEP_S, at_most_s=_STEP_S, most_bytes=_STEP_BYTES, most_records=_STEP_RECORDS
                     )
                 except PositionGone:
                     # It has left the source since it was looked at.
-                    return
-                if tp in found.rows:
-                    table = found.rows[tp].filter(pc.less(found.rows[tp]["offset"], until))
-                    yield table.filter(self._not_erased(source, table["offset"]))
-                if tp in found.read_to:
-                    first, heard = found.read_to[tp], time.monotonic()
+                    break
+                for tp, table in fetched.rows.items():
+                    source, _, until = wanted[tp]
+                    rows = table.filter(pc.less(table["offset"], until))
+                    rows = rows.filter(self._not_erased(source, rows["offset"]))
+                    if len(rows):
+                        found.setdefault(source, []).append(rows)
+                firsts |= fetched.read_to
+                if any(tp in fetched.read_to for tp in left):
+                    heard = time.monotonic()
                 elif time.monotonic() > heard + _SILENT_S:
                     raise ClusterUnreachable(
-                        f"cluster {self._alias} gives nothing of {tp} from offset {first} on",
+                        f"cluster {self._alias} gives nothing of {left[0]} from offset {firsts[left[0]]} on",
                         consequence="the broken file stays as it is",
                         remedy=f"bring {self._alias} back, then run the same command again",
                         alias=self._alias,
                     )
+        return {source: pa.concat_tables(several) for source, several in found.items()}
+
+    def _still_there(self, spans: Iterable[FileSpan]) -> dict[TopicPartition, tuple[SourcePartition, int, int]]:
+        """Return, of what the source may still hold, the source partition, the first offset and the one past the last."""
+        known = self._topics.load()
+        topics = {span.source.topic for span in spans} & known.keys()
+        if not topics:
+            return {}
+        states = self._source.describe(topics)
+        same = {
+            TopicPartition(span.source.topic, span.source.partition): span
+            for span in spans
+            if span.source.topic in states
+            and _is_same(span.source, known[span.source.topic], states[span.source.topic])
+        }
+        earliest, latest = self._source.earliest([*same]), self._source.latest([*same])
+        found = {
+            tp: (
+                span.source,
+                max(span.first_offset, earliest.get(tp, 0)),
+                min(span.last_offset + 1, latest.get(tp, 0)),
+            )
+            for tp, span in same.items()
+        }
+        return {tp: one for tp, one in found.items() if one[1] < one[2]}
 
     @cached_property
     def _erased(self) -> list[Removed]:
@@ -164,12 +207,11 @@ class Mending:
         erased = [one for one in self._erased if one.source == source]
         return pa.array([not any(one.holds(offset) for one in erased) for offset in offsets.to_pylist()], pa.bool_())
 
-    def _is_same(self, source: SourcePartition, known: KnownTopic) -> bool:
-        """Tell whether the source still has the generation of the partition that the file holds."""
-        state = self._source.describe([source.topic]).get(source.topic)
-        return (
-            state is not None
-            and state.topic_id == known.topic_id
-            and source.partition < state.partitions
-            and known.generation_of(source.partition) == source.generation
-        )
+
+def _is_same(source: SourcePartition, known: KnownTopic, state: TopicState) -> bool:
+    """Tell whether a topic still has the generation of the partition that a file holds."""
+    return (
+        state.topic_id == known.topic_id
+        and source.partition < state.partitions
+        and known.generation_of(source.partition) == source.generation
+    )

@@ -34,7 +34,8 @@ def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[s
     if isinstance(error, UnsendableRecord):
         return frozenset({facts["topic"]})
     if isinstance(error, RecordTooLarge) or (isinstance(error, StoreError) and "broken_file" in facts):
-        return frozenset({facts["source_topic"]})
+        # A broken file may hold records of several.
+        return frozenset(facts["source_topic"].split(","))
     if isinstance(error, NotAuthorized) and facts.get("resource") == "TOPIC":
         return frozenset(name for name in topics if flow.carries(name) and flow.remote_topic(name) == facts["name"])
     return frozenset()

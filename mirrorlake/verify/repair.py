@@ -5,7 +5,7 @@ Flows send such a record once anyway (law D); counts, questions and proofs of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Audit, BrokenFile, Lake, OneWriter, broken_files, quote
+from mirrorlake.lake import Audit, BrokenFile, FileSpan, Lake, OneWriter, broken_files, quote
 from mirrorlake.landing import Mended, Mending
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
@@ -77,29 +77,32 @@ class Repair(Shown):
             "removed": self.removed,
             "broken": [
                 {
-                    **asdict(one.source),
+                    **asdict(span.source),
                     "file": one.file.path,
-                    "first_offset": one.first_offset,
-                    "last_offset": one.last_offset,
-                    "records": one.records,
-                    "landed": found.landed if (found := self._mended(one)) else 0,
-                    "lost": found.lost if found else None,
+                    "first_offset": span.first_offset,
+                    "last_offset": span.last_offset,
+                    "records": span.records,
+                    "landed": landed or 0,
+                    "lost": lost,
                 }
                 for one in self.broken
+                for span, landed, lost in self._spans(one)
             ],
             "tables": [asdict(one) for one in self.tables],
             "left": self.left,
         }
 
-    def _mended(self, broken: BrokenFile) -> Mended | None:
-        return next((one for one in self.mended if one.broken == broken), None)
+    def _spans(self, broken: BrokenFile) -> Iterable[tuple[FileSpan, int | None, int | None]]:
+        """Return what a broken file held, how much of it was landed again, and how much has left the source."""
+        unmended = [(span, None, None) for span in broken.spans]
+        return next((one.spans for one in self.mended if one.broken == broken), unmended)
 
     def sheet(self) -> Sheet:
         """Return the broken files, and the partitions with doubled rows."""
         files = [
-            (str(o.source), o.first_offset, o.last_offset, o.records, *((m.landed, m.lost) if m else (None, None)))
-            for o in self.broken
-            for m in [self._mended(o)]
+            (str(span.source), span.first_offset, span.last_offset, span.records, landed, lost)
+            for one in self.broken
+            for span, landed, lost in self._spans(one)
         ]
         places = ["partition", "first offset", "last offset", "records", "landed again", "left the source"]
         columns = ["partition", "first offset", "last offset", "doubled rows", "offsets with two contents"]
@@ -109,7 +112,7 @@ class Repair(Shown):
             title=f"relay of {self.source}",
             badge=badge(f"{self.left} broken or doubled", "bad") if self.left else badge("ok"),
             facts=(
-                *((f"{plural(len(files), 'broken file')} found, {len(self.mended)} mended",) if files else ()),
+                *((f"{plural(len(self.broken), 'broken file')} found, {len(self.mended)} mended",) if files else ()),
                 f"{plural(self.rows, 'doubled row')} found",
                 f"{plural(self.removed, 'row')} removed",
                 *((f"{plural(len(tables), 'side table')} with broken files",) if tables else ()),

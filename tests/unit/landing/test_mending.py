@@ -23,6 +23,8 @@ from mirrorlake.model.flow import SourcePartition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 RECORDS = 40
+# One file holds them all.
+SOURCES = [SourcePartition("clicks", 1, 2), SourcePartition("orders", 1, 0), SourcePartition("orders", 1, 1)]
 
 
 @pytest.fixture
@@ -35,7 +37,6 @@ def lake(tmp_path: Path) -> Lake:
     lake, tables = Lake(no_session, LakeConfig(root=str(tmp_path))), FolderTables()
     tables.create(lake.relay_location("east"), RELAY)
     tables.create(lake.meta_location(GAPS), GAPS)
-    source = SourcePartition("orders", 1, 0)
     given = pa.table(
         {
             "offset": pa.array(range(RECORDS), pa.int64()),
@@ -47,7 +48,7 @@ def lake(tmp_path: Path) -> Lake:
         }
     )
     location = lake.relay_location("east")
-    files = list(write_files(location, relay_schema(), land_rows(relay_schema(), {source: given}, NOON)))
+    files = list(write_files(location, relay_schema(), land_rows(relay_schema(), dict.fromkeys(SOURCES, given), NOON)))
     tables.commit(location, files, app_id="test", version=1, signature="{}")
     for file in files:
         Path(location, file.path).write_bytes(b"")
@@ -86,7 +87,7 @@ def test_law_e_two_repairs_at_the_same_moment_explain_what_left_the_source_once(
         calls = [pool.submit(mend, lake, file) for _ in range(both.parties)]
         failures = [call.exception(timeout=120) for call in calls]
     assert sorted(type(one) for one in failures if one is not None) == [StoreError], failures
-    assert (gaps(lake), broken(lake)) == ([RECORDS], [])
+    assert (gaps(lake), broken(lake)) == ([RECORDS] * len(SOURCES), [])
 
 
 @pytest.mark.law("E", "F")
@@ -101,5 +102,5 @@ def test_law_e_a_repair_that_died_after_its_gap_is_repeated_without_another_one(
         patch.setattr(mending, "write_files", killed)
         with pytest.raises(InterruptedError):
             mend(lake, file)
-    assert mend(lake, file).lost == RECORDS
-    assert (gaps(lake), broken(lake)) == ([RECORDS], [])
+    assert mend(lake, file).lost == RECORDS * len(SOURCES)
+    assert (gaps(lake), broken(lake)) == ([RECORDS] * len(SOURCES), [])
