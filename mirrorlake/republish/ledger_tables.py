@@ -7,7 +7,8 @@ table is appended to on its own, so each knows by itself which ledger record it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSc
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # Not `mirrorlake.map`: under that name earlier releases wrote versions that end in January 2038.
 _APP = "mirrorlake.ledger"
+# Rows of the offset map tell when their records were committed: delays are made from that.
+_JOINED_MS = 1000
 # In the order of writing: a table never knows a ledger record that the one before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
@@ -256,7 +260,10 @@ def _last_full(records: Sequence[tuple[int, LedgerRecord]]) -> int:
 
 
 def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
-    """Return the runs of ledger records as rows of `offset_map`."""
+    """Return the runs of ledger records as rows of `offset_map`, those that follow one another on both sides as one.
+
+    A row has the `ledger_seq` of its last record, so the newest of a lane stays the newest that the table holds.
+    """
     return [
         {
             "flow": flow,
@@ -277,9 +284,50 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
             "view": record.view or None,
             "target_topic_id": _topic_id(record, run.source.topic),
         }
-        for record in records
-        for run in record.runs
+        for record, run in _joined(records)
     ]
+
+
+def _joined(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run]]:
+    """Yield runs, each with the last record that it is from.
+
+    A transaction's marker stands after its records, so only runs that were sent without transactions are joined.
+    """
+    open_runs: dict[tuple[int, SourcePartition, TopicPartition], tuple[LedgerRecord, Run, int]] = {}
+    for record in records:
+        for run in record.runs:
+            key = record.claim.lane, run.source, run.target
+            since = record.committed_at_ms
+            if (before := open_runs.pop(key, None)) is not None:
+                first, earlier, began = before
+                if _follows(record, run, first, earlier) and since - began < _JOINED_MS:
+                    run, since = _join(earlier, run), began
+                else:
+                    yield first, earlier
+            open_runs[key] = record, run, since
+    for record, run, _ in open_runs.values():
+        yield record, run
+
+
+def _follows(record: LedgerRecord, run: Run, before: LedgerRecord, earlier: Run) -> bool:
+    topic = run.source.topic
+    return (
+        run.first_downstream == earlier.last_downstream + 1
+        and run.first_upstream > earlier.last_upstream
+        and (record.claim.epoch, record.view) == (before.claim.epoch, before.view)
+        and record.remotes.get(topic) == before.remotes.get(topic)
+    )
+
+
+def _join(earlier: Run, run: Run) -> Run:
+    missing = run.first_upstream - earlier.last_upstream - 1
+    between = ((earlier.last_upstream + 1, missing),) if missing else ()
+    return replace(
+        earlier,
+        last_upstream=run.last_upstream,
+        count=earlier.count + run.count,
+        holes=(*earlier.holes, *between, *run.holes),
+    )
 
 
 def _topic_id(record: LedgerRecord, topic: str) -> str | None:

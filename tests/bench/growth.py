@@ -3,6 +3,7 @@
 python -m tests.bench.growth relay    # batches, looks, look-ups and plans; files are named by the log only
 python -m tests.bench.growth turn     # turns of landing, by partitions: written, committed, listed and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
+python -m tests.bench.growth busy     # a map of 1 000 busy partitions: rows and bytes a record, look-ups after a day
 python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
 python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
 python -m tests.bench.growth upkeep   # small files that are rewritten
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,16 +34,25 @@ from mirrorlake.lake import (
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.maintenance.compaction import compact_relay
-from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import NotYetRepublished
+from mirrorlake.maintenance.side_tables import compact_side_table
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.offset_map import NotYetRepublished, Run
 from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.model.remotes import Remote
+from mirrorlake.offsets.around import around
+from mirrorlake.offsets.known_map import recorded_maps
 from mirrorlake.offsets.translate import translate_back, translate_offset
+from mirrorlake.republish.ledger_tables import LedgerCopy
 from tests.bench import growth_drain, growth_relay, growth_status, growth_topics, growth_turn
 from tests.bench.growth_cost import cost, say
 from tests.bench.growth_relay import NOON, known_topics, new_lake
 
 # A lane that commits four times a second writes so many runs a day.
 RUNS_A_DAY = 345_600
+# A record a second in each of so many partitions, and turns of a quarter of a second.
+BUSY, TURNS_A_SECOND = 1_000, 4
 FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
 
 
@@ -50,6 +62,7 @@ def main(part: str, *about: str) -> None:
         "relay": growth_relay.relay,
         "turn": growth_turn.turn,
         "map": _map,
+        "busy": _busy,
         "status": growth_status.status,
         "topics": growth_topics.topics,
         "upkeep": _upkeep,
@@ -57,18 +70,18 @@ def main(part: str, *about: str) -> None:
     }[part](*about)
 
 
-def _runs(day: int, partitions: int) -> pa.Table:
-    """Make the runs of a day, 250 records each, in turn of all partitions; sorted by partition, as upkeep leaves them."""
-    each = RUNS_A_DAY // partitions
-    numbers = pa.array([n for _ in range(partitions) for n in range(day * each, (day + 1) * each)], pa.int64())
-    partition = pa.array([p for p in range(partitions) for _ in range(each)], pa.int32())
-    upstream = pc.multiply(numbers, 250)
+def _runs(period: int, partitions: int, *, runs: int = RUNS_A_DAY, records: int = 250, markers: int = 0) -> pa.Table:
+    """Make the runs of a day, or period, in turn of all partitions; sorted by partition, as upkeep leaves them."""
+    each = runs // partitions
+    numbers = pa.array(np.tile(np.arange(period * each, (period + 1) * each), partitions), pa.int64())
+    partition = pa.array(np.repeat(np.arange(partitions), each), pa.int32())
+    upstream = pc.multiply(numbers, records)
     values: dict[str, Any] = {
         "flow": FLOW.name,
         "source_topic": "orders",
         "generation": 1,
         "target_topic": "east.orders",
-        "record_count": 250,
+        "record_count": records,
         "holes": [],
         "lane": 0,
         "epoch": 1,
@@ -78,8 +91,8 @@ def _runs(day: int, partitions: int) -> pa.Table:
         "source_partition": partition,
         "target_partition": partition,
         "first_upstream": upstream,
-        "last_upstream": pc.add(upstream, 249),
-        "first_downstream": upstream,
+        "last_upstream": pc.add(upstream, records - 1),
+        "first_downstream": pc.multiply(numbers, records + markers),
         "ledger_seq": numbers,
     }
     types, count = arrow_types(OFFSET_MAP), len(numbers)
@@ -133,6 +146,80 @@ def _map() -> None:
                     look_where_there_is_no_record=cost(look_past_the_end),
                     passport=cost(passport),
                 )
+
+
+def _transactions(number: int, *, markers: int) -> Iterator[LedgerRecord]:
+    """Make the ledger records of 5 s in which each of the busy partitions gets a record a second, in turns of 0.25 s."""
+    turn = BUSY // TURNS_A_SECOND
+    for at in range(number * 5 * TURNS_A_SECOND, (number + 1) * 5 * TURNS_A_SECOND):
+        offset, first = at // TURNS_A_SECOND, at % TURNS_A_SECOND * turn
+        for lane in range(2):
+            mine = [n for n in range(first, first + turn) if lane_of("orders", n, lanes=2) == lane]
+            runs = [
+                Run(
+                    source=SourcePartition("orders", 1, n),
+                    target=TopicPartition("east.orders", n),
+                    first_upstream=offset,
+                    last_upstream=offset,
+                    first_downstream=offset * (1 + markers),
+                    count=1,
+                )
+                for n in mine
+            ]
+            yield LedgerRecord(
+                claim=Claim(flow=FLOW.name, lane=lane, lanes=2, epoch=1),
+                seq=at,
+                runs=tuple(runs),
+                remotes={"orders": Remote("east.orders", "id")},
+                committed_at_ms=int(NOON.timestamp() * 1000) + at * 1000 // TURNS_A_SECOND,
+            )
+
+
+def _busy() -> None:
+    for delivery, markers in (("exactly_once", 1), ("at_least_once", 0)):
+        with new_lake("orders") as (lake, _):
+            copy, cpu = LedgerCopy(lake, FLOW.name, FLOW.source).owned_by(1), 0.0
+            for number in range(64):
+                records = list(_transactions(number, markers=markers))
+                began = time.process_time()
+                copy.add(records)
+                cpu += time.process_time() - began
+            table, sent = TableUpkeep(lake.meta_location(OFFSET_MAP)), 64 * 5 * BUSY
+            rows, fresh = table.live()["num_records"], table.live()["size_bytes"]
+            say(
+                delivery=delivery,
+                records=sent,
+                rows_a_record=pc.sum(rows).as_py() / sent,
+                bytes_a_record=round(pc.sum(fresh).as_py() / sent, 1),
+                copy_cpu_us_a_record=round(cpu / sent * 1e6, 1),
+            )
+            began = time.process_time()
+            while compact_side_table(table, OFFSET_MAP).files:
+                pass
+            say(
+                after_upkeep=len(table.live()),
+                bytes_a_record=round(pc.sum(table.live()["size_bytes"]).as_py() / sent, 1),
+                upkeep_cpu_us_a_record=round((time.process_time() - began) / sent * 1e6, 1),
+            )
+    with new_lake("orders") as (lake, _):
+        tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
+        for hour in range(24):
+            tables.append(place, _runs(hour, BUSY, runs=3600 * BUSY, records=1, markers=1))
+        lake.append_rows(METADATA, known_topics({"orders"}, BUSY))
+        asked = 12 * 3600 + 5
+        group = [(SourcePartition("orders", 1, n), asked) for n in range(BUSY)]
+
+        def look_up() -> None:
+            found = translate_offset(lake, FLOW, topic="orders", partition=BUSY - 1, offset=asked)
+            assert getattr(found, "offset", None) == 2 * asked
+
+        def translate_group() -> None:
+            assert len(around(recorded_maps(lake, [FLOW]), FLOW.name, group)) == BUSY
+
+        size = sum(path.stat().st_size for path in Path(place).glob("*.parquet"))
+        say(rows=24 * 3600 * BUSY, mb=size >> 20)
+        say(look_up=cost(look_up))
+        say(group_of_all_partitions=cost(translate_group, times=1))
 
 
 def _upkeep() -> None:

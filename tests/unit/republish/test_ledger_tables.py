@@ -7,11 +7,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish.ledger_tables import LedgerCopy
-from tests.builders import ledger_record, run
+from mirrorlake.model.offset_map import OffsetMap, Run
+from mirrorlake.model.remotes import Remote
+from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows
+from tests.builders import ORDERS, ledger_record, run, run_over
 
 
 def record(seq: int, full_seq: int | None = None, *, epoch: int = 1) -> LedgerRecord:
@@ -65,3 +69,83 @@ def test_law_f_the_last_full_record_and_what_follows_it_is_never_deleted(
     assert [one.seq for one in lacking] == [one.seq for one in records if one.seq > held]
     assert ledger.deleted == {TopicPartition("ledger", lane): at for lane, at in repaired.items()}
     assert appended == ([("offset_map", [one.seq for one in lacking])] if lacking else [])
+
+
+def chunk(seq: int, sent: Run, **more: Any) -> LedgerRecord:
+    return ledger_record(**{"seq": seq, "runs": (sent,), "committed_at_ms": 1000 + 10 * seq, **more})
+
+
+def test_runs_that_follow_one_another_on_both_sides_are_one_row() -> None:
+    """A marker of the source between two is a hole; of the target, the end of a transaction that made each."""
+    rows = map_rows("f", [chunk(5, run(0, 9, 100)), chunk(6, run(12, 19, 110)), chunk(7, run(20, 29, 118))])
+    [row] = rows
+    assert (row["first_upstream"], row["last_upstream"], row["first_downstream"], row["record_count"]) == (
+        0,
+        29,
+        100,
+        28,
+    )
+    assert (row["holes"], row["ledger_seq"]) == ([{"first": 10, "length": 2}], 7)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        chunk(6, run(10, 19, 111)),
+        chunk(6, run(10, 19, 110), epoch=2),
+        chunk(6, run(10, 19, 110), view="other"),
+        chunk(6, run(10, 19, 110), remotes={"orders": Remote("east.orders", "x2")}),
+        chunk(6, run(10, 19, 110), lane=1, lanes=2),
+        chunk(6, run(10, 19, 110, target=TopicPartition("east.orders", 1))),
+        chunk(6, run(10, 19, 110), committed_at_ms=2051),
+    ],
+    ids=["marker", "owner", "view", "topic", "lane", "target", "time"],
+)
+def test_runs_of_another_transaction_owner_topic_or_second_are_rows_of_their_own(second: LedgerRecord) -> None:
+    assert [row["ledger_seq"] for row in map_rows("f", [chunk(5, run(0, 9, 100)), second])] == [5, 6]
+
+
+@pytest.mark.law("A", "B")
+@given(st.lists(st.tuples(st.sets(st.integers(0, 15), min_size=1), st.integers(0, 1)), min_size=1, max_size=8))
+def test_laws_a_b_joined_rows_translate_as_the_runs_did(sent: list[tuple[set[int], int]]) -> None:
+    runs, downstream = list[Run](), 0
+    for number, (offsets, gap) in enumerate(sent):
+        downstream += gap
+        runs.append(run_over(sorted(16 * number + offset for offset in offsets), downstream))
+        downstream += len(offsets)
+    rows = map_rows("f", [chunk(seq, one) for seq, one in enumerate(runs)])
+    joined = [
+        Run(
+            source=ORDERS,
+            target=TopicPartition(row["target_topic"], row["target_partition"]),
+            first_upstream=row["first_upstream"],
+            last_upstream=row["last_upstream"],
+            first_downstream=row["first_downstream"],
+            count=row["record_count"],
+            holes=tuple((hole["first"], hole["length"]) for hole in row["holes"]),
+        )
+        for row in rows
+    ]
+    assert len(joined) == 1 + sum(gap for _, gap in sent[1:])
+    before, now = OffsetMap(runs), OffsetMap(joined)
+    assert max(row["ledger_seq"] for row in rows) == len(runs) - 1
+    for offset in range(16 * len(sent)):
+        assert now.translate(offset) == before.translate(offset)
+    for offset in range(downstream + 1):
+        place = runs[0].target
+        assert now.translate_back(offset, partition=place) == before.translate_back(offset, partition=place)
+
+
+@pytest.mark.law("F")
+def test_law_f_a_repair_joins_only_what_the_table_lacks() -> None:
+    """Killed between two appends: the first holds a row up to record 6, and a join of all would hold its records twice."""
+    appended: list[Any] = []
+    lake = SimpleNamespace(append_rows=lambda _, rows, **__: appended.extend(rows), ask=lambda *_, **__: [])
+    records = [chunk(seq, run(10 * seq, 10 * seq + 9, 10 * seq)) for seq in range(5, 9)]
+    copy = LedgerCopy(cast("Any", lake), "f", "east")
+    copy.add(records[:2])
+    copy.add(records)
+    assert [(row["first_upstream"], row["last_upstream"], row["ledger_seq"]) for row in appended] == [
+        (50, 69, 6),
+        (70, 89, 8),
+    ]
