@@ -70,7 +70,10 @@ OFFSET_MAP = TableSchema(
         "lane": ("int", "Lane that wrote the run"),
         "ledger_seq": ("bigint", "Number of the lane's ledger record that holds the run, or the last of it"),
         "epoch": ("bigint", "Epoch of the flow's owner: grows with every owner, seconds since 1970 at first"),
-        "committed_at": ("timestamp", "Time of the target transaction, or of the last where several follow one another"),
+        "committed_at": (
+            "timestamp",
+            "Time of the target transaction, or of the last where several follow one another",
+        ),
         "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
     },

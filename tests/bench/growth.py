@@ -3,7 +3,7 @@
 python -m tests.bench.growth relay    # batches, looks, look-ups and plans; files are named by the log only
 python -m tests.bench.growth turn     # turns of landing, by partitions: written, committed, listed and read
 python -m tests.bench.growth map      # look-ups, 1 and 30 days; a file a day, sorted, as upkeep leaves them
-python -m tests.bench.growth busy     # a map of 1 000 busy partitions: rows and bytes a record, look-ups after a day
+python -m tests.bench.growth busy     # an hour's map of 1 000 busy partitions: rows and bytes a record, look-ups
 python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
 python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
 python -m tests.bench.growth upkeep   # small files that are rewritten
@@ -203,10 +203,9 @@ def _busy() -> None:
             )
     with new_lake("orders") as (lake, _):
         tables, place = FolderTables(), lake.meta_location(OFFSET_MAP)
-        for hour in range(24):
-            tables.append(place, _runs(hour, BUSY, runs=3600 * BUSY, records=1, markers=1))
+        tables.append(place, _runs(0, BUSY, runs=3600 * BUSY, records=1, markers=1))
         lake.append_rows(METADATA, known_topics({"orders"}, BUSY))
-        asked = 12 * 3600 + 5
+        asked = 1800
         group = [(SourcePartition("orders", 1, n), asked) for n in range(BUSY)]
 
         def look_up() -> None:
@@ -217,7 +216,7 @@ def _busy() -> None:
             assert len(around(recorded_maps(lake, [FLOW]), FLOW.name, group)) == BUSY
 
         size = sum(path.stat().st_size for path in Path(place).glob("*.parquet"))
-        say(rows=24 * 3600 * BUSY, mb=size >> 20)
+        say(rows=3600 * BUSY, mb=size >> 20)
         say(look_up=cost(look_up))
         say(group_of_all_partitions=cost(translate_group, times=1))
 
