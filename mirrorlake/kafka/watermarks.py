@@ -14,12 +14,13 @@ from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, Ka
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorlake.kafka.errors import ClientErrors, client_log
+from mirrorlake.kafka.reach import probe
 from mirrorlake.model import flow
 
 Offsets = npt.NDArray[np.int64]
 # librdkafka searches its answer for each partition that it was given: 1 000 in one call cost 6 ms, in ten 2.
 _BATCH_SIZE = 100
-# A client whose brokers are gone says so at once, but only between two calls.
+# Of brokers that are gone a client says now this, now that, and waits: their addresses tell at once.
 _FIRST_TIMEOUT_S, _TIMEOUT_S = 0.25, 2.0
 _NO_ANSWER = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001  librdkafka's own
 
@@ -35,13 +36,12 @@ class WatermarkReader:
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], partitions: Sequence[flow.TopicPartition]) -> None:
+        self._alias = alias
         self._errors = ClientErrors.of(alias, options)
         self._asked = [TopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in partitions]
-        self._are_down = False
         self._consumer = Consumer(
             {
-                **self._errors.options,
-                "error_cb": self._hear,
+                **self._errors.hearing(),
                 "isolation.level": "read_uncommitted",
                 "enable.auto.commit": "false",
             },
@@ -61,6 +61,8 @@ class WatermarkReader:
             SourceSilent: no broker answers.
         """
         found = []
+        # What the client logs waits for a poll.
+        self._consumer.poll(0)
         try:
             for at in range(0, len(self._asked), _BATCH_SIZE):
                 found += self._read_batch(self._asked[at : at + _BATCH_SIZE])
@@ -75,16 +77,12 @@ class WatermarkReader:
             try:
                 found: list[TopicPartition] = self._consumer.offsets_for_times(asked, timeout=timeout)
             except KafkaException as error:
-                self._consumer.poll(0)
-                if self._are_down:
-                    raise SourceSilent from error
                 timeout *= 2
+                if all(probe({self._alias: self._errors.servers})[self._alias].values()):
+                    raise SourceSilent from error
                 if error.args[0].code() not in _NO_ANSWER or time.monotonic() + timeout > deadline:
                     raise
             else:
-                # What was heard of an interruption that is over.
-                self._consumer.poll(0)
-                self._are_down = False
                 return found
 
     def _read_each(self) -> tuple[Offsets, Offsets]:
@@ -111,9 +109,6 @@ class WatermarkReader:
     @cached_property
     def _admin(self) -> AdminClient:
         return AdminClient(dict(self._errors.options), logger=client_log)
-
-    def _hear(self, problem: KafkaError) -> None:
-        self._are_down = self._are_down or problem.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001  likewise
 
 
 def _column(found: Sequence[TopicPartition], name: str) -> Offsets:
