@@ -102,8 +102,11 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
 
     A lander that was replaced may go on writing, and of a relay that was put back from a backup an old mark says too much.
     """
-    folder, location = folder_of(marks_address(lake, alias)), lake.relay_location(alias)
-    if not folder.names() or not lake.exists(location):
+    if lake.relay_log(alias) is None or not lake.exists(lake.relay_location(alias)):
+        # Where only Spark reaches the lake, no task lands.
+        return None
+    folder = folder_of(marks_address(lake, alias))
+    if not folder.names():
         return None
     writer = OneWriter(lake, alias)
     writer.look()

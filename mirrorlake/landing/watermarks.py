@@ -138,9 +138,9 @@ class WatermarkWatch:
                 while not self._stop.wait(wait_s):
                     self._look(reader)
                     self._write(marks)
-        except Exception:
+        except Exception as error:
             # Landing goes on; what may be lost is told by the samples then.
-            log.exception("land.no_marks source=%s", self._task.seat.alias)
+            log.warning("land.no_marks source=%s why=%r", self._task.seat.alias, error)
 
     def _look(self, reader: WatermarkReader) -> None:
         before, asked_at = self._times.landed.copy(), _now()

@@ -34,6 +34,7 @@ def lake_of(folder: Path, *, number: int, batch: tuple[int, int] | None, restore
     return SimpleNamespace(
         checkpoint_root=lambda: str(folder),
         relay_location=lambda alias: alias,
+        relay_log=lambda _: object(),
         exists=lambda _: True,
         properties=lambda _: {"mirrorlake.checkpoint": str(number)},
         commits=lambda _, *, limit: log[:limit],
