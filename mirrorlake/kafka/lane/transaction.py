@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from mirrorlake.kafka.lane.batch import Batch, in_one
-from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.lane.columns import Unsendable, binary_values, header_lists, timestamps_ms
 from mirrorlake.kafka.lane.faults import AskEach, is_too_large
 from mirrorlake.kafka.lane.outgoing import refusal
 from mirrorlake.kafka.lane.refused import Refused, TooLarge, by_source
@@ -96,8 +96,8 @@ class Transaction:
         arguments = map(
             self._producer.produce,
             chain.from_iterable(map(repeat, (batch.target.topic for batch in batches), counts)),
-            values.to_pylist(),
-            keys.to_pylist(),
+            binary_values(values),
+            binary_values(keys),
             chain.from_iterable(map(repeat, (batch.target.partition for batch in batches), counts)),
             chain.from_iterable(map(self._callbacks, batches)),
             repeat(None),  # `on_delivery`, the second name of the same argument

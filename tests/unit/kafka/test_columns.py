@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.lane.columns import Unsendable, binary_values, header_lists, timestamps_ms
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 header = st.tuples(st.text("ab-ключ", max_size=4), st.none() | st.binary(max_size=4))
@@ -46,3 +46,10 @@ def test_law_c_a_timestamp_of_zero_is_refused_because_librdkafka_takes_it_for_no
     with pytest.raises(Unsendable, match="timestamp is 0") as refused:
         timestamps_ms(pa.array([5, 0, 7], pa.timestamp("ms", tz="UTC")))
     assert refused.value.row == 1
+
+
+@pytest.mark.law("C")
+@given(st.lists(st.none() | st.sampled_from([b"", b"k", b"x" * 200_000]), min_size=1, max_size=12), st.data())
+def test_law_c_values_that_are_copied_a_few_at_a_time_are_all_there(rows: list[Any], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(rows) - 1))
+    assert list(binary_values(pa.array(rows, pa.binary()).slice(start))) == rows[start:], "law C"
