@@ -12,7 +12,7 @@ from functools import partial
 from mirrorlake.config.schema.tracking import without_user
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
-from tests.bench import always_on, cluster, drain, lag, map_size, rules, shell
+from tests.bench import always_on, cluster, drain, lag, loops, map_size, rules, shell
 from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
 from tests.bench.results import Book, Say, markdown
@@ -26,6 +26,7 @@ SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
     "rules": rules.measure,
     "map": map_size.measure,
     "cluster": cluster.measure,
+    "loops": loops.measure,
 }
 # A benchmark has the time.
 _TRACKING_S = 120.0
