@@ -209,6 +209,10 @@ def _headers(messages: Sequence[Message]) -> list[Any]:
 def _header_column(headers: Sequence[Any]) -> pa.Array:
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS)
-    return pa.array(
-        [[{"key": key, "value": value} for key, value in each] if each else None for each in headers], _HEADERS
+    counts = np.fromiter((len(each) if each else 0 for each in headers), np.int32, len(headers))
+    keys, values = zip(*chain.from_iterable(filter(None, headers)), strict=True)
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(_HEADERS.value_type)
     )
+    bounds = pa.array(np.append(np.int32(0), np.cumsum(counts, dtype=np.int32)))
+    return pa.ListArray.from_arrays(bounds, pairs, type=_HEADERS, mask=pa.array(counts == 0))
