@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-# A backfill tells of its rounds, and a slow target may take minutes for one; a restart in the middle of it helps nobody.
+# A batch of Spark's for a slow target may take minutes; a restart in the middle of it helps nobody.
 _PATIENCE_S = 900.0
 # The supervisor looks every few seconds; a lake that is slow to answer takes longer.
 _LOOK_S = 120.0

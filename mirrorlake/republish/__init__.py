@@ -1,4 +1,4 @@
-"""Relay to target: fencing, lanes, backfill, the copies of the ledger, quarantine."""
+"""Relay to target: fencing, lanes, the follower of the relay's log, the copies of the ledger, quarantine."""
 
 from mirrorlake.face import attach
 
