@@ -23,7 +23,7 @@ _RECORD = {
 RELAY = TableSchema(
     name="relay",
     engine="spark",
-    comment="Records of one source cluster, byte for byte, append-only; one file per topic-partition and batch, in offset order",
+    comment="Records of one source cluster, byte for byte; a file a batch, then large ones of one partition in offset order",
     columns={
         "topic": ("string", "Source topic"),
         "generation": (

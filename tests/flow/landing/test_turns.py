@@ -1,0 +1,116 @@
+"""A turn of landing is one file, whatever the number of its partitions, and nobody who reads the relay notices."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.lake import LandingLog
+from mirrorlake.lake.file_spans import TAG, spans_from_text
+from mirrorlake.maintenance import splits, tiers
+from tests.flow.kit import (
+    assert_equal_topics,
+    consume,
+    count,
+    create_topic,
+    held,
+    produce,
+    staying_on,
+    topic_name,
+    wait_until,
+)
+from tests.flow.map_check import assert_map_is_exact
+from tests.servers.lakes import Pair
+
+PARTITIONS, EACH = 10, 20
+
+
+class Killed(BaseException):
+    """A death between two instructions."""
+
+
+def killed(*_: Any) -> None:
+    raise Killed
+
+
+@pytest.mark.law("C", "D", "E", "F")
+def test_law_c_turns_of_forty_partitions_are_mirrored_exactly_through_one_file_each(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrorlake.maintenance.maintain.HOT", timedelta(0))
+    monkeypatch.setattr("mirrorlake.maintenance.compaction.HOT", timedelta(0))
+    for module in (splits, tiers):
+        monkeypatch.setattr(module, "FANOUT", 3)
+    monkeypatch.setattr(splits, "_MAX_WAITING", 3)
+    topics = [topic_name(f"wide{number}") for number in range(4)]
+    for topic in topics:
+        create_topic(pair.east, topic, PARTITIONS)
+    mirror = pair.mirror(pair.flow(topics=topics))
+    location = Path(mirror.lake.relay_location("east"))
+    made, compacted = Counter[int](), 0
+
+    def write(seed: int) -> None:
+        for topic in topics:
+            produce(pair.east, topic, EACH, partitions=PARTITIONS, seed=seed)
+
+    def landed() -> list[dict[str, Any]]:
+        """Return the adds of the landing commits that are in the log."""
+        found = []
+        for commit in sorted((location / "_delta_log").glob("*.json")):
+            actions = [json.loads(line) for line in commit.read_text().splitlines()]
+            if any("txn" in action for action in actions):
+                adds = [action["add"] for action in actions if "add" in action]
+                made[len(adds)] += 1
+                found += adds
+        return found
+
+    def check() -> None:
+        for topic in topics:
+            source, target = consume(pair.east, topic), consume(pair.central, f"east.{topic}")
+            assert_equal_topics(source, target)
+            assert_map_is_exact(pair.lake, "east->central", topic, source, target)
+        rows = chain.from_iterable(held(str(location), topic) for topic in topics)
+        places = Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
+        assert set(places.values()) == {1}, "each record stands in the relay once"
+
+    with staying_on(mirror) as failures:
+        for seed in range(1, 7):
+            write(seed)
+            wait_until(
+                lambda: failures or all(count(pair.central, f"east.{topic}") == seed * EACH for topic in topics),  # noqa: B023
+                "a round has arrived",
+            )
+            compacted += mirror.maintain().tables[0].compacted.files
+    turns = landed()
+    assert set(made) <= {0, 1}, "a commit adds one file"
+    assert max(len(spans_from_text(add["tags"][TAG])) for add in turns) > PARTITIONS, "of many partitions"
+    assert compacted, "upkeep was at work meanwhile"
+    check()
+
+    # A death between a file and its commit.
+    write(7)
+    before = {file.name for file in location.glob("*.parquet")}
+    with monkeypatch.context() as patch:
+        patch.setattr(LandingLog, "append", killed)
+        with pytest.raises(Killed):
+            mirror.land("east", once=True)
+    assert {file.name for file in location.glob("*.parquet")} - before, "it left a file that no commit names"
+    mirror.land("east", once=True)
+
+    # The file is cut before anybody sent it.
+    [newest] = [add for add in landed()[-1:] if json.loads(add["stats"])["numRecords"] == len(topics) * EACH]
+    file = location / newest["path"]
+    file.write_bytes(file.read_bytes()[:-100])
+    assert pair.cli("repair", "--source", "east", "--check").returncode == 1
+    done = pair.cli("repair", "--source", "east", "--json")
+    assert done.returncode == 0, done.stderr
+    mended = json.loads(done.stdout)["broken"]
+    assert (len(mended), sum(one["landed"] for one in mended)) == (len(topics) * PARTITIONS, len(topics) * EACH)
+    mirror.run(once=True)
+    check()
