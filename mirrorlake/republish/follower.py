@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections import ChainMap
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from mirrorlake.kafka.lane import LaneSender, Throttle
@@ -23,11 +23,11 @@ from mirrorlake.model.lanes import lane_of
 from mirrorlake.republish.lane_tasks import LaneWork, about_lane, batches_of_files, held_sender, send_lane
 from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
-# What a follower says when it ends by itself: the source partitions that nobody has made ready; and whenever it ends: the
-# sequence number of the last ledger record of each of its lanes.
-UNREADY, REACHED = "unready", "reached"
+_ENDED = "ended"
 # To look whether the next commit is there costs 10 us.
 LOOK_EVERY_S = 0.01
+# A lane that is held to a rate may take hours over what it has read; as often it reads again, and what was erased since is gone.
+_READ_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,9 @@ class _Lane:
         self.work = work
         self.sender = sender
         self._due = list(work.files)
-        self._chunks: Iterator[int] | None = None
-        self._begun = 0
+        self._chunks: Generator[int, None, None] | None = None
+        self._begun: list[RelayFile] = []
+        self._read_at = 0.0
 
     @property
     def has_due(self) -> bool:
@@ -67,16 +68,19 @@ class _Lane:
 
     def send_chunk(self) -> int:
         """Send the next chunk; return how many records were due in the files that it ends."""
+        if self._chunks is not None and self.work.task.rate and time.monotonic() >= self._read_at + _READ_AGAIN_S:
+            self._chunks.close()
+            self._chunks, positions = None, self.sender.positions
+            self._due = [file for file in self._begun if file.last_offset >= positions.get(file.source, 0)] + self._due
         if self._chunks is None:
-            files, self._due = self._due, []
-            self._begun = sum(file.records for file in files)
-            batches = batches_of_files(files, self.work.targets)
+            self._begun, self._due, self._read_at = self._due, [], time.monotonic()
+            batches = batches_of_files(self._begun, self.work.targets)
             self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
         with about_lane(self.work.task):
             if next(self._chunks, None) is not None:
                 return 0
         self._chunks = None
-        return self._begun
+        return sum(file.records for file in self._begun)
 
 
 def follow(work: FollowWork) -> Iterator[TaskAnswer]:
@@ -91,9 +95,9 @@ def follow(work: FollowWork) -> Iterator[TaskAnswer]:
                 lanes[one.task.claim.lane] = _Lane(one, sender)
                 if not work.holds_producers:
                     sender.open()
-        if unready := _send_all(work, relay, lanes):
-            yield TaskAnswer(UNREADY, json.dumps(sorted(unready)).encode())
-        yield TaskAnswer(REACHED, json.dumps({number: lane.sender.seq for number, lane in lanes.items()}).encode())
+        unready = _send_all(work, relay, lanes)
+        seqs = {number: lane.sender.seq for number, lane in lanes.items()}
+        yield TaskAnswer(_ENDED, json.dumps([sorted(unready), seqs]).encode())
     finally:
         if not work.holds_producers:
             for lane in lanes.values():
@@ -140,13 +144,12 @@ def _share_out(files: Iterable[RelayFile], work: FollowWork, lanes: dict[int, _L
     return unready
 
 
-def unready_partitions(answers: Iterable[TaskAnswer]) -> set[SourcePartition]:
-    """Return the source partitions of which followers said that nobody has made them ready."""
-    return {SourcePartition(*key) for answer in answers if answer.kind == UNREADY for key in json.loads(answer.body)}
-
-
-def last_records(answers: Iterable[TaskAnswer]) -> dict[int, int]:
-    """Return the sequence number of each lane's last ledger record, as followers that have ended said."""
-    return {
-        int(lane): seq for answer in answers if answer.kind == REACHED for lane, seq in json.loads(answer.body).items()
-    }
+def read_answers(answers: Iterable[TaskAnswer]) -> tuple[set[SourcePartition], dict[int, int]]:
+    """Return the partitions that nobody made ready, and each lane's last sequence number, of followers that ended."""
+    unready, seqs = set[SourcePartition](), dict[int, int]()
+    for answer in answers:
+        if answer.kind == _ENDED:
+            partitions, reached = json.loads(answer.body)
+            unready |= {SourcePartition(*key) for key in partitions}
+            seqs |= {int(lane): seq for lane, seq in reached.items()}
+    return unready, seqs

@@ -17,7 +17,7 @@ from mirrorlake.lake import RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
-from mirrorlake.republish.follower import LOOK_EVERY_S, FollowWork, follow, last_records, unready_partitions
+from mirrorlake.republish.follower import LOOK_EVERY_S, FollowWork, follow, read_answers
 from mirrorlake.republish.lane_tasks import LaneWork
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import GoesOn, LiveTasks
@@ -122,9 +122,9 @@ def send_by_followers(
         with LiveTasks(spark, work, follow, goes_on=goes_on, name=name, grace_s=GRACE_S, end_apart=ends) as live:
             _watch(owned, live, ledger, read_to, ends=ends, stop=stop)
         owned.keep_since(ledger, read_to)
-        answers = live.answers()
-        _await_ledger(owned, ledger, read_to, last_records(answers))
-    return unready_partitions(answers)
+        unready, last = read_answers(live.answers())
+        _await_ledger(owned, ledger, read_to, last)
+    return unready
 
 
 def _share_out(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneWork]:

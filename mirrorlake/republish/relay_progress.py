@@ -19,11 +19,6 @@ class RelayProgress:
         self._due: int | None = None
         self.sent = 0
 
-    @property
-    def has_due(self) -> bool:
-        """Whether it is known how many are due."""
-        return self._due is not None
-
     def expect(self, files: Iterable[RelayFile]) -> None:
         """Count files that are about to be sent."""
         self._due = max(self._due or 0, self._passed_records + sum(file.records for file in files))

@@ -37,7 +37,7 @@ from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.republish.spark_feeder import SparkFeeder
+from mirrorlake.republish.spark_feeder import SparkFeeder, Stopped
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import NOTHING_CUT, Claimed, TakeOver, retry_contested
 from mirrorlake.republish.tenure import Tenure
@@ -169,7 +169,8 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError: the target failed.
         """
-        return SparkFeeder(self._owned, self._stop).resend(rows.select("topic", "generation", "partition", *COLUMNS))
+        frame = rows.select("topic", "generation", "partition", *COLUMNS)
+        return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
 
     def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
         """Take the flow over, by the method of `TakeOver` that is given."""
@@ -318,6 +319,8 @@ class Republisher:
             if ended.is_set() and not self._stop.is_set():
                 raise TopicsWait
         except StreamingQueryException as error:
+            if isinstance(self._failure, Stopped):
+                return
             if isinstance(self._failure, MirrorlakeError | TopicsWait):
                 raise self._failure from error
             if met_another(str(error)):
@@ -338,14 +341,9 @@ class Republisher:
 
     def _republish_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            if not SparkFeeder(self._owned, self._stop).send(frame, batch=batch_id):
-                # Spark must not commit the batch; the next start sends the rest of it.
-                raise _Stopped
+            # Spark must not commit a batch that is not sent to its end; the next start sends the rest of it.
+            SparkFeeder(self._owned, self._stop).send(frame, batch=batch_id)
         except BaseException as error:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error
             raise
-
-
-class _Stopped(Exception):
-    """A stop was heard in the middle of a batch; what was confirmed stands in the ledger."""

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 
@@ -36,6 +37,10 @@ _RECORD = "record"
 _Rows = Iterator[pa.RecordBatch]
 
 
+class Stopped(Exception):
+    """A stop was heard before the end of what was to be sent; what was confirmed stands in the ledger."""
+
+
 class SparkFeeder:
     """Feed the lanes of a flow; `stop` ends it between two parts."""
 
@@ -50,47 +55,38 @@ class SparkFeeder:
         relay = owned.lake.relay(alias, version=version)
         due = owned.due(_summed(RelayPart(owned.claims.positions).rows(relay)))
         owned.progress.expect(due)
-        for part in parts(due, _PART_RECORDS):
-            if self._stop.is_set() or not self._send_some(part, _between(relay, part), batch=-1):
-                break
+        with suppress(Stopped):
+            for part in parts(due, _PART_RECORDS):
+                self._send_all(part, _between(relay, part), batch=-1)
         return version
 
-    def send(self, frame: DataFrame, *, batch: int) -> bool:
-        """Send what a frame holds for this flow; return False where a stop was heard before its end."""
-        frame = frame.persist()
-        try:
-            due = self._owned.due(_summed(frame))
-            if self._owned.progress.has_due:
-                # After a backlog the stream finds what came since.
-                self._owned.progress.expect(due)
-            return self._send_some(due, frame, batch=batch)
-        finally:
-            frame.unpersist()
+    def send(self, frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
+        """Send what a frame holds for this flow, and return the ledger records of it.
 
-    def resend(self, frame: DataFrame) -> list[LedgerRecord]:
-        """Send all rows of a frame, and return the ledger records of it."""
+        Raises:
+            Stopped: not to its end.
+        """
         frame = frame.persist()
         try:
             due = self._owned.due(_summed(frame))
             self._owned.progress.expect(due)
-            return self._send_once(due, frame, batch=-1)
+            return self._send_all(due, frame, batch=batch)
         finally:
             frame.unpersist()
 
-    def _send_some(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> bool:
-        owned, is_limited = self._owned, bool(self._owned.flow.rate.rate)
+    def _send_all(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
+        owned, committed = self._owned, list[LedgerRecord]()
+        at_most_s = _LISTEN_EVERY_S if owned.flow.rate.rate else None
         while due:
-            before = dict(owned.claims.seqs)
+            if self._stop.is_set():
+                raise Stopped
             # Spark calls from a thread of its own.
             with about(flow=owned.flow.name, batch=batch):
-                self._send_once(due, frame, batch=batch, at_most_s=_LISTEN_EVERY_S if is_limited else None)
+                sent = self._send_once(due, frame, batch=batch, at_most_s=at_most_s)
+            committed += sent
             # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its rows.
-            if not is_limited or before == owned.claims.seqs:
-                return True
-            due = owned.lacking(due)
-            if due and self._stop.is_set():
-                return False
-        return True
+            due = owned.lacking(due) if sent and at_most_s is not None else []
+        return committed
 
     def _send_once(
         self, due: list[RelayFile], frame: DataFrame, *, batch: int, at_most_s: float | None = None
