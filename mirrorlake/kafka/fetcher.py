@@ -55,6 +55,8 @@ _MAX_ANSWER_BYTES = 8 << 20
 # A new size costs a new consumer, and what the old one has prefetched is fetched again: 0.19 of a topic where answers began with
 # 1 MiB and grew. So they begin with the largest, and after the first silence hold what 12 kB/s give in that time.
 _MAX_AFTER_SILENCE_BYTES = 1 << 19
+# How long a broker collects what is less than an answer should hold.
+_WAIT_MS, _MOST_WAIT_MS = 20, 500
 # A request that is not answered within 60 s is begun again. An answer that takes so long is asked for in a smaller size first.
 _QUIET_S = 45.0
 # What a record weighs before one was read.
@@ -83,6 +85,14 @@ class Fetched:
         rows = self.rows
         return rows.count if isinstance(rows, FetchedRows) else sum(map(len, rows.values()))
 
+    def in_one(self) -> tuple[list[flow.TopicPartition], list[int], pa.Table]:
+        """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
+        if isinstance(self.rows, FetchedRows):
+            return self.rows.in_one()
+        partitions = sorted(self.rows)
+        tables = [self.rows[tp] for tp in partitions]
+        return partitions, [*map(len, tables)], pa.concat_tables([FetchedRows(()).in_one()[2], *tables])
+
 
 class Fetcher:
     """Read partitions of one cluster from given offsets on, `read_committed`; close it, or use it in a `with` block."""
@@ -107,9 +117,9 @@ class Fetcher:
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",
-                # A backlog of 1 KB records comes in batches of some MB. Of a trickle a broker collects for 100 ms: an answer
-                # for each few records would be 100 a second, and costs either side more than the records do.
-                "fetch.wait.max.ms": "100",
+                # A backlog of 1 KB records comes in batches of some MB. Of a trickle a broker collects for a while: an answer
+                # for each few records costs either side more than the records do.
+                "fetch.wait.max.ms": str(_wait_ms(len(self._positions))),
                 "fetch.min.bytes": str(min(262_144, self._answer_bytes)),
                 "queued.min.messages": "100000",
                 "queued.max.messages.kbytes": "32768",
@@ -269,3 +279,8 @@ _WITHOUT_GC = _WithoutGc()
 def _epoch(message: Message) -> int:
     epoch = message.leader_epoch()
     return -1 if epoch is None else epoch
+
+
+def _wait_ms(partitions: int) -> int:
+    # librdkafka names every partition in each request: many of them are asked for less often.
+    return max(_WAIT_MS, min(partitions // 10, _MOST_WAIT_MS))

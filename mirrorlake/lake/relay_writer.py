@@ -10,8 +10,9 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import gt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -172,14 +173,20 @@ def write_files(
 
 
 def land_rows(
-    schema: pa.Schema, records: Mapping[SourcePartition, pa.Table], landed_at: datetime
+    schema: pa.Schema, sources: Sequence[SourcePartition], counts: Sequence[int], records: pa.Table, landed_at: datetime
 ) -> list[pa.RecordBatch]:
-    """Make rows of the relay, whose schema is given, of fetched records, sorted by source partition."""
-    sources = sorted(records)
-    tables = [records[source] for source in sources]
+    """Make rows of the relay, whose schema is given, sorted by source partition.
+
+    `records` are fetched ones: `counts` of each of the `sources`, in their order.
+    """
+    rows_of = np.repeat(np.arange(len(sources)), counts)
+    if any(map(gt, sources, sources[1:])):
+        # A life that a cut began comes after all partitions of the lives before it.
+        ranks = np.argsort(sorted(range(len(sources)), key=sources.__getitem__))
+        order = np.argsort(ranks[rows_of], kind="stable")
+        records, rows_of = records.take(pa.array(order)), rows_of[order]
     # One batch: a column of a thousand chunks costs a writer 20 ms.
-    fetched = pa.concat_tables(tables).combine_chunks()
-    of = pa.array(np.repeat(np.arange(len(sources)), [len(table) for table in tables]))
+    fetched, of = records.combine_chunks(), pa.array(rows_of)
     columns = {name: fetched.column(name) for name in fetched.schema.names}
     for name in SOURCE_KEY:
         columns[name] = pa.array([getattr(source, name) for source in sources], schema.field(name).type).take(of)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from mirrorlake.errors import LanderReplaced
@@ -41,8 +42,8 @@ log = logging.getLogger(__name__)
 
 # What a task says when it ends by itself.
 CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
-# A turn is as long as this where little comes: half of it is the price in latency, and each turn costs 40 ms of CPU.
-PACE_S = 0.25
+# A turn is as long as this where little comes: half of it is the price in latency.
+PACE_S = 0.1
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 
@@ -186,8 +187,9 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                 batch += 1
                 if fetched.rows:
                     landed_until = batch_time(datetime.now(timezone.utc), landed_until)
-                    landed = {lives[tp]: table for tp, table in fetched.rows.items()}
-                    rows, fresh = land_rows(task.schema, landed, landed_until), room.left()
+                    partitions, counts, table = fetched.in_one()
+                    rows = land_rows(task.schema, [lives[tp] for tp in partitions], counts, table, landed_until)
+                    fresh = room.left()
                     files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
                 if not _commit(relay, files, batch, landed_until, progress):
@@ -217,7 +219,9 @@ def _read_to(
     lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched
 ) -> tuple[dict[SourcePartition, int], dict[SourcePartition, int]]:
     """Return the next offset to read of each partition that moved, and the one after its last record."""
-    rows_to = {lives[tp]: rows["offset"][-1].as_py() + 1 for tp, rows in fetched.rows.items()}
+    partitions, counts, rows = fetched.in_one()
+    last = rows["offset"].take(pa.array(np.cumsum(counts, dtype=np.int64) - 1)).to_pylist()
+    rows_to = {lives[tp]: offset + 1 for tp, offset in zip(partitions, last, strict=True)}
     return {lives[tp]: offset for tp, offset in fetched.read_to.items()}, rows_to
 
 

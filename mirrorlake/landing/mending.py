@@ -95,7 +95,8 @@ class Mending:
             mended.append(MendedSpan(span, landed, max(0, span.records - landed)))
             # Before the file is gone from the log: a death in between leaves both.
             self._explain(broken, mended[-1])
-        rows = land_rows(relay_schema(), found, broken.landed_at) if found else []
+        counts, parts = list(map(len, found.values())), list(found.values())
+        rows = land_rows(relay_schema(), [*found], counts, pa.concat_tables(parts), broken.landed_at) if found else []
         files = list(write_files(table.path, relay_schema(), rows, apart=True))
         table.settle(_REMOVABLE)
         try:

@@ -63,8 +63,11 @@ def turn() -> None:
             landing, follower = LandingLog(Seat("east", folder, 1, "me")), RelayLog(tables, folder)
             follower.files({})
 
+            sources, counts, table = [*landed], [*map(len, landed.values())], pa.concat_tables(landed.values())
+
             def write() -> list[Any]:
-                return list(write_files(folder, RELAY_ROWS, land_rows(RELAY_ROWS, landed, NOON), fresh=True))  # noqa: B023
+                rows = land_rows(RELAY_ROWS, sources, counts, table, NOON)  # noqa: B023
+                return list(write_files(folder, RELAY_ROWS, rows, fresh=True))
 
             files = write()
 

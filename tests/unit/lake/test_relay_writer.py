@@ -99,7 +99,7 @@ def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path:
     names = [name for name in SCHEMA.names if name not in (*SOURCE_KEY, "landed_at")]
     record = batch(rows("t", 0, 5)).select(names)
     landed = {SourcePartition(f"t{n % 50}", 1, n // 50): pa.Table.from_batches([record]) for n in reversed(range(1000))}
-    [turn] = land_rows(SCHEMA, landed, NOON)
+    [turn] = land_rows(SCHEMA, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), NOON)
     assert [
         SourcePartition(*place) for place in zip(*(turn[name].to_pylist() for name in SOURCE_KEY), strict=True)
     ] == (sorted(landed))

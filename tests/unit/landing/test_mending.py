@@ -48,7 +48,9 @@ def lake(tmp_path: Path) -> Lake:
         }
     )
     location = lake.relay_location("east")
-    files = list(write_files(location, relay_schema(), land_rows(relay_schema(), dict.fromkeys(SOURCES, given), NOON)))
+    counts, both = [RECORDS] * len(SOURCES), pa.concat_tables([given] * len(SOURCES))
+    rows = land_rows(relay_schema(), SOURCES, counts, both, NOON)
+    files = list(write_files(location, relay_schema(), rows))
     tables.commit(location, files, app_id="test", version=1, signature="{}")
     for file in files:
         Path(location, file.path).write_bytes(b"")
