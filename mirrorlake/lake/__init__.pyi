@@ -24,6 +24,7 @@ from mirrorlake.lake.landed import drop_live_locations as drop_live_locations
 from mirrorlake.lake.landed import forget_past as forget_past
 from mirrorlake.lake.landed import kafka_positions as kafka_positions
 from mirrorlake.lake.landed import land_checkpoint_path as land_checkpoint_path
+from mirrorlake.lake.landed import landed_lately as landed_lately
 from mirrorlake.lake.landed import landed_positions as landed_positions
 from mirrorlake.lake.landed import landed_since as landed_since
 from mirrorlake.lake.landed import last_kafka_offsets as last_kafka_offsets
@@ -40,6 +41,7 @@ from mirrorlake.lake.landed_mark import read_mark as read_mark
 from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY as CLUSTER_PROPERTY
 from mirrorlake.lake.landing_commits import Seat as Seat
 from mirrorlake.lake.landing_commits import Signed as Signed
+from mirrorlake.lake.landing_commits import batch_time as batch_time
 from mirrorlake.lake.landing_log import LandingLog as LandingLog
 from mirrorlake.lake.landing_progress import ReadProgress as ReadProgress
 from mirrorlake.lake.lives import Lives as Lives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,35 +136,52 @@ class FolderTables:
                 )
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
-        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata.
+        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
 
-        In a folder the commit says which spans the files hold, too.
+        def sign(table: DeltaTable) -> tuple[Mapping[str, int], str] | None:
+            return None if _is_done(table, app_id, version) else ({app_id: version}, signature)
+
+        self.commit_signed(path, files, sign)
+
+    def commit_signed(
+        self,
+        path: str,
+        files: Sequence[WrittenFile],
+        sign: Callable[[DeltaTable], tuple[Mapping[str, int], str] | None],
+    ) -> None:
+        """Add files that workers wrote; in a folder the commit says which spans they hold, too.
+
+        `sign` gets the newest version and gives the application transactions and the user metadata of the commit that follows
+        it, or None for no commit. Where another writer comes first whose commit has one of these application ids, or changes the
+        table's properties, it is asked again.
         """
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": signature}, app_transactions=[Transaction(app_id, version)]
-        )
         flush_files(path, [file.path for file in files])
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                if _is_done(table, app_id, version):
+                if (signed := sign(table)) is None:
                     return
+                transactions, signature = signed
                 protocol = table.protocol()
                 if ":/" in path or not is_plain(
                     protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
                 ):
+                    properties = CommitProperties(
+                        custom_metadata={"userMetadata": signature},
+                        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
+                    )
                     _add(path, table, files, properties)
                     return
-                text = append_text(files, app_id=app_id, version=version, signature=signature)
+                text = append_text(files, transactions, signature)
                 if not put_commit(Path(path, "_delta_log"), table.version() + 1, text):
                     raise CommitFailedError(f"version {table.version() + 1} of {path} is another writer's")
                 table.update_incremental()
                 if table.version() % CHECKPOINT_EVERY == 0:
                     table.create_checkpoint()
 
-    def standing(self, path: str, app_id: str) -> tuple[int, dict[str, str], int | None]:
-        """Read the newest version's number, its properties, and the last transaction version of an application id."""
+    def inspect(self, path: str, read: Callable[[DeltaTable], None]) -> None:
+        """Have the newest version read."""
         with self._newest(path) as table:
-            return table.version(), dict(table.metadata().configuration), table.transaction_version(app_id)
+            read(table)
 
     def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.

@@ -33,11 +33,12 @@ def is_fresh(path: str) -> bool:
 class FreshRoom:
     """Bound the uncompressed files in a relay's folder to an eighth of what is free on its disk.
 
-    An object store has no room: it costs by the byte, to send and to keep.
+    An object store has no room: it costs by the byte, to send and to keep. Several tasks that write there share what is left.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, sharers: int = 1) -> None:
         self._folder = folder
+        self._sharers = sharers
         self._left = 0
         self._next_look = time.monotonic()
 
@@ -46,7 +47,10 @@ class FreshRoom:
         if ":/" not in self._folder and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_EVERY_S
             # Others fill the disk, too: what it has left is asked without a look at the files.
-            self._left = min(self._left, _share(self._folder)) if self._left > 0 else _room(self._folder)
+            if self._left > 0:
+                self._left = min(self._left, _share(self._folder) // self._sharers)
+            else:
+                self._left = _room(self._folder) // self._sharers
         return self._left > 0
 
     def take(self, size: int) -> None:

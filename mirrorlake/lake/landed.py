@@ -257,6 +257,18 @@ def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 
+def landed_lately(lake: Lake, alias: str, since: datetime) -> dict[TopicPartition, int]:
+    """Count the offsets of each partition that were landed since then."""
+    rows = lake.ask(
+        "SELECT topic, partition, max(position) - min(position) AS records FROM {positions} "
+        "WHERE source = :source AND kind = 'landed' AND observed_at >= :since GROUP BY topic, generation, partition",
+        source=alias,
+        since=since,
+        missing_ok=True,
+    )
+    return {TopicPartition(row.topic, row.partition): int(row.records) for row in rows}
+
+
 def landed_positions(lake: Lake, alias: str) -> LandedPositions:
     """Read how far landing a source has come: of the relay only what `positions` does not account for, by offset."""
     accounted = accounted_positions(lake, alias)

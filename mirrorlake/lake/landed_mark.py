@@ -6,7 +6,8 @@ Samples say the same every half a minute; a source that dies between two of them
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.lake.times import from_micros, micros
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.runtime import folder_of
+from mirrorlake.runtime import Folder, folder_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,13 @@ class LandedMark:
 
 
 class LandedMarks:
-    """Write the marks of one lander; a reader takes those of the relay's newest number only."""
+    """Write the marks of one lander, or of one of its landing groups; a reader takes those of the relay's newest number only."""
 
-    def __init__(self, address: str, number: int) -> None:
+    def __init__(self, address: str, number: int, group: int | None = None, *, groups: int = 1) -> None:
         self._folder = folder_of(address)
-        self._name = _name(number)
-        self._folder.take_over(self._name)
+        # How many there are stands in the name: of one that is missing a reader knows nothing.
+        self._name = _name(number) if group is None else f"{_name(number)}.{group}.{groups}"
+        self._folder.take_over(self._name, spares_equals=True)
 
     def write(self, mark: LandedMark) -> None:
         """Replace the mark before.
@@ -110,16 +112,38 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
         return None
     writer = OneWriter(lake, alias)
     writer.look()
-    try:
-        text = folder.read(_name(writer.number))
-    except FileNotFoundError:
+    if writer.was_restored:
         return None
-    # Its lander writes an empty one first.
-    if not text or writer.was_restored:
-        return None
-    mark, newest = LandedMark.of_json(text), writer.last_batch
+    marks, newest = _read_groups(folder, _name(writer.number)), writer.last_batch
     holds = (0, 0) if newest is None else (newest.checkpoint, newest.batch)
-    return mark if mark.landed is None or mark.landed <= holds else None
+    if not marks or any(mark.landed is not None and mark.landed > holds for mark in marks):
+        return None
+    return _together(marks)
+
+
+def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
+    """Read the marks of all landing groups of a number; none where that of one is missing, or says nothing yet."""
+    names = [name for name in folder.names() if name.partition(".")[0] == number]
+    texts = []
+    for name in names:
+        with suppress(FileNotFoundError):
+            texts.append(folder.read(name))
+    groups = int(names[0].rpartition(".")[2]) if names and "." in names[0] else 1
+    return [LandedMark.of_json(text) for text in texts] if len(texts) == groups and all(texts) else []
+
+
+def _together(marks: Sequence[LandedMark]) -> LandedMark:
+    """Say of all landing groups what holds for each."""
+    complete = [mark.complete_at for mark in marks if mark.complete_at is not None]
+    silent = [mark.silent_at for mark in marks if mark.silent_at is not None]
+    return LandedMark(
+        landed=max((mark.landed for mark in marks if mark.landed is not None), default=None),
+        complete_at=min(complete) if len(complete) == len(marks) else None,
+        behind={tp: at for mark in marks for tp, at in mark.behind.items()},
+        answered_at=max((mark.answered_at for mark in marks if mark.answered_at is not None), default=None),
+        # A source is silent once none of its leaders answers.
+        silent_at=max(silent) if len(silent) == len(marks) else None,
+    )
 
 
 def _name(number: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.errors import LanderReplaced
@@ -34,6 +34,7 @@ class Signed:
         read_to: the next offset to read of partitions that were read past their last landed record; with `as_of`, of all
             partitions by the commits up to that version of the table. None where a checkpoint location tells it: in commits of
             a Structured Streaming query, and of releases before 0.3.
+        group: the landing group, where several tasks land under the number; their batches have numbers in one order.
     """
 
     checkpoint: int
@@ -42,6 +43,7 @@ class Signed:
     landed_at: datetime | None = None
     read_to: Mapping[SourcePartition, int] | None = None
     as_of: int | None = None
+    group: int | None = None
 
     def to_text(self) -> str:
         """Write the commit's user metadata."""
@@ -57,6 +59,8 @@ class Signed:
             document["read_to"] = _read_to_document(self.read_to)
         if self.as_of is not None:
             document["as_of"] = self.as_of
+        if self.group is not None:
+            document["group"] = self.group
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -72,6 +76,7 @@ class Signed:
             None if at is None else datetime.fromisoformat(at),
             None if read_to is None else _read_to_of(read_to),
             document.get("as_of"),
+            document.get("group"),
         )
 
 
@@ -109,19 +114,52 @@ def txn_version(number: int, batch: int) -> int:
     return (number << 32) + 1 + batch
 
 
+def further(known: Mapping[SourcePartition, int], read_to: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
+    """Merge two accounts of how far partitions were read."""
+    return {**known, **{source: max(offset, known.get(source, 0)) for source, offset in read_to.items()}}
+
+
+def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
+    """Return the time of a batch: past that of the one before, even where the clock is set back by hours.
+
+    Accounts are settled by it.
+
+    Example:
+        >>> batch_time(datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 12))
+        datetime.datetime(2026, 1, 1, 12, 0, 0, 1)
+    """
+    return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What a task on any machine needs to land as the only lander of a source: the relay's folder and the claimed number."""
+    """What a task on any machine needs to land for the only lander of a source: the relay's folder and the claimed number.
+
+    Where several tasks land under the number, each has a `group`, and `as_of` is the version of the relay that the lander read
+    last.
+    """
 
     alias: str
     path: str
     number: int
     owner: str
+    group: int | None = None
+    as_of: int = -1
+
+    @property
+    def app(self) -> str:
+        """The application id of this seat alone."""
+        return app_id(self.alias, self.group)
 
 
-def app_id(alias: str) -> str:
-    """Return the application id of a source's landing commits."""
-    return f"{APP}.{alias}"
+def app_id(alias: str, group: int | None = None) -> str:
+    """Return the application id of a source's landing commits, or that of one landing group.
+
+    Example:
+        >>> app_id("east"), app_id("east", 1)
+        ('mirrorlake.land.east', 'mirrorlake.land.east/1')
+    """
+    return f"{APP}.{alias}" if group is None else f"{APP}.{alias}/{group}"
 
 
 def replaced(alias: str, newest: Signed | None = None) -> LanderReplaced:

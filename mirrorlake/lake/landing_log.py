@@ -8,6 +8,10 @@ Law F (repeatable): a file of the log is made whole or not at all, and only wher
 delta-rs does it). What has come in between is read first: a newer claim, or a transaction of this application that is as new,
 and nothing is written (Delta protocol, conflict resolution of blind appends). A table of another protocol than ours, and one on
 an object store, which has no hard links but delta-rs' conditional put, is left to delta-rs.
+
+Landing groups: tasks of one lander share its number and the application id of the source. Each commit of theirs has the next
+batch number of that id, so that of two at the same moment one is written again after the other, and a claim refuses all of them;
+a second id, that of the group alone, tells two attempts of one task apart.
 """
 
 from __future__ import annotations
@@ -16,15 +20,27 @@ import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, replaced, txn_version
+from mirrorlake.lake.landing_commits import (
+    CHECKPOINT_PROPERTY,
+    CLAIM,
+    Seat,
+    Signed,
+    app_id,
+    batch_time,
+    further,
+    replaced,
+    txn_version,
+)
 from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -43,14 +59,17 @@ class LandingLog:
 
     _version: int
     _number: int
-    _done: int
-    _is_plain: bool
-    _landed_at: datetime | None
+    _is_plain = False
+    _landed_at: datetime | None = None
     _newest: Signed | None = None
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._app = app_id(seat.alias)
+        self._done: dict[str, int] = {}
+        # How far other groups have read, by their commits after the lander's last look up to a version.
+        self._others: Mapping[SourcePartition, int] = {}
+        self._others_to = seat.as_of
         self._is_stored = ":/" in seat.path
         self._folder = Path(seat.path, "_delta_log")
         self._tables = FolderTables()
@@ -60,13 +79,16 @@ class LandingLog:
     @property
     def has_begun(self) -> bool:
         """Tell whether batches were landed under this number before: a number is good for one run of one task."""
-        return self._done > txn_version(self._seat.number, CLAIM)
+        return self._done[self._seat.app] > txn_version(self._seat.number, CLAIM)
 
     @property
     def is_newest(self) -> bool:
         """Tell whether the number is the relay's newest, as last read: another one with it is an attempt of the same task."""
-        claimed = txn_version(self._seat.number + 1, CLAIM)
-        return self._number == self._seat.number and self._done < claimed
+        return self._number == self._seat.number and self._done[self._app] < self._next_claim
+
+    @property
+    def _next_claim(self) -> int:
+        return txn_version(self._seat.number + 1, CLAIM)
 
     def newest_landed_at(self) -> datetime | None:
         """Return the time of the newest batch in the relay; None where the newest commits name none.
@@ -75,7 +97,7 @@ class LandingLog:
             LanderReplaced: another lander has taken the relay over.
         """
         self._follow()
-        self._require(txn_version(self._seat.number + 1, CLAIM))
+        self._require(self._next_claim)
         if self._is_stored:
             return _newest(self._tables.history(self._seat.path, _SIGNED_AMONG))
         return self._landed_at
@@ -88,30 +110,29 @@ class LandingLog:
         read_to: Mapping[SourcePartition, int] | None = None,
         *,
         is_whole: bool = False,
-    ) -> None:
-        """Commit the files of a batch, and how far the source was read: of all partitions with `is_whole`.
+    ) -> Signed:
+        """Commit the files of a batch, and how far the source was read: of all partitions with `is_whole`; return its signature.
 
-        `landed_at` is the time of the newest batch with records: of this one, where it has files.
+        `landed_at` is the time of the newest batch with records: of this one, where it has files. `batch` counts those of this
+        task; where it is one of several, the signature has the number and a time after those of all before.
 
         Raises:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
         """
-        seat = self._seat
-        as_of = self._version if is_whole else None
-        version, signed = (
-            txn_version(seat.number, batch),
-            Signed(seat.number, batch, seat.owner, landed_at, read_to, as_of),
-        )
+        seat, version = self._seat, txn_version(self._seat.number, batch)
+        wanted = Signed(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
         flush_files(seat.path, [file.path for file in files])
-        text = append_text(files, app_id=self._app, version=version, signature=signed.to_text())
         for _ in range(_ATTEMPTS):
             self._follow()
             self._require(version)
             if not self._is_plain:
-                self._leave_to_delta_rs(files, version, signed)
+                signed = self._leave_to_delta_rs(files, version, wanted)
                 break
-            if put_commit(self._folder, self._version + 1, text):
-                self._version, self._done = self._version + 1, version
+            signed, transactions = self._sign(wanted, version, has_rows=bool(files))
+            if put_commit(self._folder, self._version + 1, append_text(files, transactions, signed.to_text())):
+                self._step()
+                self._done |= transactions
+                self._landed_at = signed.landed_at or self._landed_at
                 break
         else:
             raise StoreError(
@@ -129,27 +150,66 @@ class LandingLog:
             # survive the end of the interpreter around it.
             self._checkpointing = threading.Thread(target=_checkpoint, args=(seat.path,), name="log checkpoint")
             self._checkpointing.start()
+        return signed
+
+    def _sign(self, wanted: Signed, version: int, *, has_rows: bool) -> tuple[Signed, dict[str, int]]:
+        """Return the signature and the transactions of a commit that follows the version read last."""
+        seat, as_of = self._seat, None if wanted.as_of is None else self._version
+        if seat.group is None:
+            return replace(wanted, as_of=as_of), {self._app: version}
+        number = max(self._done[self._app], txn_version(seat.number, CLAIM)) + 1
+        landed_at, read_to = self._landed_at or wanted.landed_at, wanted.read_to
+        if has_rows and wanted.landed_at is not None:
+            landed_at = batch_time(wanted.landed_at, self._landed_at)
+        if self._others_to < self._version:
+            as_of = None
+        if as_of is not None and read_to is not None:
+            read_to = further(self._others, read_to)
+        batch = number - txn_version(seat.number, 0)
+        signed = Signed(seat.number, batch, seat.owner, landed_at, read_to, as_of, seat.group)
+        return signed, {self._app: number, seat.app: version}
 
     def _require(self, version: int) -> None:
         """Check that this seat's number is the newest, and that what it writes next is new."""
-        if self._number != self._seat.number or self._done >= version:
+        if not self.is_newest or self._done[self._seat.app] >= version:
             raise replaced(self._seat.alias, self._newest)
 
     def _load(self) -> None:
         """Read all of the newest version."""
         if self._is_stored:
-            self._version, configuration, done = self._tables.standing(self._seat.path, self._app)
-            self._number, self._done, self._is_plain = _number(configuration), done or -1, False
-            return
-        table = open_table(self._seat.path)
-        self._version = table.version()
+            self._tables.inspect(self._seat.path, self._read)
+        else:
+            self._read(open_table(self._seat.path))
+
+    def _read(self, table: DeltaTable) -> None:
+        self._version, seat = table.version(), self._seat
         self._number = _number(table.metadata().configuration)
-        self._done = table.transaction_version(self._app) or -1
-        self._landed_at = _newest(table.history(_SIGNED_AMONG))
-        protocol = table.protocol()
-        self._is_plain = is_plain(
-            protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
-        )
+        self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
+        missed = 0 if seat.group is None else self._version - self._others_to
+        if not self._is_stored:
+            protocol = table.protocol()
+            self._is_plain = is_plain(
+                protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
+            )
+        elif not missed:
+            return
+        commits = table.history(max(missed, _SIGNED_AMONG))
+        self._landed_at = _newest(commits) or self._landed_at
+        for commit in commits[:missed]:
+            self._hear(_signed(commit))
+        if len(commits) >= missed:
+            self._others_to = self._version
+
+    def _step(self) -> None:
+        # Where no commit was missed before, this one is none.
+        self._others_to += self._others_to == self._version
+        self._version += 1
+
+    def _hear(self, signed: Signed | None) -> None:
+        """Take note of what another group has read."""
+        seat = self._seat
+        if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
+            self._others = further(self._others, signed.read_to or {})
 
     def _follow(self) -> None:
         """Read what has come since the last look."""
@@ -160,12 +220,13 @@ class LandingLog:
             # The log was cleaned up while this slept: the file after it might fill a hole in the past.
             self._load()
         while (text := self._commit(self._version + 1)) is not None:
-            self._version += 1
+            self._step()
             for action in map(json.loads, text.splitlines()):
-                if "txn" in action and action["txn"]["appId"] == self._app:
-                    self._done = max(self._done, int(action["txn"]["version"]))
+                if "txn" in action and (app := action["txn"]["appId"]) in self._done:
+                    self._done[app] = max(self._done[app], int(action["txn"]["version"]))
                 elif "commitInfo" in action and (signed := _signed(action["commitInfo"])):
                     self._newest, self._landed_at = signed, signed.landed_at or self._landed_at
+                    self._hear(signed)
                 elif "metaData" in action:
                     self._number = _number(action["metaData"].get("configuration", {}))
                 elif "protocol" in action:
@@ -174,12 +235,19 @@ class LandingLog:
                         protocol["minReaderVersion"], protocol["minWriterVersion"], protocol.get("writerFeatures") or ()
                     )
 
-    def _leave_to_delta_rs(self, files: Sequence[WrittenFile], version: int, signed: Signed) -> None:
-        self._tables.commit(self._seat.path, files, app_id=self._app, version=version, signature=signed.to_text())
-        self._load()
-        if self._done == version:
-            return
-        raise replaced(self._seat.alias)
+    def _leave_to_delta_rs(self, files: Sequence[WrittenFile], version: int, wanted: Signed) -> Signed:
+        signed = wanted
+
+        def sign(table: DeltaTable) -> tuple[dict[str, int], str]:
+            nonlocal signed
+            self._read(table)
+            # Also where an attempt before was refused, or its answer was lost.
+            self._require(version)
+            signed, transactions = self._sign(wanted, version, has_rows=bool(files))
+            return transactions, signed.to_text()
+
+        self._tables.commit_signed(self._seat.path, files, sign)
+        return signed
 
     def _commit(self, version: int) -> str | None:
         try:

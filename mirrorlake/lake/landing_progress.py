@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorlake.lake.landing_commits import CLAIM, Signed
+from mirrorlake.lake.landing_commits import CLAIM, Signed, further
 from mirrorlake.lake.reads import Commit, LakeReads
 from mirrorlake.model.flow import SourcePartition
 
@@ -83,9 +83,10 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
                 # Of a query, or of an earlier release; such a claim says nothing of what it found.
                 is_whole = signed.batch != CLAIM
             else:
-                read_to = _further(read_to or {}, signed.read_to)
+                read_to = further(read_to or {}, signed.read_to)
                 if signed.as_of is not None:
-                    # Nobody else lands under a batch's number. Between a claim and what it found others may have landed.
+                    # Nobody else lands under a batch's number, and of two groups one signs after the other. Between a claim and
+                    # what it found others may have landed.
                     told_to = max(told_to, signed.as_of if signed.batch == CLAIM else commit.version)
         is_whole = is_whole or commit.version <= told_to
         if is_whole and last_batch is not None:
@@ -96,20 +97,16 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
     return history, is_whole and last_batch is not None
 
 
-def _further(
-    known: Mapping[SourcePartition, int], read_to: Mapping[SourcePartition, int]
-) -> dict[SourcePartition, int]:
-    return {**known, **{source: max(offset, known.get(source, 0)) for source, offset in read_to.items()}}
-
-
 class ReadProgress:
     """What the next commit of a lander says of how far it has read.
 
-    `start` is the next offset to read of each partition when it begins.
+    `start` is the next offset to read of each partition when it begins. Where it lands one group of several (`is_shared`), a whole
+    record costs a look at what the others have committed.
     """
 
-    def __init__(self, start: Mapping[SourcePartition, int]) -> None:
+    def __init__(self, start: Mapping[SourcePartition, int], *, is_shared: bool = False) -> None:
         self._all = dict(start)
+        self._few = 0 if is_shared else _FEW
         self._moved: dict[SourcePartition, int] = {}
         self._moved_at = 0.0
         # The first commit is a whole record: a claim knows nothing of partitions that begin after it.
@@ -138,7 +135,7 @@ class ReadProgress:
         self._moved = {}
         every = min(_MAX_WHOLE_EVERY, max(_MIN_WHOLE_EVERY, len(self._all) // _PARTITIONS_A_COMMIT))
         is_due = self._commits >= every or time.monotonic() - self._whole_at >= _WHOLE_EVERY_S
-        if not (is_due or len(self._all) <= _FEW):
+        if not (is_due or len(self._all) <= self._few):
             return moved, False
         self._commits, self._whole_at = 0, time.monotonic()
         return dict(self._all), True

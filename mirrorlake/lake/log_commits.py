@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,12 @@ def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
     return reader == 1 and (writer <= 2 or (writer == 7 and _PLAIN_FEATURES.issuperset(features)))
 
 
-def append_text(files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> str:
-    """Return the commit that adds files under an application transaction; `signature` is its user metadata."""
-    return "".join(f"{json.dumps(action)}\n" for action in _actions(files, app_id, version, signature))
+def append_text(files: Sequence[WrittenFile], transactions: Mapping[str, int], signature: str) -> str:
+    """Return the commit that adds files under application transactions; `signature` is its user metadata."""
+    return "".join(f"{json.dumps(action)}\n" for action in _actions(files, transactions, signature))
 
 
-def _actions(files: Sequence[WrittenFile], app_id: str, version: int, signature: str) -> Iterator[dict[str, Any]]:
+def _actions(files: Sequence[WrittenFile], transactions: Mapping[str, int], signature: str) -> Iterator[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     yield {
         "commitInfo": {
@@ -58,7 +58,8 @@ def _actions(files: Sequence[WrittenFile], app_id: str, version: int, signature:
                 "tags": {TAG: file.spans},
             }
         }
-    yield {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
+    for app_id, version in transactions.items():
+        yield {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
 
 
 def put_commit(folder: Path, version: int, text: str) -> bool:

@@ -196,7 +196,7 @@ class OneWriter:
 
     def seat(self) -> Seat:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
-        return Seat(self._alias, self._location, self.number, self._owner)
+        return Seat(self._alias, self._location, self.number, self._owner, as_of=self._version)
 
     def newest_landed_at(self) -> datetime | None:
         """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""

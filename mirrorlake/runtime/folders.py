@@ -49,11 +49,15 @@ class Folder(ABC):
     def remove_folder(self, name: str) -> None:
         """Delete a folder with what it holds; what cannot be deleted stays."""
 
-    def take_over(self, name: str) -> None:
-        """Write an empty file for an owner, and remove those of owners before; a name begins with the number in twenty digits."""
+    def take_over(self, name: str, *, spares_equals: bool = False) -> None:
+        """Write an empty file for an owner, and remove those of owners before; a name begins with the number in twenty digits.
+
+        With `spares_equals` several of one number stand side by side.
+        """
         for other in self.names():
+            is_older = other[:20] < name[:20] or (other[:20] == name[:20] and not spares_equals)
             # A name with a dot is a file that another owner is writing.
-            if not other.startswith(".") and other[:20] <= name[:20]:
+            if is_older and not other.startswith("."):
                 self.remove(other)
         self.write(name, "")
 

@@ -69,3 +69,24 @@ def test_law_e_a_mark_counts_for_the_relay_of_its_lander_and_batch_only(tmp_path
     LandedMarks(marks_address(current, "east"), 5)
     marks.write(MARK)
     assert read_mark(lake_of(tmp_path, number=5, batch=(4, 8)), "east") is None, "the sleeper wrote, and is not asked"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_source_is_landed_up_to_where_all_its_groups_have_landed(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, number=4, batch=(4, 8))
+    address = marks_address(lake, "east")
+    LandedMarks(address, 3).write(MARK)
+    first, second = (LandedMarks(address, 4, group, groups=2) for group in (0, 1))
+    first.write(MARK)
+    assert read_mark(lake, "east") is None, "the other group has marked nothing yet"
+    second.write(LandedMark(landed=(4, 8), complete_at=NOON - 2 * SECOND, answered_at=NOON + 2 * SECOND))
+    both = read_mark(lake, "east")
+    assert both == LandedMark(
+        landed=(4, 8), complete_at=NOON - 2 * SECOND, behind=MARK.behind, answered_at=NOON + 2 * SECOND
+    ), "a source is silent where none of its leaders answers"
+    assert read_mark(lake_of(tmp_path, number=4, batch=(4, 7)), "east") is None, "put back from a backup"
+    second.write(LandedMark(landed=None, complete_at=None))
+    assert read_mark(lake, "east").complete_at is None  # type: ignore[union-attr]
+    assert sorted(one.name for one in Path(address).iterdir()) == [f"{4:020}.{group}.2" for group in (0, 1)]
+    Path(address, f"{4:020}.0.2").unlink()
+    assert read_mark(lake, "east") is None

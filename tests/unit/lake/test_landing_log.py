@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
+from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import landing_log
+from mirrorlake.lake import delta_rs, landing_log
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, txn_version
 from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.lake.log_commits import put_commit
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
+from mirrorlake.model.flow import SourcePartition
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
 
 APP = app_id("east")
@@ -41,6 +47,12 @@ class Relay:
         signed = Signed(number, CLAIM, owner).to_text()
         self.tables.commit(self.path, [], app_id=APP, version=txn_version(number, CLAIM), signature=signed)
         return Seat("east", self.path, number, owner)
+
+    def group(self, seat: Seat, group: int) -> LandingLog:
+        return LandingLog(replace(seat, group=group, as_of=DeltaTable(self.path).version()))
+
+    def leave_to_delta_rs(self) -> None:
+        DeltaTable(self.path).alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
 
     def land(self, log: LandingLog, number: int, *offsets: int) -> None:
         log.append(list(write_files(self.path, SCHEMA, iter([batch(rows("orders", 0, *offsets))]))), number, NOON)
@@ -185,7 +197,7 @@ def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay) -> N
 def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> None:
     log = LandingLog(relay.claim(1))
     relay.land(log, 1, 1)
-    DeltaTable(relay.path).alter.add_feature(TableFeatures.ChangeDataFeed, allow_protocol_versions_increase=True)
+    relay.leave_to_delta_rs()
     relay.land(log, 2, 2)
     assert relay.offsets == [1, 2]
     [newest] = DeltaTable(relay.path).history(1)
@@ -201,3 +213,113 @@ def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPa
     last = json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())
     assert last["version"] >= 3
     assert relay.offsets == [1, 2, 3, 4]
+
+
+@pytest.fixture(params=[False, True], ids=["file of the log", "delta-rs"])
+def either(relay: Relay, request: pytest.FixtureRequest) -> Relay:
+    """A relay whose commits are files that we link, and one that is left to delta-rs, as every object store is."""
+    if request.param:
+        relay.leave_to_delta_rs()
+    return relay
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_batches_of_two_groups_follow_one_another_whatever_their_clocks_say(either: Relay) -> None:
+    seat = either.claim(1)
+    first, second = either.group(seat, 0), either.group(seat, 1)
+    rows_of = [list(write_files(either.path, SCHEMA, iter([batch(rows("orders", 0, n))]))) for n in range(4)]
+    signed = [
+        first.append(rows_of[0], 1, NOON),
+        second.append(rows_of[1], 1, NOON - timedelta(hours=1)),
+        second.append([], 2, NOON - timedelta(hours=1), {}),
+        first.append(rows_of[2], 2, NOON + timedelta(seconds=1)),
+        second.append(rows_of[3], 3, NOON),
+    ]
+    assert [one.batch for one in signed] == [0, 1, 2, 3, 4]
+    times = [one.landed_at for one in signed if one.landed_at]
+    assert times == sorted(times)
+    assert [times[1] == times[2], len({*times})] == [True, 4], "each batch with records has a time after all before"
+    assert either.offsets == [0, 1, 2, 3]
+    assert LandingLog(seat).newest_landed_at() == times[-1]
+    assert [LandingLog(replace(seat, group=group)).has_begun for group in (0, 1, 2)] == [True, True, False]
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.parametrize("claim", ["claim", "sign"])
+def test_law_f_a_task_of_an_older_lander_writes_nothing_whatever_its_group(
+    either: Relay, claim: str, group: int
+) -> None:
+    zombie = either.group(either.claim(1), group)
+    either.land(zombie, 1, 1)
+    heir = getattr(either, claim)(2, "heir")
+    with pytest.raises(LanderReplaced):
+        either.land(zombie, 2, 2)
+    assert not zombie.is_newest
+    if claim == "claim":
+        # The heir has one group fewer, and a sleeper sets the number back: the zombie's own id has seen no other number.
+        either.land(either.group(heir, 0), 1, 3)
+        either.tables.set_properties(either.path, {CHECKPOINT_PROPERTY: "1"})
+        with pytest.raises(LanderReplaced):
+            either.land(LandingLog(zombie._seat), 2, 2)
+    assert 2 not in either.offsets
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("group", [0, 1])
+def test_law_f_a_claim_in_the_moment_of_a_groups_commit_is_seen_before_it_is_written_again(
+    either: Relay, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zombie = either.group(either.claim(1), group)
+    module = "log_commits.os.link" if zombie._is_plain else "delta_rs._add"
+    write, waiting = (os.link if zombie._is_plain else delta_rs._add), [lambda: either.sign(2, "heir")]
+
+    def late(*arguments: Any) -> None:
+        while waiting:
+            waiting.pop()()
+        write(*arguments)
+
+    monkeypatch.setattr(f"mirrorlake.lake.{module}", late)
+    with pytest.raises(LanderReplaced):
+        either.land(zombie, 1, 1)
+    assert either.offsets == []
+
+
+@pytest.mark.law("F")
+def test_law_f_two_attempts_of_one_group_are_told_apart_and_two_groups_are_not(either: Relay) -> None:
+    seat = either.claim(1)
+    attempts, other = [either.group(seat, 0), either.group(seat, 0)], either.group(seat, 1)
+    either.land(attempts[0], 1, 1)
+    either.land(other, 1, 7)
+    with pytest.raises(LanderReplaced):
+        either.land(attempts[1], 1, 1, 2)
+    assert attempts[1].is_newest
+    either.land(attempts[0], 2, 2)
+    assert either.offsets == [1, 2, 7]
+
+
+@pytest.mark.law("E", "F")
+def test_law_e_a_whole_record_of_one_group_says_what_the_others_have_read(either: Relay) -> None:
+    mine, idle = (SourcePartition("orders", 1, partition) for partition in range(2))
+    seat, start = either.claim(1), {mine: 0, idle: 0}
+    busy, silent = either.group(seat, 0), either.group(seat, 1)
+    silent.append([], 1, None, start, is_whole=True)
+    busy.append([], 1, None, start, is_whole=True)
+    silent.append([], 2, None, {idle: 5})
+    no_session: Any = None
+    lake = Lake(no_session, LakeConfig(root=str(Path(either.path).parent)))
+    # It is silent from now on, and what it said lies far back.
+    for number in range(2, 25):
+        busy.append(
+            [], number, None, {mine: number, **({idle: 0} if number % 8 == 0 else {})}, is_whole=number % 8 == 0
+        )
+    assert landing_history(lake, either.path).read_to == {mine: 24, idle: 5}
+    newest = DeltaTable(either.path).history(1)[0]
+    assert json.loads(newest["userMetadata"])["as_of"] == newest["version"] - 1
+
+    silent.append([], 3, None, {idle: 9})
+    DeltaTable(either.path).create_checkpoint()
+    for version in range(newest["version"] + 1):
+        Path(either.path, "_delta_log", f"{version:020}.json").unlink()
+    late = LandingLog(replace(seat, group=2, as_of=newest["version"] - 1))
+    assert late.append([], 1, None, start, is_whole=True).as_of is None, "what it missed is cleaned up"
