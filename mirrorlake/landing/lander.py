@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -42,15 +42,18 @@ from mirrorlake.lake import (
     OneWriter,
     ReadProgress,
     SourceTopics,
+    batch_time,
     drop_live_locations,
     kafka_positions,
     land_checkpoint_path,
+    landed_lately,
     landed_positions,
     marks_address,
     relay_schema,
 )
+from mirrorlake.landing.groups import split_task, wanted_tasks
 from mirrorlake.landing.land_query import land_planned, relay_rows, start_landing
-from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNREADABLE, LandTask, batch_time, run_task
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNREADABLE, LandTask, run_tasks
 from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -71,6 +74,8 @@ log = logging.getLogger(__name__)
 # One task lands some 300 000 records a second. What takes it longer than half a minute is landed by a query, with a task of
 # Spark's for each partition, where there are cores for them.
 _MOST_BY_TASK, _FEW_CORES = 10_000_000, 4
+# How many tasks a source is worth follows from what was landed of it since then.
+_LATELY = timedelta(hours=1)
 
 
 class Lander:
@@ -109,6 +114,7 @@ class Lander:
         self._landed_until: datetime | None = None
         self._landing_at: datetime | None = None
         self._current: Mapping[TopicPartition, SourcePartition] = {}
+        self._backlog: Mapping[TopicPartition, int] = {}
         self._unled: frozenset[TopicPartition] = frozenset()
         self._relay: LandingLog | None = None
         # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
@@ -135,7 +141,8 @@ class Lander:
             ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once = 0, once
-        with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
+        held = (self._settings.tasks or 1) if self._may_live and not once else 0
+        with HeldSlots(lambda: self._lake.spark, held) as slots:
             while not stop.is_set():
                 is_live = slots.enough and self._may_live and (not once or self._admin.was_consumed())
                 try:
@@ -154,7 +161,7 @@ class Lander:
                     return
                 try:
                     if is_live and (self._unled or not self._is_backlog):
-                        if not self._land_live(start or {}, stop, once=once):
+                        if not self._land_live(start or {}, stop, once=once, held=slots.held):
                             continue
                     elif self._plans_batches:
                         self._land_planned(start or {}, stop, once=once or is_live)
@@ -281,9 +288,11 @@ class Lander:
         start = look.start(self._settings.first_offsets(self._admin, sorted(look.current)) if first else {})
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         self._has_begun = True
-        left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
+        self._backlog = {tp: max(0, look.ends[tp] - offset) for tp, offset in start.items()}
+        left, tasks = sum(self._backlog.values()), self._settings.tasks or 1
         self._is_little = left <= MOST_HERE
-        self._is_backlog = left > _MOST_BY_TASK and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
+        is_much = left > _MOST_BY_TASK * tasks
+        self._is_backlog = is_much and (is_cluster(self._lake.spark) or (os.cpu_count() or 1) > _FEW_CORES)
         return start
 
     def _record(self, look: SourceLook) -> None:
@@ -295,8 +304,8 @@ class Lander:
 
     # -- while running --------------------------------------------------------------------------------------------
 
-    def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> bool:
-        """Land by a long-lived task until `stop` is set, or with `once` up to where the source ends now.
+    def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, held: int) -> bool:
+        """Land by long-lived tasks until `stop` is set, or with `once` up to where the source ends now; `held` are their slots.
 
         Returns:
             Whether it came to the end; otherwise the source is to be looked at again.
@@ -332,14 +341,28 @@ class Lander:
 
         spark = None if once and self._is_little else self._session
         tick = partial(self._account_now_and_then, None)
-        for answer in run_task(spark, task, stop, topics=self._described, tick=tick, settle=self._hear_of_task):
-            if answer.kind == DRAINED:
-                return True
+        more = self._wanted_tasks(spark) - max(1, held)
+        with HeldSlots(lambda: self._session, max(0, more), least=0) as slots:
+            shares = split_task(task, max(1, held) + slots.held)
+            answers = run_tasks(spark, task, shares, stop, topics=self._described, tick=tick, settle=self._hear_of_task)
+        ended = [answer for answer in answers if answer.kind != DRAINED]
+        for answer in ended:
             log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
-            if answer.kind == CHANGED:
-                raise SourceChanged
-            self._may_live = answer.kind != UNREADABLE
-        return False
+            self._may_live = self._may_live and answer.kind != UNREADABLE
+        if any(answer.kind == CHANGED for answer in ended):
+            raise SourceChanged
+        return len(answers) - len(ended) == len(shares)
+
+    def _wanted_tasks(self, spark: SparkSession | None) -> int:
+        if spark is None:
+            return 1
+        if self._settings.tasks is not None:
+            return self._settings.tasks
+        if not is_cluster(spark):
+            return 1
+        since = self._now() - _LATELY
+        lately = landed_lately(self._lake, self._settings.alias, since)
+        return wanted_tasks(self._backlog, {tp: count / _LATELY.total_seconds() for tp, count in lately.items()})
 
     def _hear_of_task(self) -> None:
         newest = self._relay.newest_landed_at() if self._relay is not None else None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,17 @@ import pyarrow as pa
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
-from mirrorlake.lake import FreshRoom, LandingLog, ReadProgress, Seat, WrittenFile, land_rows, write_files
+from mirrorlake.lake import (
+    FreshRoom,
+    LandingLog,
+    ReadProgress,
+    Seat,
+    Signed,
+    WrittenFile,
+    batch_time,
+    land_rows,
+    write_files,
+)
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
@@ -62,7 +72,7 @@ class LandTask:
     source said of its topics and leaders when those were looked up. `read_to` is how far partitions were read, also those that it does
     not land. `landed` is the newest batch of the relay with its number, and no time of a batch is before `landed_until`. A task with
     `ends` is done where it has come to all of them; one without writes its marks (`LandedMark`) into the folder `marks`. The
-    partitions that nobody led at the start are `leaderless`.
+    partitions that nobody led at the start are `leaderless`. `groups` is how many tasks share the partitions of the source.
     """
 
     seat: Seat
@@ -80,6 +90,7 @@ class LandTask:
     pace_s: float = PACE_S
     most_records: int = 2_000_000
     most_bytes: int = BACKLOG_BYTES
+    groups: int = 1
     goes_on: GoesOn
 
     def knows(self, topics: Mapping[str, TopicState]) -> bool:
@@ -100,24 +111,26 @@ class LandTask:
         )
 
 
-def run_task(
+def run_tasks(
     spark: SparkSession | None,
     task: LandTask,
+    shares: Sequence[LandTask],
     stop: threading.Event,
     *,
     topics: Callable[[], Mapping[str, TopicState]],
     tick: Callable[[], None],
     settle: Callable[[], None],
 ) -> list[TaskAnswer]:
-    """Run a task until `stop` is set, it ends, or the source has other topics; return its answers.
+    """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
 
-    `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own. Without a
-    session the task runs in this process.
+    Those without ends of their own end together. `tick` is called about five times a second, `settle` after they
+    have ended well or with an error of their own. Without a session they run in this process.
     """
     look_every_s = look_interval_s(len(task.start))
     next_look = time.monotonic() + look_every_s
     name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
-    with LiveTasks(spark, [task], land_live, goes_on=task.goes_on, name=name, grace_s=GRACE_S) as tasks:
+    options: Any = {"goes_on": task.goes_on, "name": name, "grace_s": GRACE_S}
+    with LiveTasks(spark, shares, land_live, end_apart=task.ends is not None and len(shares) > 1, **options) as tasks:
         led_at = time.monotonic()
         while not tasks.wait(_TICK_S) and not stop.is_set():
             tick()
@@ -158,10 +171,13 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
         # Spark has started a task again that died: what it landed is past where this one would begin.
         yield TaskAnswer(CHANGED, b"the task died")
         return
-    progress, batch, landed_until = ReadProgress({**task.read_to, **task.start}), 0, task.landed_until
-    room = FreshRoom(task.seat.path)
+    progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
+    batch, landed_until = 0, task.landed_until
+    room = FreshRoom(task.seat.path, sharers=task.groups)
     spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
-    log.info("land.live partitions=%s number=%s", len(start), task.seat.number)
+    log.info(
+        "land.live partitions=%s number=%s group=%s/%s", len(start), task.seat.number, task.seat.group, task.groups
+    )
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
@@ -182,8 +198,8 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                     yield TaskAnswer(CHANGED, why.encode())
                     return
                 progress.read(*_read_to(lives, fetched))
-            files, is_committed = list[WrittenFile](), bool(fetched.rows) or progress.is_due
-            if is_committed:
+            files, signed = list[WrittenFile](), None
+            if fetched.rows or progress.is_due:
                 batch += 1
                 if fetched.rows:
                     landed_until = batch_time(datetime.now(timezone.utc), landed_until)
@@ -192,14 +208,16 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                     fresh = room.left()
                     files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
-                if not _commit(relay, files, batch, landed_until, progress):
+                signed = _commit(relay, files, batch, landed_until, progress)
+                if signed is None:
                     # Spark has started this task again while its first attempt lives on; both have one number.
                     yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
                     return
+                landed_until = signed.landed_at or landed_until
             if fetched.read_to:
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
                 size.record_success(sum(file.raw_bytes for file in files), seconds=time.monotonic() - began)
-                watch.landed((task.seat.number, batch) if is_committed else None, fetched.read_to)
+                watch.landed(None if signed is None else (signed.checkpoint, signed.batch), fetched.read_to)
                 log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             elif watch.has_other_leaders:
@@ -227,16 +245,15 @@ def _read_to(
 
 def _commit(
     relay: LandingLog, files: Sequence[WrittenFile], batch: int, landed_at: datetime | None, progress: ReadProgress
-) -> bool:
-    """Commit a batch with what was read; return False where another attempt of this task has landed, too."""
+) -> Signed | None:
+    """Commit a batch with what was read; return its signature, None where another attempt of this task has landed, too."""
     read_to, is_whole = progress.take()
     try:
-        relay.append(files, batch, landed_at, read_to, is_whole=is_whole)
+        return relay.append(files, batch, landed_at, read_to, is_whole=is_whole)
     except LanderReplaced:
         if not relay.is_newest:
             raise
-        return False
-    return True
+        return None
 
 
 def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:
@@ -255,15 +272,3 @@ def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:
         if epoch != task.epochs.get(tp, -1):
             return f"{tp.topic}-{tp.partition} has another leader"
     return ""
-
-
-def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
-    """Return the time of a batch: past that of the one before, even where the clock is set back by hours.
-
-    Accounts are settled by it.
-
-    Example:
-        >>> batch_time(datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 12))
-        datetime.datetime(2026, 1, 1, 12, 0, 0, 1)
-    """
-    return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))

@@ -23,7 +23,8 @@ class LandListener:
 class LandSettings:
     """What landing one source needs to know; `flows` are those from the source.
 
-    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them.
+    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them. Of `tasks` None
+    stands for as many as the source's traffic wants.
     """
 
     alias: str
@@ -35,6 +36,7 @@ class LandSettings:
     max_records_per_batch: int = 2_000_000
     max_bytes_per_batch: int | None = None
     live: bool = True
+    tasks: int | None = 1
     trigger: timedelta = timedelta(0)
     never_leave: str = ""
     listener: LandListener = field(default_factory=LandListener)

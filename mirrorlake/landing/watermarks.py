@@ -132,7 +132,8 @@ class WatermarkWatch:
 
     def _run(self) -> None:
         try:
-            marks = LandedMarks(self._task.marks, self._task.seat.number)
+            seat = self._task.seat
+            marks = LandedMarks(self._task.marks, seat.number, seat.group, groups=self._task.groups)
             with WatermarkReader(self._task.seat.alias, self._task.options, self._partitions) as reader:
                 wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
                 while not self._stop.wait(wait_s):

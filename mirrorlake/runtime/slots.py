@@ -24,18 +24,20 @@ class _Slots:
         self._lock = threading.Lock()
         self._held = 0
 
-    def take(self, spark: SparkSession, count: int) -> bool:
+    def take(self, spark: SparkSession, count: int, least: int) -> int:
         with self._lock:
-            if self._held + count > (most := _live_slots(spark)):
+            most = _live_slots(spark)
+            taken = max(0, min(count, most - self._held))
+            if taken < least:
                 if is_cluster(spark):
                     # Nothing fails, and everything is slower: said once a stream.
                     log.warning(
                         "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
                         *(count, self._held, most, self._held + count, PAGE),
                     )
-                return False
-            self._held += count
-            return True
+                return 0
+            self._held += taken
+            return taken
 
     def give_back(self, count: int) -> None:
         with self._lock:
@@ -48,21 +50,23 @@ _SLOTS = _Slots()
 class HeldSlots:
     """Hold slots for long-lived tasks in a `with` block; `enough` tells whether there were as many.
 
-    The session is asked for only where slots are.
+    With `least` fewer are enough, and `held` says how many. The session is asked for only where slots are.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], count: int) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], count: int, *, least: int | None = None) -> None:
         self._spark = spark
         self._count = count
+        self._least = count if least is None else least
         self.enough = False
+        self.held = 0
 
     def __enter__(self) -> HeldSlots:
-        self.enough = not self._count or _SLOTS.take(self._spark(), self._count)
+        self.held = _SLOTS.take(self._spark(), self._count, self._least) if self._count else 0
+        self.enough = self.held >= self._least
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.enough:
-            _SLOTS.give_back(self._count)
+        _SLOTS.give_back(self.held)
 
 
 def _live_slots(spark: SparkSession) -> int:

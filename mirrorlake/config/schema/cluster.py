@@ -39,6 +39,9 @@ class LandConfig(Settings):
     max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
     execution: Execution = Field(default="live", description="live tasks, or Structured Streaming")
+    tasks: Count | Literal["auto"] = Field(
+        default=1, description="live tasks that share the partitions; auto: as many as its traffic wants, on a cluster"
+    )
 
 
 def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:

@@ -93,6 +93,7 @@ class Streams:
             max_records_per_batch=cluster.land.max_records_per_batch,
             max_bytes_per_batch=cluster.land.max_bytes_per_batch,
             live=cluster.land.execution == "live",
+            tasks=None if cluster.land.tasks == "auto" else cluster.land.tasks,
             trigger=cluster.land.trigger,
             listener=self._land_listener(alias),
         )
