@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,22 @@ def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
     log.append([], 2, NOW, {SOURCE: 11})
     assert read_to(lake, "east") == {SOURCE: 11, other: 2}
     assert log.newest_landed_at() == NOW
+
+    # Two groups at the same moment: one signs after the other, and a whole record of either says what both have read.
+    writer.claim("cluster", {SOURCE: 11, other: 2})
+    seat = writer.seat()
+
+    def land_some(group: int) -> None:
+        mine, tp = LandingLog(replace(seat, group=group)), (SOURCE, other)[group]
+        for number in range(1, 6):
+            mine.append([], number, NOW, {tp: 20 + number}, is_whole=number == 5)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(land_some, (0, 1)))
+    assert read_to(lake, "east") == {SOURCE: 25, other: 25}
+    signed = [commit.signature for commit in lake.commits(seat.path)[:10]]
+    assert [one["batch"] for one in signed] == [*range(9, -1, -1)]
+    assert sorted(one["group"] for one in signed) == [0] * 5 + [1] * 5
 
 
 def test_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:

@@ -82,5 +82,7 @@ def test_live_tasks_hold_no_more_slots_than_they_may(spark: SparkSession) -> Non
             assert (two.enough, more.enough, one.enough) == (True, False, True)
         with HeldSlots(lambda: session, 1) as again:
             assert again.enough, "what was given back is free"
+        with HeldSlots(lambda: session, 4, least=0) as some, HeldSlots(lambda: session, 1, least=0) as nothing:
+            assert (some.held, some.enough, nothing.held, nothing.enough) == (1, True, 0, True)
     with HeldSlots(lambda: pytest.fail("no session is needed"), 0) as none:
         assert none.enough

@@ -50,6 +50,12 @@ def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: S
     assert not room.left(), "a look costs"
     disk.now += 60
     assert room.left(), "upkeep has rewritten it"
+    for two in (FreshRoom(str(tmp_path), sharers=2), FreshRoom(str(tmp_path), sharers=2)):
+        assert two.left()
+        two.take(49)
+        assert two.left()
+        two.take(1)
+        assert not two.left(), "two that write there have half of it each"
     disk.free = 0
     assert not FreshRoom(str(tmp_path)).left()
 
