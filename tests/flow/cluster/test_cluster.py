@@ -29,7 +29,7 @@ from tests.flow.kit import (
 from tests.flow.map_check import assert_map_is_exact
 from tests.servers.spark_cluster import SLOTS, WORKERS, SparkCluster
 
-PARTITIONS = 4
+PARTITIONS = 200
 RECORDS = 2_000
 
 
@@ -37,7 +37,7 @@ RECORDS = 2_000
 def test_records_arrive_once_whatever_dies_of_a_cluster(
     east: KafkaCluster, central: KafkaCluster, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
-    """Always on: a lane's Python worker, an executor, a worker with all it runs, then the driver; a drain does the rest."""
+    """Always on: one of two landing tasks, a lane, an executor, a worker with all it runs, then the driver; a drain does the rest."""
     seed = random.randrange(2**32)
     sys.stderr.write(f"seed {seed}\n")
     rng = random.Random(seed)
@@ -49,13 +49,14 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
     commit(east, "readers", topic, {0: 1})
     flow = f"cluster-{topic[-4:]}"
     addresses = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    conf = write_conf(tmp_path, addresses, [{"name": flow, "source": "east", "target": "central", "topics": topic}])
-    port = int(central.bootstrap_servers.rpartition(":")[2])
+    flows = [{"name": flow, "source": "east", "target": "central", "topics": topic}]
+    conf = write_conf(tmp_path, addresses, flows, east={"land": {"tasks": 2}})
+    source, port = (int(cluster.bootstrap_servers.rpartition(":")[2]) for cluster in (east, central))
     log, sent = tmp_path / "driver.log", 1
     # Nothing is scheduled before both workers are there: whoever comes second would get no lane.
     whole = {"spark_cores_max": str(WORKERS * SLOTS), "spark_scheduler_minRegisteredResourcesRatio": "1.0"}
     whole["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "300s"
-    driver = spark_cluster.submit(log, "run", "--conf", str(conf), spark_mirrorlake_liveSlots="3", **whole)
+    driver = spark_cluster.submit(log, "run", "--conf", str(conf), spark_mirrorlake_liveSlots="4", **whole)
 
     def more() -> None:
         nonlocal sent
@@ -71,9 +72,14 @@ def test_records_arrive_once_whatever_dies_of_a_cluster(
 
     try:
         arrives("at first")
-        lanes = [spark_cluster.senders(worker, port) for worker in range(WORKERS)]
-        assert all(lanes), "the lanes are spread over the workers"
-        finders = {"Python worker": partial(spark_cluster.senders, port=port), "executor": spark_cluster.executors}
+        for to, what in ((port, "lanes"), (source, "landing groups")):
+            tasks = [spark_cluster.senders(worker, to) for worker in range(WORKERS)]
+            assert all(tasks), f"the {what} are spread over the workers: {tasks}"
+        finders = {
+            "lane": partial(spark_cluster.senders, port=port),
+            "landing group": partial(spark_cluster.senders, port=source),
+            "executor": spark_cluster.executors,
+        }
         for what in rng.sample(sorted(finders), len(finders)):
             more()
             living = partial(lambda find: [one for worker in range(WORKERS) for one in find(worker)], finders[what])
