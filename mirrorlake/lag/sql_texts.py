@@ -9,7 +9,11 @@ from mirrorlake.lag.moment import TIME_LAG
 from mirrorlake.lag.sql_hops import KEY, PRECEDING, STRETCHES, runs, same
 
 _WITHHELD_PARTS = f"""
-bounds AS (SELECT p.pile, b.* FROM {{bounds}} b JOIN piles p ON p.scope = b.scope AND {same("p", "b")}),
+bounds AS (
+  SELECT p.pile, b.* FROM (
+    SELECT scope, {KEY}, min(lowest) OVER (PARTITION BY {KEY}) AS lowest, max(highest) OVER (PARTITION BY {KEY}) AS highest
+    FROM {{bounds}}) b
+  JOIN piles p ON p.scope = b.scope AND {same("p", "b")}),
 withheld_parts AS (
   SELECT /*+ BROADCAST(b) */ b.pile, explode(w.ranges) AS part
   FROM {{withheld}} w JOIN bounds b ON w.flow = b.scope AND w.topic = b.topic AND w.generation = b.generation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.lake import LakeConfig
@@ -124,8 +124,11 @@ def _runs(rng: Random, flow: str, spot: tuple[str, str, int, int]) -> list[dict[
 
 @pytest.mark.law("A")
 @pytest.mark.law("E")
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32).map(Random).map(_tables))
+# The relay holds a record past what one flow waits for, and what another one waits for tells it.
+@example(_tables(Random(39123)))
+@example(_tables(Random(56877)))
 def test_law_a_and_e_columns_say_what_the_text_says(tables: LagTables) -> None:
     made = with_hops_made(tables)
     for question in (lag, rpo, loss):
