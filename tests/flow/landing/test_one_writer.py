@@ -20,6 +20,7 @@ from mirrorlake.landing.land_query import start_landing
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.owner import temporary_sign
 from tests.flow.kit import assert_equal_topics, held, wait_until
+from tests.flow.kit import commit as commit_group
 from tests.servers.lakes import Pair
 
 
@@ -52,8 +53,14 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
         finally:
             stop.set()
     assert refused.value.exit_code == 3
-    mirror.land("east", once=True)
+    # Two tasks drain the rest, each up to the ends of its own partition: the source has readers already (law H).
+    commit_group(pair.east, "readers", topic, {0: 1})
+    with monkeypatch.context() as patched:
+        patched.setattr(land, "MOST_HERE", 0)
+        pair.mirror(pair.flow(), fed, east={"land": {"tasks": 2}}).land("east", once=True)
     assert places(mirror, topic) == {1: 300}, "both landers saw the records, one has landed them"
+    commits = mirror.lake.commits(mirror.lake.relay_location("east"), limit=10)
+    assert {one.signature["group"] for one in commits if "group" in one.signature} == {0, 1}
 
     # A zombie: its workers have written a batch's files; before it commits them another lander takes over and goes on.
     pair.produce(100, seed=3)

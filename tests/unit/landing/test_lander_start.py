@@ -17,7 +17,7 @@ from mirrorlake.kafka import TopicState
 from mirrorlake.lake import accounts
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, drop_live_locations, read_to
+from mirrorlake.lake.landed import LandedPositions, drop_live_locations, landed_lately, read_to
 from mirrorlake.lake.landing_commits import Signed
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.landing_progress import ReadProgress
@@ -185,6 +185,11 @@ def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(w
     world.source.ids["clicks"], world.source.spans["clicks"] = "2", (0, 9)
     for _ in range(2):
         assert world.started()[1] == {ORDERS: 5, CLICKS: 0}
+
+
+def test_a_source_is_worth_as_many_tasks_as_it_was_busy_lately(world: World) -> None:
+    assert landed_lately(world.lake, "east", NOON - timedelta(hours=1)) == {ORDERS: 5, CLICKS: 5}
+    assert landed_lately(world.lake, "east", NOON + timedelta(seconds=1)) == {}
 
 
 @contextmanager
