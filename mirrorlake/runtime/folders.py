@@ -66,7 +66,7 @@ class LocalFolder(Folder):
     """A folder of this machine."""
 
     def __init__(self, path: str | Path) -> None:
-        # Asked twenty times a second by each live task: to make a `Path` costs more than the look.
+        # Asked up to a hundred times a second by each live task: to make a `Path` costs more than the look.
         self._path = str(path)
 
     def names(self) -> list[str]:  # noqa: D102  as the base says, likewise below
