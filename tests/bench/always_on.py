@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,11 +40,11 @@ _TICKS = 100
 class Watcher:
     """Read a remote topic as applications do, and keep how long each record took; a `with` block starts and ends it."""
 
-    def __init__(self, servers: str, topic: str) -> None:
+    def __init__(self, servers: str, *topics: str) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
-                "group.id": f"bench-{topic}",
+                "group.id": f"bench-{topics[0]}",
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": "false",
@@ -51,7 +52,7 @@ class Watcher:
                 "log_level": "2",
             }
         )
-        self._consumer.subscribe([topic])
+        self._consumer.subscribe([*topics])
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.latencies: list[tuple[float, float]] = []
@@ -80,14 +81,23 @@ class Watcher:
                     self.latencies.append((made, now - made))
 
 
-def load(producer: Producer, rate: int, seconds: float) -> None:
-    """Send at a steady rate, in ticks of 10 ms; each value begins with the time."""
+def spread(partitions: int) -> tuple[Topic, ...]:
+    """Return the topics that a rate is spread over: one of four partitions, or topics of twenty with so many in all."""
+    if not partitions:
+        return (LIVE,)
+    return tuple(replace(LIVE, name=f"{LIVE.name}.{number}", partitions=20) for number in range(-(-partitions // 20)))
+
+
+def load(producer: Producer, rate: int, seconds: float, topics: Sequence[Topic] = (LIVE,)) -> None:
+    """Send at a steady rate, in ticks of 10 ms, over all partitions; each value begins with the time."""
+    places = [(topic.name, partition) for topic in topics for partition in range(topic.partitions)]
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         due = int(elapsed * rate)
         for number in range(sent, due):
             value = f"{time.time_ns():020}".ljust(LIVE.value_bytes, "x").encode()
-            producer.produce(LIVE.name, value, partition=number % LIVE.partitions)
+            name, partition = places[number % len(places)]
+            producer.produce(name, value, partition=partition)
         sent = due
         producer.poll(0)
         time.sleep(1 / _TICKS)
@@ -141,6 +151,7 @@ class Subject:
         *,
         beside: Sequence[int] = (),
         cluster: str = "",
+        live: Sequence[Topic] = (LIVE,),
     ) -> None:
         self.name = name
         self._alias = alias
@@ -150,6 +161,7 @@ class Subject:
         self._book = book
         self._tree = ProcessTree(process.pid, *beside)
         self._cluster = cluster
+        self._live = live
         self._watch = Stopwatch(self._tree, contest.brokers)
         servers = contest.source.bootstrap_servers
         options = {"linger.ms": "5", "compression.type": "lz4", "log_level": "2"}
@@ -162,7 +174,7 @@ class Subject:
             self._alive()
             if time.monotonic() > deadline:
                 raise IncompleteCopy(f"{self.name} mirrored nothing within {START_S:.0f} s")
-            load(self._producer, 10, 1)
+            load(self._producer, 10, 1, self._live)
         used = self._watch.read()
         count = len(self._contest.targets)
         case = f"{count} target{'s' if count > 1 else ''}"
@@ -170,10 +182,10 @@ class Subject:
 
     def steady(self, watcher: Watcher, rate: int) -> None:
         """Watch one rate; 0 is an idle mirror."""
-        load(self._producer, rate, min(WARM_UP_S, self._options.seconds))
+        load(self._producer, rate, min(WARM_UP_S, self._options.seconds), self._live)
         self._watch.restart()
         first = time.time()
-        load(self._producer, rate, self._options.seconds)
+        load(self._producer, rate, self._options.seconds, self._live)
         last, used = time.time(), self._watch.read()
         # What was made last arrives within the next batches.
         time.sleep(min(WARM_UP_S, self._options.seconds) / 2)
@@ -181,6 +193,8 @@ class Subject:
         values = {f"p{share} ms": float(np.percentile(took, share)) for share in (50, 99) if len(took)}
         values |= {"cores": used.cpu_seconds / used.seconds, "memory GB": self._tree.memory_gb()}
         case = f"{rate:,} records/s" if rate else "idle"
+        if self._options.spread:
+            case += f" over {self._options.spread:,} partitions"
         if self._options.verify:
             case += f", verify every {self._options.verify}"
         self._keep("always-on", case, values, others_cores=used.strangers_cores)
@@ -240,14 +254,15 @@ def measure(options: Options, book: Book, say: Say) -> None:
 def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
     with options.contest(say, targets=count) as contest:
         numbers = range(options.bursts + 1 if options.bursts else 0)
-        contest.create([LIVE, *(topic for number in numbers for topic in bursts(options, number))])
+        live = spread(options.spread)
+        contest.create([*live, *(topic for number in numbers for topic in bursts(options, number))])
         is_ours = name == MIRRORLAKE
         alias = contest.source.alias if is_ours else "mm2live"
         with (
             mirrorlake(contest, verify=options.verify) if is_ours else mm2.running(name, alias, contest) as process,
-            Watcher(contest.targets[0].bootstrap_servers, f"{alias}.{LIVE.name}") as watcher,
+            Watcher(contest.targets[0].bootstrap_servers, *(f"{alias}.{topic.name}" for topic in live)) as watcher,
         ):
-            subject = Subject(name, alias, process, contest, options, book)
+            subject = Subject(name, alias, process, contest, options, book, live=live)
             subject.start(watcher)
             if count == min(options.targets):
                 for rate in options.rates:

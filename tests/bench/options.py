@@ -34,6 +34,7 @@ class Options:
     partitions: int
     codec: str
     rates: Sequence[int]
+    spread: int
     seconds: float
     bursts: int
     verify: str
@@ -96,6 +97,7 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
         metavar="A,B",
         help="records/s of a running mirror (1000,5000,0)",
     )
+    add("--spread", type=int, default=0, metavar="N", help="partitions of the rates, in topics of 20 (4 in one topic)")
     add("--seconds", type=float, default=60.0, metavar="S", help="of each rate (60)")
     add("--bursts", type=int, default=3, metavar="N", help="into the running mirror; medians (3)")
     add("--verify", default="", metavar="5s", help="how often the running mirror proves what came (never)")
