@@ -19,8 +19,13 @@ from mirrorlake.lake import (
     broken_files,
     broken_rows,
     land_checkpoint_path,
+    landing_pace,
+    landing_requests,
     look_at_store,
+    look_pace,
     read_checkpoint_location,
+    sampling_requests,
+    sending_requests,
 )
 from mirrorlake.render import count, duration, plural, size
 
@@ -51,6 +56,31 @@ def _store(ground: Ground) -> Iterator[Seen]:
             yield failure(look.what, look.problem, look.fix)
         else:
             yield fine(look.what, f"works below {store.root}")
+
+
+@check("lake.requests", layer="lake", fix="trigger: 5s under land and in flows makes them fewer; docs/object-stores.md")
+def _requests(ground: Ground) -> Iterator[Seen]:
+    """How many requests an always-on mirror makes to an object store, at the paces of its settings, with one task a flow."""
+    config, store = ground.config, ground.lake.store
+    if store is None:
+        yield fine("lake", "not on an object store with settings")
+        return
+    paces = {
+        alias: landing_pace(store.root, config.cluster(alias).land.trigger)
+        for alias in config.sources
+        if not ground.is_lake(alias)
+    }
+    said = []
+    for busy in (False, True):
+        made = sampling_requests(config.sampling.every.total_seconds())
+        for pace_s in paces.values():
+            made += landing_requests(pace_s, busy=busy)
+        for flow in config.flows:
+            look_s = look_pace(store.root, flow.trigger)
+            made += sending_requests(look_s, paces.get(flow.source, look_s), busy=busy)
+        when = "while records come all the time" if busy else "while none come"
+        said.append(f"about {count(made.count)} requests an hour {when} ({made.usd:.2f} USD at Amazon's list price)")
+    yield fine("lake", "; ".join(said))
 
 
 @check("lake.tables", layer="lake", fix="check lake.root and its permissions; mirrorlake apply creates tables")

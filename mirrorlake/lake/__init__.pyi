@@ -62,6 +62,11 @@ from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
 from mirrorlake.lake.opening import broken_checkpoints as broken_checkpoints
 from mirrorlake.lake.opening import broken_commits as broken_commits
+from mirrorlake.lake.pace import landing_pace as landing_pace
+from mirrorlake.lake.pace import landing_requests as landing_requests
+from mirrorlake.lake.pace import look_pace as look_pace
+from mirrorlake.lake.pace import sampling_requests as sampling_requests
+from mirrorlake.lake.pace import sending_requests as sending_requests
 from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
 from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
 from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET

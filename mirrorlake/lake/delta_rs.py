@@ -6,9 +6,10 @@ Spark reads these appends at once, and each engine sees the application transact
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.file_spans import TAG
 from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import flush_commits, open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
@@ -35,6 +37,8 @@ from mirrorlake.runtime import flush_files, naming_faults, open_place
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
 _OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+# Either lists all of the log at each commit.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class FolderTables:
@@ -136,52 +140,27 @@ class FolderTables:
                 )
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
-        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
+        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata.
 
-        def sign(table: DeltaTable) -> tuple[Mapping[str, int], str] | None:
-            return None if _is_done(table, app_id, version) else ({app_id: version}, signature)
-
-        self.commit_signed(path, files, sign)
-
-    def commit_signed(
-        self,
-        path: str,
-        files: Sequence[WrittenFile],
-        sign: Callable[[DeltaTable], tuple[Mapping[str, int], str] | None],
-    ) -> None:
-        """Add files that workers wrote; in a folder the commit says which spans they hold, too.
-
-        `sign` gets the newest version and gives the application transactions and the user metadata of the commit that follows
-        it, or None for no commit. Where another writer comes first whose commit has one of these application ids, or changes the
-        table's properties, it is asked again.
+        In a folder the commit says which spans the files hold, too.
         """
         flush_files(path, [file.path for file in files])
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                if (signed := sign(table)) is None:
+                if _is_done(table, app_id, version):
                     return
-                transactions, signature = signed
                 protocol = table.protocol()
                 if ":/" in path or not is_plain(
                     protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
                 ):
-                    properties = CommitProperties(
-                        custom_metadata={"userMetadata": signature},
-                        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
-                    )
-                    _add(path, table, files, properties)
+                    add_files(path, table, files, {app_id: version}, signature)
                     return
-                text = append_text(files, transactions, signature)
+                text = append_text(files, {app_id: version}, signature)
                 if not put_commit(Path(path, "_delta_log"), table.version() + 1, text):
                     raise CommitFailedError(f"version {table.version() + 1} of {path} is another writer's")
                 table.update_incremental()
                 if table.version() % CHECKPOINT_EVERY == 0:
                     table.create_checkpoint()
-
-    def inspect(self, path: str, read: Callable[[DeltaTable], None]) -> None:
-        """Have the newest version read."""
-        with self._newest(path) as table:
-            read(table)
 
     def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.
@@ -189,7 +168,6 @@ class FolderTables:
         The version is looked up in the snapshot that the commit is then made on: of two commits at the same moment with the
         same id, Delta refuses the second (Delta protocol, SetTransaction), and its version is looked up again.
         """
-        properties = CommitProperties(app_transactions=[Transaction(app_id, version)] if app_id else None)
         files: list[WrittenFile] = []
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
@@ -199,7 +177,7 @@ class FolderTables:
                 if rows.num_rows and not files:
                     files = [write_rows(path, rows, measured_columns(table.metadata().configuration))]
                     flush_files(path, [files[0].path])
-                _add(path, table, files, properties)
+                add_files(path, table, files, {app_id: version} if app_id else {})
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
@@ -221,13 +199,43 @@ class FolderTables:
                 raise
 
 
-def _add(path: str, table: DeltaTable, files: Sequence[WrittenFile], properties: CommitProperties) -> None:
-    """Commit files that are on the disk, and flush the commit."""
+def add_files(
+    path: str,
+    table: DeltaTable,
+    files: Sequence[WrittenFile],
+    transactions: Mapping[str, int],
+    signature: str = "",
+    *,
+    is_next: bool = False,
+) -> None:
+    """Commit files that are on the disk under application transactions, and flush the commit.
+
+    It follows the newest version, where what came since the table was read is no conflict; with `is_next` the version that was
+    read and no other, and log checkpoints and clean-up are not left to delta-rs. The commit says which spans the files hold:
+    delta-rs writes no tags.
+
+    Raises:
+        CommitFailedError: another commit that it cannot follow came first (delta-rs' own).
+    """
     before, written_at = table.version(), time.time_ns() // 1_000_000
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files
     ]
-    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+    told = {"userMetadata": signature} if signature else {}
+    if spans := {file.path: file.spans for file in files if file.spans}:
+        told[TAG] = json.dumps(spans)
+    properties = CommitProperties(
+        custom_metadata=told,
+        max_commit_retries=0 if is_next else None,
+        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
+    )
+    table.create_write_transaction(
+        actions,
+        "append",
+        table.schema(),
+        commit_properties=properties,
+        post_commithook_properties=_NO_HOOKS if is_next else None,
+    )
     table.update_incremental()
     flush_commits(path, range(before + 1, table.version() + 1))
 

@@ -6,8 +6,11 @@ an hour of four partitions. It still reads the table at the start, and writes th
 
 Law F (repeatable): a file of the log is made whole or not at all, and only where there is none of that number (a hard link, as
 delta-rs does it). What has come in between is read first: a newer claim, or a transaction of this application that is as new,
-and nothing is written (Delta protocol, conflict resolution of blind appends). A table of another protocol than ours, and one on
-an object store, which has no hard links but delta-rs' conditional put, is left to delta-rs.
+and nothing is written (Delta protocol, conflict resolution of blind appends).
+
+On an object store, which has no hard links, delta-rs puts the commit, from a table that is kept open: to open it, or to ask it for
+an application's last transaction, takes a request for each commit since the last log checkpoint. It may put the version after the
+one that was followed, and no later one. A table of another protocol than ours is left to delta-rs, too.
 
 Landing groups: tasks of one lander share its number and the application id of the source. Each commit of theirs has the next
 batch number of that id, so that of two at the same moment one is written again after the other, and a claim refuses all of them;
@@ -26,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.delta_rs import add_files
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
     CLAIM,
@@ -45,7 +48,7 @@ from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain,
 from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import flush_files
+from mirrorlake.runtime import flush_files, folder_of, naming_faults
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,10 @@ class LandingLog:
     _is_plain = False
     _landed_at: datetime | None = None
     _newest: Signed | None = None
+    # The last commit of this seat that was read.
+    _text = ""
+    # For the commits that delta-rs makes.
+    _table: DeltaTable | None = None
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -71,10 +78,10 @@ class LandingLog:
         self._others: Mapping[SourcePartition, int] = {}
         self._others_to = seat.as_of
         self._is_stored = ":/" in seat.path
-        self._folder = Path(seat.path, "_delta_log")
-        self._tables = FolderTables()
+        self._log = folder_of(f"{seat.path}/_delta_log")
         self._checkpointing = threading.Thread()
         self._load()
+        self._checkpointed = self._version
 
     @property
     def has_begun(self) -> bool:
@@ -98,8 +105,6 @@ class LandingLog:
         """
         self._follow()
         self._require(self._next_claim)
-        if self._is_stored:
-            return _newest(self._tables.history(self._seat.path, _SIGNED_AMONG))
         return self._landed_at
 
     def append(
@@ -122,17 +127,15 @@ class LandingLog:
         seat, version = self._seat, txn_version(self._seat.number, batch)
         wanted = Signed(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
         flush_files(seat.path, [file.path for file in files])
-        for _ in range(_ATTEMPTS):
+        signed = wanted
+        for attempt in range(_ATTEMPTS):
             self._follow()
-            self._require(version)
-            if not self._is_plain:
-                signed = self._leave_to_delta_rs(files, version, wanted)
+            if attempt and self._has_written(files, signed):
+                # The store has taken the commit, and its answer was lost.
                 break
+            self._require(version)
             signed, transactions = self._sign(wanted, version, has_rows=bool(files))
-            if put_commit(self._folder, self._version + 1, append_text(files, transactions, signed.to_text())):
-                self._step()
-                self._done |= transactions
-                self._landed_at = signed.landed_at or self._landed_at
+            if self._put(files, transactions, signed):
                 break
         else:
             raise StoreError(
@@ -143,9 +146,9 @@ class LandingLog:
             )
         self._follow()
         self._require(version + 1)
-        is_due = self._version % CHECKPOINT_EVERY == 0 and not self._is_stored
-        # delta-rs makes those of its own commits.
+        is_due = self._version // CHECKPOINT_EVERY > self._checkpointed // CHECKPOINT_EVERY
         if is_due and not self._checkpointing.is_alive():
+            self._checkpointed = self._version
             # A large table's takes a second of CPU: records need not wait for it. A process that ends waits: delta-rs does not
             # survive the end of the interpreter around it.
             self._checkpointing = threading.Thread(target=_checkpoint, args=(seat.path,), name="log checkpoint")
@@ -176,9 +179,7 @@ class LandingLog:
 
     def _load(self) -> None:
         """Read all of the newest version."""
-        if self._is_stored:
-            self._tables.inspect(self._seat.path, self._read)
-        else:
+        with naming_faults(self._seat.path, TableNotFoundError):
             self._read(open_table(self._seat.path))
 
     def _read(self, table: DeltaTable) -> None:
@@ -186,13 +187,10 @@ class LandingLog:
         self._number = _number(table.metadata().configuration)
         self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
         missed = 0 if seat.group is None else self._version - self._others_to
-        if not self._is_stored:
-            protocol = table.protocol()
-            self._is_plain = is_plain(
-                protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
-            )
-        elif not missed:
-            return
+        protocol = table.protocol()
+        self._is_plain = is_plain(
+            protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
+        )
         commits = table.history(max(missed, _SIGNED_AMONG))
         self._landed_at = _newest(commits) or self._landed_at
         for commit in commits[:missed]:
@@ -213,10 +211,7 @@ class LandingLog:
 
     def _follow(self) -> None:
         """Read what has come since the last look."""
-        if self._is_stored:
-            self._load()
-            return
-        if not self._file(self._version).exists():
+        if not self._is_stored and not self._log.has(_name(self._version)):
             # The log was cleaned up while this slept: the file after it might fill a hole in the past.
             self._load()
         while (text := self._commit(self._version + 1)) is not None:
@@ -224,6 +219,8 @@ class LandingLog:
             for action in map(json.loads, text.splitlines()):
                 if "txn" in action and (app := action["txn"]["appId"]) in self._done:
                     self._done[app] = max(self._done[app], int(action["txn"]["version"]))
+                    if app == self._seat.app:
+                        self._text = text
                 elif "commitInfo" in action and (signed := _signed(action["commitInfo"])):
                     self._newest, self._landed_at = signed, signed.landed_at or self._landed_at
                     self._hear(signed)
@@ -235,28 +232,59 @@ class LandingLog:
                         protocol["minReaderVersion"], protocol["minWriterVersion"], protocol.get("writerFeatures") or ()
                     )
 
-    def _leave_to_delta_rs(self, files: Sequence[WrittenFile], version: int, wanted: Signed) -> Signed:
-        signed = wanted
+    def _has_written(self, files: Sequence[WrittenFile], signed: Signed) -> bool:
+        """Tell whether the newest commit of this seat is one with these files and this signature."""
+        return all(part in self._text for part in (json.dumps(signed.to_text()), *(file.path for file in files)))
 
-        def sign(table: DeltaTable) -> tuple[dict[str, int], str]:
-            nonlocal signed
-            self._read(table)
-            # Also where an attempt before was refused, or its answer was lost.
-            self._require(version)
-            signed, transactions = self._sign(wanted, version, has_rows=bool(files))
-            return transactions, signed.to_text()
+    def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: Signed) -> bool:
+        """Write the commit after the version read last; False where others came first, or the answer is not known."""
+        path, seen = self._seat.path, self._version
+        if self._is_plain and not self._is_stored:
+            is_put = put_commit(Path(path, "_delta_log"), seen + 1, append_text(files, transactions, signed.to_text()))
+            if is_put:
+                self._step()
+                self._done |= transactions
+                self._landed_at = signed.landed_at or self._landed_at
+            return is_put
+        is_put = False
+        with naming_faults(path, TableNotFoundError):
+            table, self._table = self._table or open_table(path), None
+            if table.version() < seen:
+                table.update_incremental()
+            is_whole = True
+            try:
+                if table.version() == seen:
+                    add_files(path, table, files, transactions, signed.to_text(), is_next=True)
+                    is_put = True
+                else:
+                    # It has read further than this has followed: delta-rs would append after a claim that stands there.
+                    self._has_more()
+            except DeltaError as error:
+                # What else fails may leave the open table between two versions.
+                is_whole = isinstance(error, CommitFailedError)
+                if not self._has_more() and not is_whole:
+                    raise
+            self._table = table if is_whole else None
+        return is_put
 
-        self._tables.commit_signed(self._seat.path, files, sign)
-        return signed
+    def _has_more(self) -> bool:
+        """Tell whether others have committed."""
+        seen = self._version
+        if self._commit(seen + 1) is not None:
+            return True
+        # What came first was cleaned up by now, or nothing came.
+        self._load()
+        return self._version > seen
 
     def _commit(self, version: int) -> str | None:
         try:
-            return self._file(version).read_text(encoding="utf-8")
+            return self._log.read(_name(version))
         except FileNotFoundError:
             return None
 
-    def _file(self, version: int) -> Path:
-        return self._folder / f"{version:020}.json"
+
+def _name(version: int) -> str:
+    return f"{version:020}.json"
 
 
 def _signed(commit: dict[str, Any]) -> Signed | None:

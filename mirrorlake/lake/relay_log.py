@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans, spans_from_text, tag_text
+from mirrorlake.lake.file_spans import TAG, FileSpan, footer_spans, logged_spans, spans_from_text, tag_text
 from mirrorlake.lake.relay_files import RelayFile, as_utc, files_of_spans, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
@@ -136,13 +136,17 @@ def _added(commit: str) -> list[_Added]:
         return []
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     stats = [json.loads(add.get("stats") or "{}") for add in added]
+    # delta-rs writes no tags: what it commits for a lander says so beside the signature.
+    told: dict[str, str] = next(
+        (json.loads(action["commitInfo"].get(TAG, "{}")) for action in actions if "commitInfo" in action), {}
+    )
     return [
         _Added(
             add["path"],
             of.get("numRecords", 0),
             tuple(map(of.get("minValues", {}).get, _FIRST)),
             tuple(map(of.get("maxValues", {}).get, _LAST)),
-            spans_from_text(tag_text(add.get("tags"))),
+            spans_from_text(tag_text(add.get("tags")) or told.get(add["path"])),
         )
         for add, of in zip(added, stats, strict=True)
     ]

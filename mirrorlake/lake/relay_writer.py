@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.file_spans import TAG, FileSpan, spans_to_text
@@ -216,10 +215,11 @@ class _File:
 
     def __init__(self, folder: str, schema: pa.Schema, *, fresh: bool) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if fresh else '.zstd.parquet'}"
-        self._files: fs.FileSystem | None = None
         self._path = f"{folder}/{self._name}"
+        self._stored: pa.NativeFile | None = None
         if ":/" in folder:
-            self._files, self._path = open_place(self._path)
+            files, path = open_place(self._path)
+            self._stored = files.open_output_stream(path)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._spans: list[FileSpan] = []
@@ -227,9 +227,8 @@ class _File:
         self._least: dict[str, Any] = {}
         self._most: dict[str, Any] = {}
         self._writer = pq.ParquetWriter(
-            self._path,
+            self._stored or self._path,
             schema,
-            filesystem=self._files,
             # 5.4 CPU-s per million records of 1 KB, to write and to read; level 3 takes twice that for 3 % fewer bytes.
             compression="none" if fresh else "zstd",
             compression_level=None if fresh else 1,
@@ -291,12 +290,13 @@ class _File:
             "maxValues": {name: stats_value(self._most[name]) for name in _MEASURED},
             "nullCount": dict.fromkeys(_MEASURED, 0),
         }
-        return WrittenFile(self._name, self._size(), self._records, self._raw_bytes, json.dumps(stats), spans)
-
-    def _size(self) -> int:
-        if self._files is None:
-            return Path(self._path).stat().st_size
-        return int(self._files.get_file_info(self._path).size)
+        if self._stored is None:
+            size = Path(self._path).stat().st_size
+        else:
+            # To ask the store would be a request.
+            size = self._stored.tell()
+            self._stored.close()
+        return WrittenFile(self._name, size, self._records, self._raw_bytes, json.dumps(stats), spans)
 
     def _flush(self) -> None:
         rows = pa.Table.from_batches(self._waiting, self._schema)

@@ -48,12 +48,13 @@ from mirrorlake.lake import (
     land_checkpoint_path,
     landed_lately,
     landed_positions,
+    landing_pace,
     marks_address,
     relay_schema,
 )
 from mirrorlake.landing.groups import split_task, wanted_tasks
 from mirrorlake.landing.land_query import land_planned, relay_rows, start_landing
-from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNREADABLE, LandTask, run_tasks
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTask, run_tasks
 from mirrorlake.landing.query import GRACE_S, await_query, reported_ends
 from mirrorlake.landing.retry import SourceChanged, await_retry, may_come_back, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -319,6 +320,7 @@ class Lander:
         seat = self._writer.seat()
         self._relay = LandingLog(seat)
         drop_live_locations(self._lake, alias)
+        pace_s = landing_pace(seat.path, self._settings.trigger)
         goes_on = GoesOn(f"{self._lake.checkpoint_root()}/live/land.{alias}", seat.number)
         task = LandTask(
             seat=seat,
@@ -333,7 +335,7 @@ class Lander:
             leaderless=self._unled,
             landed=None if (newest := self._writer.last_batch) is None else (newest.checkpoint, newest.batch),
             landed_until=self._landed_until,
-            pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
+            pace_s=pace_s,
             most_records=self._settings.max_records_per_batch,
             most_bytes=min(BACKLOG_BYTES, self._settings.max_bytes_per_batch or BACKLOG_BYTES),
             goes_on=goes_on,

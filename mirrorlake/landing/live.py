@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 
 # What a task says when it ends by itself.
 CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
-# A turn is as long as this where little comes: half of it is the price in latency.
-PACE_S = 0.1
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 
@@ -87,7 +85,7 @@ class LandTask:
     landed_until: datetime | None = None
     marks: str = ""
     leaderless: frozenset[TopicPartition] = frozenset()
-    pace_s: float = PACE_S
+    pace_s: float
     most_records: int = 2_000_000
     most_bytes: int = BACKLOG_BYTES
     groups: int = 1

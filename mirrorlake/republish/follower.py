@@ -24,8 +24,6 @@ from mirrorlake.republish.lane_tasks import LaneWork, about_lane, batches_of_fil
 from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
 _ENDED = "ended"
-# To look whether the next commit is there costs 10 us.
-LOOK_EVERY_S = 0.01
 # A lane that is held to a rate may take hours over what it has read; as often it reads again, and what was erased since is gone.
 _READ_AGAIN_S = 5.0
 
@@ -44,7 +42,7 @@ class FollowWork:
     ends: bool
     ignored: frozenset[str]
     goes_on: GoesOn
-    pace_s: float = LOOK_EVERY_S
+    pace_s: float
     holds_producers: bool = True
 
 

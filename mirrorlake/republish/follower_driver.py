@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import RelayFile, RelayLog
+from mirrorlake.lake import RelayFile, RelayLog, look_pace
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
-from mirrorlake.republish.follower import LOOK_EVERY_S, FollowWork, follow, read_answers
+from mirrorlake.republish.follower import FollowWork, follow, read_answers
 from mirrorlake.republish.lane_tasks import LaneWork
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import GoesOn, LiveTasks
@@ -94,7 +94,9 @@ def send_by_followers(
             owned.make_empty_ready()
     claim = owned.claims.claim
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
-    goes_on = GoesOn(folder, claim.epoch)
+    pace_s = look_pace(relay.path, owned.flow.trigger)
+    # On a store each look is a request.
+    goes_on = GoesOn(folder, claim.epoch, every_s=pace_s if ":/" in relay.path else 0.0)
     lanes = _share_out(owned, files, ends=ends)
     if not lanes:
         return set()
@@ -108,7 +110,7 @@ def send_by_followers(
             ends=ends,
             ignored=frozenset(ignored),
             goes_on=goes_on,
-            pace_s=max(LOOK_EVERY_S, owned.flow.trigger.total_seconds()),
+            pace_s=pace_s,
             holds_producers=spark is not None,
         )
         for number in range(tasks)

@@ -45,16 +45,22 @@ class GoesOn:
     """Tell long-lived tasks, wherever they run, whether to go on: as long as a file of theirs is there.
 
     `number` grows with every owner. An owner removes the files of those before it, so that tasks whose driver is gone, or
-    sleeps, end too; it leaves those of owners after it alone.
+    sleeps, end too; it leaves those of owners after it alone. A task looks at most each `every_s`.
     """
 
-    def __init__(self, address: str | Path, number: int) -> None:
+    def __init__(self, address: str | Path, number: int, *, every_s: float = 0.0) -> None:
         self._address = str(address)
+        self._every_s = every_s
+        self._next_look = 0.0
         self._name = f"{number:020}-{uuid.uuid4().hex}"
 
     def __call__(self) -> bool:
         """Tell whether to go on."""
-        return self._folder.has(self._name)
+        if time.monotonic() < self._next_look:
+            return True
+        goes_on = self._folder.has(self._name)
+        self._next_look = time.monotonic() + self._every_s if goes_on else 0.0
+        return goes_on
 
     @property
     def beats(self) -> Beats:
@@ -73,9 +79,9 @@ class GoesOn:
     def _folder(self) -> Folder:
         return folder_of(self._address)
 
-    def __getstate__(self) -> dict[str, str]:
-        # An open file system stays with its process.
-        return {"_address": self._address, "_name": self._name}
+    def __getstate__(self) -> dict[str, object]:
+        # An open file system stays with its process, and so does its clock.
+        return {"_address": self._address, "_name": self._name, "_every_s": self._every_s, "_next_look": 0.0}
 
 
 class LiveTasks:

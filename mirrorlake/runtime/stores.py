@@ -122,7 +122,8 @@ class Store:
             arguments |= {"endpoint_override": place.rstrip("/"), "scheme": scheme or "https"}
             arguments["force_virtual_addressing"] = self.values.get("path_style") == "false"
             arguments.setdefault("region", _REGION)
-        return arguments | {"connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
+        # A file below 10 MB is put by one request, not by three.
+        return arguments | {"allow_delayed_open": True, "connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
 
     @property
     def _scheme(self) -> str:

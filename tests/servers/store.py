@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pyarrow import fs
@@ -18,10 +20,11 @@ from mirrorlake.runtime import Store
 ACCESS_KEY, SECRET_KEY = "mirrorlake-access", "store-canary-7f3a"
 
 
-def serve(*, overwrites: bool = False) -> None:
+def serve(*, overwrites: bool = False, requests: str = "") -> None:
     """Serve until the standard input ends, as it does with the process that started this one.
 
-    With `overwrites` a put ignores its condition, as stores without conditional puts do.
+    With `overwrites` a put ignores its condition, as stores without conditional puts do. Each request is a line of the file
+    `requests`: its method, LIST for a listing, and the object.
     """
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -38,6 +41,10 @@ def serve(*, overwrites: bool = False) -> None:
         # moto looks for the key and puts it in two steps, which S3 does in one.
         if overwrites:
             environment.pop("HTTP_IF_NONE_MATCH", None)
+        if requests:
+            is_listing = "list-type=" in str(environment["QUERY_STRING"])
+            with Path(requests).open("a") as file:
+                file.write(f"{'LIST' if is_listing else environment['REQUEST_METHOD']} {environment['PATH_INFO']}\n")
         with lock:
             return app(environment, start)
 
@@ -53,6 +60,7 @@ class StoreServer:
     """The server; its settings are those of `lake.storage`, but for the keys, which tests put into the environment."""
 
     port: int
+    requests: str = ""
 
     @property
     def endpoint(self) -> str:
@@ -83,6 +91,13 @@ class StoreServer:
             if info.type == fs.FileType.File
         }
 
+    def counted(self, do: Callable[[], object]) -> Counter[str]:
+        """Do something, and count the requests that it makes, by method; it served nobody else meanwhile."""
+        log = Path(self.requests)
+        before = len(log.read_text().splitlines())
+        do()
+        return Counter(line.split(" ")[0] for line in log.read_text().splitlines()[before:])
+
     def put(self, place: str, objects: Mapping[str, bytes]) -> None:
         """Put what stood below another place; a Delta log holds no absolute path, so tables go with their folder."""
         files = self.files()
@@ -99,22 +114,28 @@ class StoreServer:
 
 
 @contextmanager
-def serving(arguments: str = "", **environment: str) -> Iterator[StoreServer]:
-    command = [sys.executable, "-c", f"from tests.servers.store import serve; serve({arguments})"]
+def serving(arguments: str = "", *, requests: str = "", **environment: str) -> Iterator[StoreServer]:
+    command = [
+        sys.executable,
+        "-c",
+        f"from tests.servers.store import serve; serve({arguments or f'requests={requests!r}'})",
+    ]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     ) as process:
         try:
             assert process.stdout is not None
-            yield StoreServer(int(process.stdout.readline()))
+            yield StoreServer(int(process.stdout.readline()), requests)
         finally:
             assert process.stdin is not None
             process.stdin.close()
 
 
 @pytest.fixture(scope="session")
-def store_server() -> Iterator[StoreServer]:
-    with serving() as server:
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    requests = tmp_path_factory.mktemp("store") / "requests"
+    requests.touch()
+    with serving(requests=str(requests)) as server:
         yield server
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -25,6 +25,7 @@ from mirrorlake.lake import (
     RelayFile,
     lake_changes,
     look_at_store,
+    pace,
     read_to,
     relay_schema,
     write_files,
@@ -135,6 +136,39 @@ def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:
     assert sum(map(len, read_in_order([file]))) == 30
     assert lake.ask("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
     assert log.new_files({}) == []
+
+
+def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_server: StoreServer) -> None:
+    def costs(do: Callable[[], object]) -> pace.Requests:
+        counted = store_server.counted(do)
+        return pace.Requests(counted["PUT"] + counted["POST"] + counted["LIST"], counted["GET"] + counted["HEAD"])
+
+    writer, follower = OneWriter(lake, "east"), lake.relay_log("east")
+    assert follower is not None
+    writer.look()
+    writer.claim("cluster")
+    seat, batches = writer.seat(), iter(range(1, 100))
+    landing, goes_on = LandingLog(seat), GoesOn(f"{lake.checkpoint_root()}/live/x", 1, every_s=60.0)
+    schema, gap = relay_schema(), pa.table({"source": ["east"], "topic": ["orders"]})
+
+    def turn() -> None:
+        number = next(batches)
+        files = write_files(seat.path, schema, iter([rows(number * 10, number * 10 + 10)]))
+        landing.append(list(files), number, NOW)
+
+    for _ in range(2):
+        turn()
+    # Two of its own and as many of others, so that none grows with the log.
+    assert [costs(turn) for _ in range(4)] == [pace.TURN] * 4
+    follower.files({})
+    turn()
+    assert costs(lambda: [list(read_in_order([one])) for one in follower.new_files({})]).gets == pace.SENT_TURN.gets + 1
+    goes_on.begin()
+    looks = costs(lambda: (follower.new_files({}), goes_on(), goes_on(), goes_on()))
+    assert looks == pace.LOOK
+    tables, place = FolderTables(), lake.meta_location(GAPS)
+    tables.append(place, gap)
+    assert costs(lambda: tables.append(place, gap)) == pace.APPEND
 
 
 @pytest.mark.law("F")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mirrorlake.config.loading import load
+from mirrorlake.config.loading import load, loads
 from mirrorlake.doctor import lake_checks
+from mirrorlake.doctor.registry import CHECKS
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -37,6 +40,29 @@ def test_a_lake_as_it_was_made_has_no_finding(lake: Lake, tmp_path: Path) -> Non
     assert {"lake.properties", "lake.relay-files", "lake.log-files", "lake.checkpoint-location"} <= {
         one.check for one in found
     }
+
+
+def test_requests_of_a_mirror_on_a_store_are_told(tmp_path: Path) -> None:
+    def told(trigger: str) -> str:
+        text = f"""
+lake: {{root: s3a://b/lake, storage: {{region: r}}}}
+sampling: {{every: 60s}}
+clusters: {{east: {{bootstrap_servers: "e:1", land: {{trigger: {trigger}}}}}, central: {{bootstrap_servers: "c:1"}}}}
+flows: [{{source: east, target: central, topics: orders, trigger: {trigger}}}]
+"""
+        config = loads(text)
+        ground: Any = SimpleNamespace(config=config, lake=Lake(no_spark, config.lake), is_lake=lambda _: False)
+        [seen] = CHECKS["lake.requests"].run(ground)
+        return str(seen.detail)
+
+    idle, busy = told("0s").split("; ")
+    # Two looks a second, each two requests; a mark each 30 s, two appends a minute, whether to land on each 2 s.
+    assert idle.startswith("about 17 880 requests an hour while none come")
+    assert busy.startswith("about 97 440 requests"), busy
+    assert told("10s").startswith("about 2 760 requests")
+    assert [one.detail for one in examined(tmp_path, only=["lake.requests"])] == [
+        "not on an object store with settings"
+    ]
 
 
 def test_a_side_table_that_was_removed_by_hand(lake: Lake, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, TableFeatures
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import LanderReplaced
@@ -180,13 +181,17 @@ def test_law_f_a_number_is_good_for_one_run(relay: Relay) -> None:
     assert relay.offsets == [1]
 
 
-def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay) -> None:
+@pytest.mark.parametrize("is_stored", [False, True], ids=["folder", "as on a store"])
+def test_where_the_log_was_cleaned_up_the_table_is_read_again(relay: Relay, is_stored: bool) -> None:
     log = LandingLog(relay.claim(1))
+    log._is_stored = is_stored
     relay.land(log, 1, 1)
     relay.by_another(1)
+    relay.by_another(2)
     DeltaTable(relay.path).create_checkpoint()
     newest = DeltaTable(relay.path).version()
-    for version in range(newest + 1):
+    # delta-rs goes on from a commit only.
+    for version in range(newest if is_stored else newest + 1):
         Path(relay.path, "_delta_log", f"{version:020}.json").unlink()
     for number in (2, 3):
         relay.land(log, number, number)
@@ -271,18 +276,62 @@ def test_law_f_a_claim_in_the_moment_of_a_groups_commit_is_seen_before_it_is_wri
     either: Relay, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zombie = either.group(either.claim(1), group)
-    module = "log_commits.os.link" if zombie._is_plain else "delta_rs._add"
-    write, waiting = (os.link if zombie._is_plain else delta_rs._add), [lambda: either.sign(2, "heir")]
+    module = "log_commits.os.link" if zombie._is_plain else "landing_log.add_files"
+    write, waiting = (os.link if zombie._is_plain else delta_rs.add_files), [lambda: either.sign(2, "heir")]
 
-    def late(*arguments: Any) -> None:
+    def late(*arguments: Any, **options: Any) -> None:
         while waiting:
             waiting.pop()()
-        write(*arguments)
+        write(*arguments, **options)
 
     monkeypatch.setattr(f"mirrorlake.lake.{module}", late)
     with pytest.raises(LanderReplaced):
         either.land(zombie, 1, 1)
     assert either.offsets == []
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("group", [None, 0, 1])
+@pytest.mark.parametrize("claim", ["claim", "sign"])
+def test_law_f_delta_rs_does_not_append_after_a_claim_that_it_has_read_and_the_task_has_not(
+    relay: Relay, group: int | None, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay.leave_to_delta_rs()
+    zombie = LandingLog(replace(relay.claim(1), group=group))
+
+    def open_late(path: str) -> DeltaTable:
+        getattr(relay, claim)(2, "heir")
+        return DeltaTable(path)
+
+    monkeypatch.setattr(landing_log, "open_table", open_late)
+    with pytest.raises(LanderReplaced):
+        relay.land(zombie, 1, 1)
+    assert relay.offsets == []
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("error", [CommitFailedError, DeltaError])
+def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(
+    relay: Relay, error: type[DeltaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay.leave_to_delta_rs()
+    seat = relay.claim(1)
+    mine, other = relay.group(seat, 0), relay.group(seat, 1)
+    lost = [True]
+
+    def add_and_lose(*arguments: Any, **options: Any) -> None:
+        delta_rs.add_files(*arguments, **options)
+        while lost:
+            lost.pop()
+            relay.land(other, 1, 7)
+            raise error("the store did not answer")
+
+    monkeypatch.setattr(landing_log, "add_files", add_and_lose)
+    relay.land(mine, 1, 1)
+    relay.land(mine, 2, 2)
+    assert relay.offsets == [1, 2, 7]
+    newest = DeltaTable(relay.path).history(3)
+    assert [json.loads(one["userMetadata"])["batch"] for one in newest] == [2, 1, 0]
 
 
 @pytest.mark.law("F")

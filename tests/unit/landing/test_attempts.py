@@ -56,6 +56,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
         topic_ids={},
         epochs={},
         ends={TP: 1},
+        pace_s=0.0,
         goes_on=goes_on,
     )
     return list(live.land_live(task))

@@ -19,6 +19,7 @@ def task_of(partitions: int, **parts: Any) -> LandTask:
     seat, goes_on = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
     return LandTask(
         **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "epochs": {}} | parts,
+        pace_s=0.0,
         goes_on=goes_on,  # type: ignore[arg-type]
     )
 

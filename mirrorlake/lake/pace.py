@@ -1,0 +1,96 @@
+"""How often always-on streams work where nobody says it: in a folder for latency, on an object store for what requests cost.
+
+The numbers of requests are counted at a server (`tests/stores/test_tables.py`); what they cost is Amazon S3's list price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+# (in a folder, on a store): between the starts of two turns of landing, and between two looks at the relay's log.
+_LANDING_S = (0.1, 2.0)
+_LOOK_S = (0.01, 0.5)
+_PUTS_A_USD, _GETS_A_USD = 200_000, 2_500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests to an object store: those that put or list, and those that get or ask."""
+
+    puts: float
+    gets: float
+
+    def __add__(self, other: Requests) -> Requests:
+        return Requests(self.puts + other.puts, self.gets + other.gets)
+
+    def each(self, seconds: float) -> Requests:
+        """Return how many they are an hour, where they come each so many seconds."""
+        return Requests(self.puts * 3600 / seconds, self.gets * 3600 / seconds)
+
+    @property
+    def count(self) -> int:
+        """The number of requests."""
+        return round(self.puts + self.gets)
+
+    @property
+    def usd(self) -> float:
+        """What they cost by Amazon's list price: 5 USD a million PUT and LIST, 0.4 a million GET and HEAD."""
+        return self.puts / _PUTS_A_USD + self.gets / _GETS_A_USD
+
+
+# A turn that lands: a file, a look for other commits, the commit, a look after it.
+TURN = Requests(puts=5, gets=8)
+# A flow takes the commit, and reads its file.
+SENT_TURN = Requests(puts=0, gets=6)
+# A flow asks for the next commit, and whether it is to go on; a landing task only the latter, each turn.
+LOOK, GOES_ON = Requests(puts=0, gets=2), Requests(puts=0, gets=1)
+# A few rows of a side table.
+APPEND = Requests(puts=7, gets=6)
+# What is written by the clock: a mark each 30 s, and while a flow sends a copy of its ledger each 5 s, an append with a
+# transaction, which reads the commits since the table's last log checkpoint: 0 to 100 of them.
+_MARK, _MARK_S = Requests(puts=1, gets=0), 30.0
+_COPY, _COPY_S = APPEND + Requests(puts=0, gets=50), 5.0
+
+
+def landing_requests(pace_s: float, *, busy: bool) -> Requests:
+    """Return the requests an hour of a landing task: with records in every turn, or without any."""
+    turn = GOES_ON + TURN if busy else GOES_ON
+    return turn.each(pace_s) + _MARK.each(_MARK_S)
+
+
+def sending_requests(look_s: float, landing_s: float, *, busy: bool) -> Requests:
+    """Return the requests an hour of a sending task whose source lands with a pace of its own."""
+    looks = LOOK.each(look_s)
+    return looks + SENT_TURN.each(landing_s) + _COPY.each(_COPY_S) if busy else looks
+
+
+def sampling_requests(every_s: float) -> Requests:
+    """Return the requests an hour of looks at all positions, each of which is two appends."""
+    return (APPEND + APPEND).each(every_s) if every_s else Requests(0, 0)
+
+
+def landing_pace(path: str, trigger: timedelta) -> float:
+    """Return the seconds between the starts of two turns of landing into a relay; a trigger that is given is taken.
+
+    Example:
+        >>> landing_pace("/lake", timedelta(0)), landing_pace("s3a://lake", timedelta(0))
+        (0.1, 2.0)
+        >>> landing_pace("s3a://lake", timedelta(seconds=5))
+        5.0
+    """
+    return _pace(path, trigger, _LANDING_S)
+
+
+def look_pace(path: str, trigger: timedelta) -> float:
+    """Return the seconds between two looks of a flow for the next commit of a relay; a trigger that is given is taken.
+
+    Example:
+        >>> look_pace("/lake", timedelta(0)), look_pace("s3a://lake", timedelta(0))
+        (0.01, 0.5)
+    """
+    return _pace(path, trigger, _LOOK_S)
+
+
+def _pace(path: str, trigger: timedelta, defaults: tuple[float, float]) -> float:
+    return trigger.total_seconds() or defaults[":/" in path]
