@@ -7,6 +7,8 @@ python -m tests.bench.growth busy     # an hour's map of 1 000 busy partitions: 
 python -m tests.bench.growth status   # status, sampler, lag, metrics and accounts, by partitions that all move
 python -m tests.bench.growth topics   # 1 000 topics of 10 partitions, by turns in which each has records
 python -m tests.bench.growth upkeep   # small files that are rewritten
+python -m tests.bench.growth day      # turns of a trickle with upkeep between them: files, log, starts, memory
+python -m tests.bench.growth removed  # log checkpoints, by files that were rewritten and not yet deleted
 python -m tests.bench.growth drain    # the memory of a drain of 10 M records; starts brokers and Spark
 """
 
@@ -45,7 +47,7 @@ from mirrorlake.offsets.around import around
 from mirrorlake.offsets.known_map import recorded_maps
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
-from tests.bench import growth_drain, growth_relay, growth_status, growth_topics, growth_turn
+from tests.bench import growth_day, growth_drain, growth_relay, growth_status, growth_topics, growth_turn
 from tests.bench.growth_cost import cost, say
 from tests.bench.growth_relay import NOON, known_topics, new_lake
 
@@ -65,6 +67,8 @@ def main(part: str, *about: str) -> None:
         "busy": _busy,
         "status": growth_status.status,
         "topics": growth_topics.topics,
+        "day": growth_day.day,
+        "removed": growth_day.removed,
         "upkeep": _upkeep,
         "drain": growth_drain.drain,
     }[part](*about)
