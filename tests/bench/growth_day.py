@@ -33,9 +33,9 @@ _EVERY = timedelta(minutes=5)
 _REMOVED = 216_000
 
 
-def day(turns: str = str(_TURNS), passes: str = str(_PASSES)) -> None:
+def day(turns: str = str(_TURNS), passes: str = str(_PASSES), only: str = "") -> None:
     """Land turns and do upkeep on them as it comes in a day; each partition has a record in every tenth turn."""
-    for partitions in _PARTITIONS:
+    for partitions in (int(only),) if only else _PARTITIONS:
         with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as folder:
             _of(folder, partitions, int(turns), int(passes))
 
@@ -126,10 +126,14 @@ print(follower_mb(sys.argv[1]))
 
 def follower_mb(folder: str) -> int:
     """Return by how much a process grows that begins to follow a relay, in MB."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    relay = RelayLog(FolderTables(), folder)
+    before, relay = _resident(), RelayLog(FolderTables(), folder)
     held = relay.files({})
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024 + 0 * len(held)
+    assert held
+    return (_resident() - before) >> 20
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def removed() -> None:

@@ -211,6 +211,7 @@ def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> N
 
 def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landing_log, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
     log = LandingLog(relay.claim(1))
     for number in range(1, 5):
         relay.land(log, number, number)
@@ -218,6 +219,32 @@ def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPa
     last = json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())
     assert last["version"] >= 3
     assert relay.offsets == [1, 2, 3, 4]
+    # The next one waits many times as long as this one took, however many commits come.
+    for number in range(5, 12):
+        relay.land(log, number, number)
+    log._checkpointing.join()
+    assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text()) == last
+    log._next_checkpoint = 0.0
+    relay.land(log, 12, 12)
+    log._checkpointing.join()
+    assert json.loads(Path(relay.path, "_delta_log", "_last_checkpoint").read_text())["version"] > last["version"]
+
+
+def test_one_of_two_groups_makes_the_checkpoint(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(landing_log, "CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 0)
+    monkeypatch.setattr(landing_log, "_checkpoint", made.append)
+    seat = relay.claim(1)
+    first, second = relay.group(seat, 0), relay.group(seat, 1)
+    before = DeltaTable(relay.path).version()
+    for number in range(1, 9):
+        for log in (first, second):
+            log.append([], number, NOON)
+    for log in (first, second):
+        if log._checkpointing.is_alive():
+            log._checkpointing.join()
+    assert len(made) == DeltaTable(relay.path).version() // 4 - before // 4 > 3
 
 
 @pytest.fixture(params=[False, True], ids=["file of the log", "delta-rs"])
