@@ -84,16 +84,22 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
 
 class _Source:
     def __init__(self, partitions: int) -> None:
-        self._sources = [SourcePartition(f"topic-{n // 20}", 1, n % 20) for n in range(partitions)]
+        self._next = {SourcePartition(f"topic-{n // 20}", 1, n % 20): 0 for n in range(partitions)}
         self._turn = 0
 
     def turn(self, now: datetime) -> dict[SourcePartition, pa.Table]:
-        offset, tenth = divmod(self._turn, 10)
+        """Return a record of each tenth partition, or of one."""
+        sources = list(self._next)
+        # Eight partitions have one after another.
+        several = sources[self._turn % 10 :: 10] if len(sources) > 10 else [sources[self._turn % len(sources)]]
         self._turn += 1
-        columns = {"offset": [offset], "timestamp": [now], "timestamp_type": [0], "key": [b"k" * 12]}
-        schema = pa.schema([RELAY_ROWS.field(name) for name in (*columns, "value", "headers")])
-        one = pa.table({**columns, "value": [b"v" * 88], "headers": [None]}, schema=schema)
-        return dict.fromkeys(self._sources[tenth::10] or self._sources[:1], one)
+        found = {}
+        for source in several:
+            columns = {"offset": [self._next[source]], "timestamp": [now], "timestamp_type": [0], "key": [b"k" * 12]}
+            schema = pa.schema([RELAY_ROWS.field(name) for name in (*columns, "value", "headers")])
+            found[source] = pa.table({**columns, "value": [b"v" * 88], "headers": [None]}, schema=schema)
+            self._next[source] += 1
+        return found
 
 
 def _age(folder: str, by: timedelta) -> None:
