@@ -56,7 +56,7 @@ _MAX_ANSWER_BYTES = 8 << 20
 # 1 MiB and grew. So they begin with the largest, and after the first silence hold what 12 kB/s give in that time.
 _MAX_AFTER_SILENCE_BYTES = 1 << 19
 # How long a broker collects what is less than an answer should hold.
-_WAIT_MS, _MOST_WAIT_MS = 20, 500
+_WAIT_MS, _MOST_WAIT_MS = 50, 500
 # A request that is not answered within 60 s is begun again. An answer that takes so long is asked for in a smaller size first.
 _QUIET_S = 45.0
 # What a record weighs before one was read.
