@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake import runtime
 from mirrorlake.lake.schema import GAPS
-from mirrorlake.maintenance import compaction, tiers
+from mirrorlake.maintenance import compaction, splits
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
@@ -122,18 +122,20 @@ def test_identity_and_template_policies_merge_two_regions(
 def test_a_late_target_and_other_numbers_of_lanes_continue_exactly_also_over_upkeep(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Two files of a partition are as good as 32 here, and nothing is too new.
-    monkeypatch.setattr(tiers, "FANOUT", 2)
+    # Two turns are as good as 2 048 here, and nothing is too new.
+    monkeypatch.setattr(splits, "_MAX_WAITING", 2)
     monkeypatch.setattr(compaction, "HOT", timedelta(0))
     pair.create(partitions=4)
+    made = 0
     for number, lanes in enumerate((2, 3, 1)):
         pair.produce(400, seed=number)
         mirror = pair.mirror(lanes=lanes)
         mirror.run(once=True)
         kept = mirror.maintain()
-    assert kept.ok, str(kept)
-    [relay] = [one for one in kept.tables if one.table == "relay of east"]
-    assert (relay.compacted.into, relay.compacted.waiting, relay.files) == (4, 0, 4)
+        assert kept.ok, str(kept)
+        [relay] = [one for one in kept.tables if one.table == "relay of east"]
+        made += relay.compacted.into
+    assert made >= 4, "turns became files of one partition each"
     assert sum(one.records for one in kept.ledgers) > 0
     assert mirror.verify().equal
     pair.check()
