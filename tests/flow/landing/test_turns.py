@@ -35,7 +35,7 @@ class Killed(BaseException):
     """A death between two instructions."""
 
 
-def killed(*_: Any) -> None:
+def killed(*_: Any, **__: Any) -> None:
     raise Killed
 
 
