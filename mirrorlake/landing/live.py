@@ -195,16 +195,15 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
                 if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())
                     return
-                progress.read(*_read_to(lives, fetched))
+                sources, counts, rows = _turn_rows(lives, fetched)
+                progress.read({lives[tp]: at for tp, at in fetched.read_to.items()}, _ends(sources, counts, rows))
             files, signed = list[WrittenFile](), None
             if fetched.rows or progress.is_due:
                 batch += 1
                 if fetched.rows:
                     landed_until = batch_time(datetime.now(timezone.utc), landed_until)
-                    partitions, counts, table = fetched.in_one()
-                    rows = land_rows(task.schema, [lives[tp] for tp in partitions], counts, table, landed_until)
-                    fresh = room.left()
-                    files = list(write_files(task.seat.path, task.schema, rows, fresh=fresh))
+                    batches, fresh = land_rows(task.schema, sources, counts, rows, landed_until), room.left()
+                    files = list(write_files(task.seat.path, task.schema, batches, fresh=fresh))
                     room.take(sum(file.size for file in files) if fresh else 0)
                 signed = _commit(relay, files, batch, landed_until, progress)
                 if signed is None:
@@ -231,14 +230,18 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
         yield TaskAnswer(DRAINED)
 
 
-def _read_to(
+def _turn_rows(
     lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched
-) -> tuple[dict[SourcePartition, int], dict[SourcePartition, int]]:
-    """Return the next offset to read of each partition that moved, and the one after its last record."""
+) -> tuple[list[SourcePartition], list[int], pa.Table]:
+    """Return the source partitions with records, how many each has, and all records in that order."""
     partitions, counts, rows = fetched.in_one()
+    return [lives[tp] for tp in partitions], counts, rows
+
+
+def _ends(sources: Sequence[SourcePartition], counts: Sequence[int], rows: pa.Table) -> dict[SourcePartition, int]:
+    """Return the offset after the last record of each source partition."""
     last = rows["offset"].take(pa.array(np.cumsum(counts, dtype=np.int64) - 1)).to_pylist()
-    rows_to = {lives[tp]: offset + 1 for tp, offset in zip(partitions, last, strict=True)}
-    return {lives[tp]: offset for tp, offset in fetched.read_to.items()}, rows_to
+    return {source: offset + 1 for source, offset in zip(sources, last, strict=True)}
 
 
 def _commit(
