@@ -37,7 +37,7 @@ _END_S = 1.0
 _ELECTIONS_S = 10.0
 
 
-class LandedTimes:
+class CompleteTimes:
     """Find for each of some partitions the newest look of which everything that it showed is landed; pure bookkeeping.
 
     Looks have numbers from 1 on, since a clock may be set back between two of them; 0 is none.
@@ -92,7 +92,7 @@ class WatermarkWatch:
         self._partitions = [TopicPartition(source.topic, source.partition) for source in sorted(task.start)]
         self._index = {tp: number for number, tp in enumerate(self._partitions)}
         start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
-        self._times = LandedTimes(
+        self._times = CompleteTimes(
             np.array([start[tp] for tp in self._partitions], np.int64),
             np.array([task.epochs.get(tp, -1) for tp in self._partitions], np.int64),
         )

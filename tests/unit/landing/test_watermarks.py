@@ -14,7 +14,7 @@ import pytest
 from mirrorlake.kafka import SourceSilent, WatermarkReader
 from mirrorlake.lake import LandedMark, LandedMarks
 from mirrorlake.landing import watermarks
-from mirrorlake.landing.watermarks import LandedTimes, WatermarkWatch
+from mirrorlake.landing.watermarks import CompleteTimes, WatermarkWatch
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -33,7 +33,7 @@ class Source:
     """Two partitions that were landed up to 10 and 20 when the task began, under leaders of epoch 5."""
 
     def __init__(self) -> None:
-        self.times = LandedTimes(column(10, 20), column(5, 5))
+        self.times = CompleteTimes(column(10, 20), column(5, 5))
 
     def look(self, second: float, *ends: int, epochs: tuple[int, int] = (5, 5)) -> bool:
         return self.times.add(at(second), self.times.landed.copy(), column(*ends), column(*epochs))
