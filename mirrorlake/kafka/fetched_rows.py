@@ -137,11 +137,6 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
         """How many records there are."""
         return sum(len(block.records) for block in self._blocks)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of their columns."""
-        return sum(block.records.nbytes for block in self._blocks)
-
     def in_one(self) -> tuple[list[TopicPartition], list[int], pa.Table]:
         """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
         partitions = sorted(self._parts)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import folder_of, open_place
+from mirrorlake.runtime import folder_of
 
 TAG = "mirrorlake.spans"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -138,15 +138,3 @@ def _kept(address: str, wanted: Collection[str]) -> dict[str, str]:
         adds = parquet.read(columns=["add.path", "add.tags"], use_threads=False).column("add").combine_chunks()
     rows: Iterable[Any] = adds.drop_null().to_pylist()
     return {row["path"]: text for row in rows if row["path"] in wanted and (text := tag_text(dict(row["tags"] or ())))}
-
-
-def read_footer(uri: str) -> pq.FileMetaData:
-    """Read the footer of a file.
-
-    Raises:
-        FileNotFoundError: it is gone.
-        pyarrow.ArrowInvalid: it is broken.
-    """
-    filesystem, path = open_place(uri)
-    with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
-        return parquet.metadata
