@@ -114,11 +114,6 @@ def txn_version(number: int, batch: int) -> int:
     return (number << 32) + 1 + batch
 
 
-def further(known: Mapping[SourcePartition, int], read_to: Mapping[SourcePartition, int]) -> dict[SourcePartition, int]:
-    """Merge two accounts of how far partitions were read."""
-    return {**known, **{source: max(offset, known.get(source, 0)) for source, offset in read_to.items()}}
-
-
 def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
     """Return the time of a batch: past that of the one before, even where the clock is set back by hours.
 

@@ -41,14 +41,13 @@ from mirrorlake.lake.landing_commits import (
     Signed,
     app_id,
     batch_time,
-    further,
     replaced,
     txn_version,
 )
 from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
 from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, folder_of, naming_faults
 
 log = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ class LandingLog:
         if self._others_to < self._version:
             as_of = None
         if as_of is not None and read_to is not None:
-            read_to = further(self._others, read_to)
+            read_to = furthest((self._others, read_to))
         batch = number - txn_version(seat.number, 0)
         signed = Signed(seat.number, batch, seat.owner, landed_at, read_to, as_of, seat.group)
         return signed, {self._app: number, seat.app: version}
@@ -217,7 +216,7 @@ class LandingLog:
         """Take note of what another group has read."""
         seat = self._seat
         if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
-            self._others = further(self._others, signed.read_to or {})
+            self._others = furthest((self._others, signed.read_to or {}))
             if self._version % CHECKPOINT_EVERY == 0:
                 # Its task makes the log checkpoint.
                 self._checkpointed = self._version

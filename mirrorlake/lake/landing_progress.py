@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorlake.lake.landing_commits import CLAIM, Signed, further
+from mirrorlake.lake.landing_commits import CLAIM, Signed
 from mirrorlake.lake.reads import Commit, LakeReads
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, furthest
 
 # A start, or a status, reads back over so few commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
 _MIN_WHOLE_EVERY, _MAX_WHOLE_EVERY = 10, 100
@@ -83,7 +83,7 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
                 # Of a query, or of an earlier release; such a claim says nothing of what it found.
                 is_whole = signed.batch != CLAIM
             else:
-                read_to = further(read_to or {}, signed.read_to)
+                read_to = furthest((read_to or {}, signed.read_to))
                 if signed.as_of is not None:
                     # Nobody else lands under a batch's number, and of two groups one signs after the other. Between a claim and
                     # what it found others may have landed.

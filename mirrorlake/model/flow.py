@@ -7,6 +7,7 @@ ledger topic `mirrorlake.east.central.ledger`, transactional ids `mirrorlake.eas
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,6 +64,15 @@ class SourcePartition:
 
 # A source partition, as the columns of tables name it.
 SOURCE_KEY = ("topic", "generation", "partition")
+
+
+def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourcePartition, int]:
+    """Return the furthest position of each source partition."""
+    positions: dict[SourcePartition, int] = {}
+    for each in known:
+        for source, offset in each.items():
+            positions[source] = max(positions.get(source, 0), offset)
+    return positions
 
 
 def kafka_name(flow: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
-from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
+from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest, ledger_topic
 from mirrorlake.model.ledger import Claim, LedgerRecord, merged_remotes
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.remotes import Settled
@@ -57,15 +57,6 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
         for record in last.values()
         if record
     )
-
-
-def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourcePartition, int]:
-    """Return the furthest position of each source partition."""
-    positions: dict[SourcePartition, int] = {}
-    for each in known:
-        for source, offset in each.items():
-            positions[source] = max(positions.get(source, 0), offset)
-    return positions
 
 
 class FencedLanes:

@@ -14,10 +14,10 @@ from mirrorlake.kafka import ClusterAdmin, cut_logs
 from mirrorlake.kafka.lane import LedgerReader, ends_of, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest
 from mirrorlake.model.ledger import Claim, FlowOrigin
 from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
-from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
+from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
