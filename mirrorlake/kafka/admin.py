@@ -147,13 +147,8 @@ class ClusterAdmin:
 
         `refused` gets the errors by topic; a cluster that does not answer raises.
         """
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
-        if not resources:
-            return {}
-        with self._errors.during("read topic configurations"):
-            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
         found = {}
-        for resource, future in futures.items():
+        for resource, future in self._ask_configs(names).items():
             try:
                 found[resource.name] = {name: entry.value for name, entry in future.result().items()}
             except KafkaException as error:
@@ -217,13 +212,8 @@ class ClusterAdmin:
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself (defaults of the cluster are left out)."""
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
-        if not resources:
-            return {}
         found = {}
-        with self._errors.during("read topic configurations"):
-            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
-        for resource, future in futures.items():
+        for resource, future in self._ask_configs(names).items():
             doing, need = f"read the configuration of {resource.name}", Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
             with self._errors.during(doing, need):
                 try:
@@ -238,6 +228,15 @@ class ClusterAdmin:
                     if entry.source == SET_BY_TOPIC and not entry.is_sensitive and entry.value is not None
                 }
         return found
+
+    def _ask_configs(self, names: Iterable[str]) -> dict[ConfigResource, Any]:
+        """Ask for the settings of several topics in one request."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
+        if not resources:
+            return {}
+        with self._errors.during("read topic configurations"):
+            answers: dict[ConfigResource, Any] = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+        return answers
 
     def config_value(self, topic: str, key: str) -> str | None:
         """Return the effective value of one setting of a topic, defaults included."""
