@@ -25,7 +25,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import TAG
-from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
+from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain_table, put_commit
 from mirrorlake.lake.opening import flush_commits, open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
@@ -149,10 +149,7 @@ class FolderTables:
             with attempt, self._newest(path) as table:
                 if _is_done(table, app_id, version):
                     return
-                protocol = table.protocol()
-                if ":/" in path or not is_plain(
-                    protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
-                ):
+                if ":/" in path or not is_plain_table(table):
                     add_files(path, table, files, {app_id: version}, signature)
                     return
                 text = append_text(files, {app_id: version}, signature)

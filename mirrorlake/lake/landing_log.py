@@ -44,8 +44,8 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
-from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, put_commit
-from mirrorlake.lake.opening import open_table
+from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, is_plain_table, put_commit
+from mirrorlake.lake.opening import commit_name, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, folder_of, naming_faults
@@ -196,10 +196,7 @@ class LandingLog:
         self._number = _number(table.metadata().configuration)
         self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
         missed = 0 if seat.group is None else self._version - self._others_to
-        protocol = table.protocol()
-        self._is_plain = is_plain(
-            protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ()
-        )
+        self._is_plain = is_plain_table(table)
         commits = table.history(max(missed, _SIGNED_AMONG))
         self._landed_at = _newest(commits) or self._landed_at
         for commit in commits[:missed]:
@@ -223,10 +220,10 @@ class LandingLog:
 
     def _follow(self) -> None:
         """Read what has come since the last look."""
-        if not self._is_stored and not self._log.has(_name(self._version)):
+        if not self._is_stored and not self._log.has(commit_name(self._version)):
             # The log was cleaned up while this slept: the file after it might fill a hole in the past.
             self._load()
-        while (text := self._commit(self._version + 1)) is not None:
+        while (text := read_commit(self._log, self._version + 1)) is not None:
             self._step()
             for action in map(json.loads, text.splitlines()):
                 if "txn" in action and (app := action["txn"]["appId"]) in self._done:
@@ -282,21 +279,11 @@ class LandingLog:
     def _has_more(self) -> bool:
         """Tell whether others have committed."""
         seen = self._version
-        if self._commit(seen + 1) is not None:
+        if read_commit(self._log, seen + 1) is not None:
             return True
         # What came first was cleaned up by now, or nothing came.
         self._load()
         return self._version > seen
-
-    def _commit(self, version: int) -> str | None:
-        try:
-            return self._log.read(_name(version))
-        except FileNotFoundError:
-            return None
-
-
-def _name(version: int) -> str:
-    return f"{version:020}.json"
 
 
 def _signed(commit: dict[str, Any]) -> Signed | None:

@@ -14,7 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from mirrorlake.lake.file_spans import TAG
+from mirrorlake.lake.opening import commit_name
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.runtime import flush, flush_folder
 
@@ -27,6 +30,12 @@ _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
     """Tell by a table's protocol whether this module may append to it."""
     return reader == 1 and (writer <= 2 or (writer == 7 and _PLAIN_FEATURES.issuperset(features)))
+
+
+def is_plain_table(table: DeltaTable) -> bool:
+    """Tell whether this module may append to a table that was read."""
+    protocol = table.protocol()
+    return is_plain(protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ())
 
 
 def append_text(files: Sequence[WrittenFile], transactions: Mapping[str, int], signature: str) -> str:
@@ -69,7 +78,7 @@ def put_commit(folder: Path, version: int, text: str) -> bool:
     try:
         waiting.write_text(text, encoding="utf-8")
         flush(str(waiting))
-        os.link(waiting, folder / f"{version:020}.json")
+        os.link(waiting, folder / commit_name(version))
         flush_folder(str(folder))
     except FileExistsError:
         return False

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from mirrorlake.runtime import flush_files, store_of
+from mirrorlake.runtime import Folder, flush_files, store_of
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,25 @@ def open_table(path: str) -> DeltaTable:
     return table
 
 
+def commit_name(version: int) -> str:
+    """Name the file of a log with the commit of a version."""
+    return f"{version:020}.json"
+
+
+def read_commit(log_folder: Folder, version: int) -> str | None:
+    """Read a commit from the folder of a log; None where there is none, or none any more."""
+    try:
+        return log_folder.read(commit_name(version))
+    except FileNotFoundError:
+        return None
+
+
 def flush_commits(path: str, versions: Iterable[int]) -> None:
     """Flush commits of a table in a folder to the disk; delta-rs does not."""
     for version in versions:
         # Upkeep may have taken any of them away by now.
         with suppress(FileNotFoundError):
-            flush_files(f"{path}/_delta_log", [f"{version:020}.json"])
+            flush_files(f"{path}/_delta_log", [commit_name(version)])
 
 
 def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:

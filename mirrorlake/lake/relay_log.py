@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.file_spans import TAG, FileSpan, footer_spans, logged_spans, spans_from_text, tag_text
+from mirrorlake.lake.opening import read_commit
 from mirrorlake.lake.relay_files import RelayFile, as_utc, files_of_spans, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
@@ -61,7 +62,7 @@ class RelayLog:
         """List what was added since the last look; all files past the positions where the log went on without this reader."""
         # Kept once all was read: who asks again after a store's failure gets these files, too.
         version, found = self.version, list[RelayFile]()
-        while (text := self._commit(version + 1)) is not None:
+        while (text := read_commit(self._log, version + 1)) is not None:
             version += 1
             try:
                 found += self._held(_added(text))
@@ -70,7 +71,7 @@ class RelayLog:
                 return self.files(positions)
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_EVERY_S
-            if self._newest() > version and self._commit(version + 1) is None:
+            if self._newest() > version and read_commit(self._log, version + 1) is None:
                 # The commits in between were cleaned up.
                 return self.files(positions)
         self.version = version
@@ -79,12 +80,6 @@ class RelayLog:
     def _newest(self) -> int:
         """Read the newest commit that the log's folder names."""
         return max((int(name[:20]) for name in self._log.names() if _COMMIT.fullmatch(name)), default=-1)
-
-    def _commit(self, version: int) -> str | None:
-        try:
-            return self._log.read(f"{version:020}.json")
-        except FileNotFoundError:
-            return None
 
     def _listed(self, actions: pa.Table) -> list[RelayFile]:
         # By column: rows as dictionaries of all statistics cost a third of what a list of 100 000 files takes.
