@@ -145,7 +145,9 @@ def judge_windows(
     `earliest` are the first offsets that sources held; `sizes` is asked where a source deletes by size.
     """
     waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
-    kept = dict.fromkeys(waiting, FOR_EVER) if retention_of is None else retention_of(waiting)
+    known = dict.fromkeys(waiting, FOR_EVER) if retention_of is None else retention_of(waiting)
+    # Where nothing waits, nothing expires; of what waits it may not be known.
+    kept = {**dict.fromkeys(windows.keys() - {*waiting}, FOR_EVER), **known}
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
@@ -164,14 +166,7 @@ def judge_windows(
                 last=window[-1],
                 samples=len(window),
                 catch_up=catch_up(window),
-                retention=_risk(
-                    place,
-                    window,
-                    now,
-                    kept.get(place) if window[-1].waiting != 0 else FOR_EVER,
-                    held,
-                    sizes if reads_source else dict,
-                ),
+                retention=_risk(place, window, now, kept.get(place), held, sizes if reads_source else dict),
             )
         )
     return LagVerdict(hops=tuple(hops)).worst_first()
