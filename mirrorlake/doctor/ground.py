@@ -12,7 +12,7 @@ from mirrorlake.kafka import ClusterAdmin, Groups, TopicSetting, TopicState
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Control, Lake, TableSchema, landed_positions, read_to
 from mirrorlake.model.control import ControlState
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import TopicPartition, furthest
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.topics import LakeTopics, OtherFiles, TopicSource
 
@@ -155,9 +155,7 @@ class Ground:
         def ask() -> dict[TopicPartition, int]:
             if not self.has_relay(alias):
                 return {}
-            found = read_to(self.lake, alias)
-            for source, position in landed_positions(self.lake, alias).reached.items():
-                found[source] = max(position, found.get(source, 0))
+            found = furthest((read_to(self.lake, alias), landed_positions(self.lake, alias).reached))
             # The newest life of a topic comes last.
             return {TopicPartition(source.topic, source.partition): found[source] for source in sorted(found)}
 

@@ -70,9 +70,14 @@ def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourceParti
     """Return the furthest position of each source partition."""
     positions: dict[SourcePartition, int] = {}
     for each in known:
-        for source, offset in each.items():
-            positions[source] = max(positions.get(source, 0), offset)
+        advance(positions, each)
     return positions
+
+
+def advance(positions: dict[SourcePartition, int], moved: Mapping[SourcePartition, int]) -> None:
+    """Move positions on, in place; one that is further already stays."""
+    for source, offset in moved.items():
+        positions[source] = max(positions.get(source, 0), offset)
 
 
 def kafka_name(flow: str) -> str:

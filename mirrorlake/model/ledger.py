@@ -16,7 +16,7 @@ from typing import Any
 
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition, advance
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
@@ -191,7 +191,7 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
         if not supersedes(record, newest):
             if is_same_owner:
                 # Two workers of one owner without transactions: what either has confirmed stands on the target.
-                _advance(positions, record.positions)
+                advance(positions, record.positions)
             continue
         if record.is_whole:
             positions, remotes = dict(record.positions), dict(record.remotes)
@@ -205,7 +205,7 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
                 topics = {source.topic for source in positions}
                 remotes = {topic: remote for topic, remote in remotes.items() if topic in topics}
                 may_hold_other_lanes = False
-            _advance(positions, record.positions)
+            advance(positions, record.positions)
             remotes |= record.remotes
         newest = record
     if newest is None:
@@ -215,11 +215,6 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
 
 def _owner(record: LedgerRecord) -> tuple[int, str]:
     return record.claim.epoch, record.claim.owner
-
-
-def _advance(positions: dict[SourcePartition, int], moved: Mapping[SourcePartition, int]) -> None:
-    for source, offset in moved.items():
-        positions[source] = max(positions.get(source, 0), offset)
 
 
 def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
