@@ -30,8 +30,8 @@ from tests.bench.results import MIRRORLAKE, MM2_EXACTLY_ONCE, Book, Say
 from tests.bench.workload import Topic
 
 LIVE = Topic(name="bench.live", records=0, value_bytes=100, partitions=4)
-# The first batches of a JVM are dearer, whoever runs it.
-WARM_UP_S = 30.0
+# What was made last arrives within the next batches.
+_LAST_S = 15.0
 START_S = 300.0
 _COMPLETE_S = 600.0
 _TICKS = 100
@@ -182,13 +182,13 @@ class Subject:
 
     def steady(self, watcher: Watcher, rate: int) -> None:
         """Watch one rate; 0 is an idle mirror."""
-        load(self._producer, rate, min(WARM_UP_S, self._options.seconds), self._live)
+        # The first batches of a JVM are dearer, whoever runs it: of the mirror and of the brokers.
+        load(self._producer, rate, self._options.warm_up, self._live)
         self._watch.restart()
         first = time.time()
         load(self._producer, rate, self._options.seconds, self._live)
         last, used = time.time(), self._watch.read()
-        # What was made last arrives within the next batches.
-        time.sleep(min(WARM_UP_S, self._options.seconds) / 2)
+        time.sleep(_LAST_S)
         took = watcher.between(first, last)
         values = {f"p{share} ms": float(np.percentile(took, share)) for share in (50, 99) if len(took)}
         values |= {"cores": used.cpu_seconds / used.seconds, "memory GB": self._tree.memory_gb()}
