@@ -62,6 +62,7 @@ from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
 from mirrorlake.lake.opening import broken_checkpoints as broken_checkpoints
 from mirrorlake.lake.opening import broken_commits as broken_commits
+from mirrorlake.lake.pace import copy_pace as copy_pace
 from mirrorlake.lake.pace import landing_pace as landing_pace
 from mirrorlake.lake.pace import landing_requests as landing_requests
 from mirrorlake.lake.pace import look_pace as look_pace

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-# (in a folder, on a store): between the starts of two turns of landing, and between two looks at the relay's log.
+# (in a folder, on a store): between the starts of two turns of landing, between two looks at the relay's log, and between two
+# copies of a flow's ledger, each an append of 40 ms; what the copy lacks is read from the ledger.
 _LANDING_S = (0.1, 2.0)
 _LOOK_S = (0.01, 0.5)
+_COPY_S = (5.0, 30.0)
 _PUTS_A_USD, _GETS_A_USD = 200_000, 2_500_000
 
 
@@ -47,10 +49,10 @@ SENT_TURN = Requests(puts=0, gets=6)
 LOOK, GOES_ON = Requests(puts=0, gets=2), Requests(puts=0, gets=1)
 # A few rows of a side table.
 APPEND = Requests(puts=7, gets=6)
-# What is written by the clock: a mark each 30 s, and while a flow sends a copy of its ledger each 5 s, an append with a
-# transaction, which reads the commits since the table's last log checkpoint: 0 to 100 of them.
+# What is written by the clock: a mark each 30 s, and while a flow sends a copy of its ledger, an append with a transaction, which
+# reads the commits since the table's last log checkpoint: 0 to 100 of them.
 _MARK, _MARK_S = Requests(puts=1, gets=0), 30.0
-_COPY, _COPY_S = APPEND + Requests(puts=0, gets=50), 5.0
+_COPY = APPEND + Requests(puts=0, gets=50)
 
 
 def landing_requests(pace_s: float, *, busy: bool) -> Requests:
@@ -62,7 +64,7 @@ def landing_requests(pace_s: float, *, busy: bool) -> Requests:
 def sending_requests(look_s: float, landing_s: float, *, busy: bool) -> Requests:
     """Return the requests an hour of a sending task whose source lands with a pace of its own."""
     looks = LOOK.each(look_s)
-    return looks + SENT_TURN.each(landing_s) + _COPY.each(_COPY_S) if busy else looks
+    return looks + SENT_TURN.each(landing_s) + _COPY.each(_COPY_S[1]) if busy else looks
 
 
 def sampling_requests(every_s: float) -> Requests:
@@ -90,6 +92,16 @@ def look_pace(path: str, trigger: timedelta) -> float:
         (0.01, 0.5)
     """
     return _pace(path, trigger, _LOOK_S)
+
+
+def copy_pace(path: str) -> float:
+    """Return the seconds between two copies of a flow's ledger to the lake.
+
+    Example:
+        >>> copy_pace("/lake"), copy_pace("s3a://lake")
+        (5.0, 30.0)
+    """
+    return _pace(path, timedelta(0), _COPY_S)
 
 
 def _pace(path: str, trigger: timedelta, defaults: tuple[float, float]) -> float:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import RelayFile, RelayLog, look_pace
+from mirrorlake.lake import RelayFile, RelayLog, copy_pace, look_pace
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
@@ -24,10 +24,8 @@ from mirrorlake.runtime import GoesOn, LiveTasks
 
 log = logging.getLogger(__name__)
 
-# How often the ledger of long-lived tasks is read, and how often it is copied to the lake: an append costs 40 ms of CPU, and
-# questions read what the tables lack from the ledger.
+# How often the ledger of long-lived tasks is read.
 KEEP_EVERY_S = 1.0
-COPY_EVERY_S = 5.0
 # How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
 READY_EVERY_S = 30.0
 # A committed record is visible once the coordinator has written its marker.
@@ -160,7 +158,7 @@ def _watch(
     while not live.wait(KEEP_EVERY_S) and not stop.is_set():
         is_due = time.monotonic() >= next_copy
         if is_due:
-            next_copy = time.monotonic() + COPY_EVERY_S
+            next_copy = time.monotonic() + copy_pace(owned.lake.place)
         with outages.tolerated():
             owned.keep_since(ledger, read_to, copies=is_due)
         owned.settings.listener.looked(None)
