@@ -5,6 +5,7 @@ from mirrorlake.kafka.connect_offsets import StoredOffsets as StoredOffsets
 from mirrorlake.kafka.connect_offsets import stored_offsets as stored_offsets
 from mirrorlake.kafka.errors import COORDINATOR_COMES as COORDINATOR_COMES
 from mirrorlake.kafka.errors import patiently as patiently
+from mirrorlake.kafka.fetched_rows import FetchedRows as FetchedRows
 from mirrorlake.kafka.fetched_rows import UnreadableHeaders as UnreadableHeaders
 from mirrorlake.kafka.fetcher import Fetched as Fetched
 from mirrorlake.kafka.fetcher import Fetcher as Fetcher

@@ -116,12 +116,20 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
     A partition's table is cut out when it is asked for; `in_one` costs little, however many partitions there are.
     """
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[Block] = ()) -> None:
         self._blocks = blocks
         self._parts: dict[TopicPartition, list[tuple[pa.RecordBatch, int, int]]] = {}
         for block in blocks:
             for partition, start, end in block.parts():
                 self._parts.setdefault(partition, []).append((block.records, start, end))
+
+    @classmethod
+    def of(cls, tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
+        """Return the records of tables as another client has fetched them, by partition."""
+        of_schema = {tp: table.select(_SCHEMA.names).cast(_SCHEMA) for tp, table in tables.items()}
+        return cls(
+            [Block(rows, [tp], [0, len(rows)]) for tp, table in of_schema.items() for rows in table.to_batches()]
+        )
 
     def __getitem__(self, partition: TopicPartition) -> pa.Table:
         return pa.Table.from_batches(self._batches(partition), _SCHEMA)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -75,23 +74,9 @@ class Fetched:
     epochs in which the last record of each was written: they only grow along a log; -1 where its broker wrote none.
     """
 
-    rows: Mapping[flow.TopicPartition, pa.Table] = field(default_factory=dict)
+    rows: FetchedRows = field(default_factory=FetchedRows)
     read_to: dict[flow.TopicPartition, int] = field(default_factory=dict)
     epochs: dict[flow.TopicPartition, int] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """How many records came."""
-        rows = self.rows
-        return rows.count if isinstance(rows, FetchedRows) else sum(map(len, rows.values()))
-
-    def in_one(self) -> tuple[list[flow.TopicPartition], list[int], pa.Table]:
-        """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
-        if isinstance(self.rows, FetchedRows):
-            return self.rows.in_one()
-        partitions = sorted(self.rows)
-        tables = [self.rows[tp] for tp in partitions]
-        return partitions, [*map(len, tables)], pa.concat_tables([FetchedRows(()).in_one()[2], *tables])
 
 
 class Fetcher:

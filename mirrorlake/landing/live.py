@@ -190,7 +190,7 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
             except UnreadableHeaders as error:
                 yield TaskAnswer(UNREADABLE, str(error).encode())
                 return
-            began, records = time.monotonic(), fetched.records
+            began, records = time.monotonic(), fetched.rows.count
             if fetched.read_to:
                 if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())
@@ -234,7 +234,7 @@ def _turn_rows(
     lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched
 ) -> tuple[list[SourcePartition], list[int], pa.Table]:
     """Return the source partitions with records, how many each has, and all records in that order."""
-    partitions, counts, rows = fetched.in_one()
+    partitions, counts, rows = fetched.rows.in_one()
     return [lives[tp] for tp in partitions], counts, rows
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka import Fetched, PositionGone
+from mirrorlake.kafka import Fetched, FetchedRows, PositionGone
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.spans import OffsetSpan
 from mirrorlake.verify.unit import Fetching
@@ -84,10 +84,8 @@ class SparkFetcher:
             if "DATA_LOSS" in str(error) or "OffsetOutOfRange" in str(error):
                 raise PositionGone(f"{', '.join(map(str, chosen))}: {str(error)[:200]}") from error
             raise
-        rows = {tp: _of(tp, found) for tp in chosen}
-        return Fetched(
-            {tp: mine for tp, mine in rows.items() if len(mine)}, {tp: end for tp, (_, end) in chosen.items()}
-        )
+        rows = FetchedRows.of({tp: _of(tp, found) for tp in chosen})
+        return Fetched(rows, {tp: end for tp, (_, end) in chosen.items()})
 
     def _next(self) -> dict[TopicPartition, tuple[int, int]]:
         """Take ranges of several partitions: a job takes about as long for one as for many."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.kafka import Fetched
+from mirrorlake.kafka import Fetched, FetchedRows
 from mirrorlake.lake.landing_commits import Seat
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.landing import live
@@ -41,8 +41,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
 
         def fetch(self, *_: Any, **__: Any) -> Fetched:
             happens()
-            columns = ["offset", "timestamp", "timestamp_type", "key", "value", "headers"]
-            return Fetched({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))]).select(columns)}, {TP: 1})
+            return Fetched(FetchedRows.of({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
 
     monkeypatch.setattr(live, "Fetcher", Source)
     monkeypatch.setattr(live, "ClusterAdmin", Source)

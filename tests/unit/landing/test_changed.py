@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 
-from mirrorlake.kafka import Fetched, TopicState
+from mirrorlake.kafka import Fetched, FetchedRows, TopicState
 from mirrorlake.landing.live import LandTask, _changed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -34,9 +33,7 @@ class Source:
 
 
 def changed(source: Source, epochs: dict[TopicPartition, int]) -> str:
-    return _changed(
-        TASK, cast("Any", source), Fetched(dict[TopicPartition, pa.Table](), dict.fromkeys([A, B], 9), epochs)
-    )
+    return _changed(TASK, cast("Any", source), Fetched(FetchedRows(), dict.fromkeys([A, B], 9), epochs))
 
 
 @pytest.mark.law("E")

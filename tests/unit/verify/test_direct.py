@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import Fetched, PositionGone, TopicState
+from mirrorlake.kafka import Fetched, FetchedRows, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
@@ -109,7 +109,7 @@ def source(span: OffsetSpan) -> Iterator[Fetched]:
     for first in range(span.first, span.end, 7):
         offsets = [offset for offset in range(first, first + 7) if offset % 5 and offset < END]
         rows = {TP: pa.Table.from_batches([rows_at(*offsets)])} if offsets else {}
-        yield Fetched(rows, {TP: first + 7})
+        yield Fetched(FetchedRows.of(rows), {TP: first + 7})
 
 
 def feed(**given: Any) -> SourceFeed:
