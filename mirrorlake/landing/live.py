@@ -13,9 +13,8 @@ A new topic, a grown one, another leader end the task; the lander looks, and sta
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -37,16 +36,14 @@ from mirrorlake.lake import (
     land_rows,
     write_files,
 )
-from mirrorlake.landing.query import GRACE_S
 from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.owner import short_owner
 from mirrorlake.progress import about
-from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
+from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +51,6 @@ log = logging.getLogger(__name__)
 CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
-
-
-_LOOK_S, _LOOK_PARTITION_S = 2.0, 0.001
-# How long a drain waits for a partition that nobody leads any more: an election takes seconds.
-LED_WITHIN_S = 20.0
-_TICK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,52 +98,6 @@ class LandTask:
         return self.ends is not None and any(
             source.partition in topics[source.topic].leaderless for source in self.start
         )
-
-
-def run_tasks(
-    spark: SparkSession | None,
-    task: LandTask,
-    shares: Sequence[LandTask],
-    stop: threading.Event,
-    *,
-    topics: Callable[[], Mapping[str, TopicState]],
-    tick: Callable[[], None],
-    settle: Callable[[], None],
-) -> list[TaskAnswer]:
-    """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
-
-    Those without ends of their own end together. `tick` is called about five times a second, `settle` after they
-    have ended well or with an error of their own. Without a session they run in this process.
-    """
-    look_every_s = look_interval_s(len(task.start))
-    next_look = time.monotonic() + look_every_s
-    name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
-    options: Any = {"goes_on": task.goes_on, "name": name, "grace_s": GRACE_S}
-    with LiveTasks(spark, shares, land_live, end_apart=task.ends is not None and len(shares) > 1, **options) as tasks:
-        led_at = time.monotonic()
-        while not tasks.wait(_TICK_S) and not stop.is_set():
-            tick()
-            if time.monotonic() >= next_look:
-                found = topics()
-                if not task.knows(found):
-                    break
-                next_look = time.monotonic() + look_every_s
-                led_at = led_at if task.waits_for_leader(found) else time.monotonic()
-                if time.monotonic() - led_at > LED_WITHIN_S:
-                    # The next look leaves the partition out, and says so.
-                    break
-    settle()
-    return tasks.answers()
-
-
-def look_interval_s(partitions: int) -> float:
-    """Return how soon a new topic is seen by a task that lands so many partitions; a look takes 10 us of CPU for each.
-
-    Example:
-        >>> look_interval_s(8), look_interval_s(10_000)
-        (2.0, 10.0)
-    """
-    return max(_LOOK_S, _LOOK_PARTITION_S * partitions)
 
 
 def land_live(task: LandTask) -> Iterator[TaskAnswer]:

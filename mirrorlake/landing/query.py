@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable
 
 from pyspark.sql.streaming import StreamingQuery
-
-from mirrorlake.lake import kafka_positions
-from mirrorlake.model.flow import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +46,6 @@ def _finish_batch(query: StreamingQuery) -> None:
         if not status["isTriggerActive"] or not status["isDataAvailable"]:
             return
         query.awaitTermination(0.05)
-
-
-def reported_ends(query: StreamingQuery) -> dict[TopicPartition, int] | None:
-    """Return where the topics of a query's Kafka source end by its last finished batch; None before there is one.
-
-    For a query that drains, that is where it will stop. Nothing is asked for: Spark looked there for the batch itself.
-    """
-    try:
-        progress = query.lastProgress
-        # PySpark gives the JSON document as a Python dictionary prints itself; names of topics hold no quotes.
-        text = str(progress["sources"][0]["latestOffset"]).replace("'", '"') if progress else ""
-        return kafka_positions(json.loads(text)) if text else None
-    except Exception as error:
-        # A platform may report in another shape: then nobody knows how much is left, and the work goes on.
-        log.debug("progress.no_ends why=%s: %s", type(error).__name__, str(error)[:200])
-        return None
 
 
 def met_another(text: str) -> bool:

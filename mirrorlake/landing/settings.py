@@ -41,15 +41,6 @@ class LandSettings:
     never_leave: str = ""
     listener: LandListener = field(default_factory=LandListener)
 
-    @property
-    def source_options(self) -> dict[str, str]:
-        """The options of Spark's Kafka source, beside where to start."""
-        return {
-            **self.kafka_options,
-            "subscribePattern": self.subscribe_pattern,
-            "maxOffsetsPerTrigger": str(self.max_records_per_batch),
-        }
-
     def names(self, source: ClusterAdmin) -> list[str]:
         """Return the source's topics that are landed."""
         return [name for name in source.topic_names() if any(_takes(flow, name) for flow in self.flows)]

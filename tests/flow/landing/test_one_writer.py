@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import OneWriter
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.landing import lander as land
-from mirrorlake.landing.land_query import start_landing
+from mirrorlake.landing import live_driver, query_driver
+from mirrorlake.landing.query_driver import start_landing
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.owner import temporary_sign
 from tests.flow.kit import assert_equal_topics, held, wait_until
@@ -39,7 +39,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     # Two landers in one session, which allows a name once; elsewhere they are two processes.
     numbers = count()
     monkeypatch.setattr(
-        land, "start_landing", lambda *a, name, **o: start_landing(*a, name=f"{name} {next(numbers)}", **o)
+        query_driver, "start_landing", lambda *a, name, **o: start_landing(*a, name=f"{name} {next(numbers)}", **o)
     )
     stop = threading.Event()
     with ThreadPoolExecutor() as pool:
@@ -56,7 +56,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     # Two tasks drain the rest, each up to the ends of its own partition: the source has readers already (law H).
     commit_group(pair.east, "readers", topic, {0: 1})
     with monkeypatch.context() as patched:
-        patched.setattr(land, "MOST_HERE", 0)
+        patched.setattr(live_driver, "MOST_HERE", 0)
         pair.mirror(pair.flow(), fed, east={"land": {"tasks": 2}}).land("east", once=True)
     assert places(mirror, topic) == {1: 300}, "both landers saw the records, one has landed them"
     commits = mirror.lake.commits(mirror.lake.relay_location("east"), limit=10)

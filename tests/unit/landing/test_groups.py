@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mirrorlake.lake.landing_commits import Seat
-from mirrorlake.landing.groups import split_task, wanted_tasks
 from mirrorlake.landing.live import LandTask
+from mirrorlake.landing.live_driver import split_task, wanted_tasks
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 TOPICS = [f"orders-{number}" for number in range(25)]

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +21,11 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import LandedPositions, drop_live_locations, landed_lately, read_to
 from mirrorlake.lake.landing_commits import Signed
 from mirrorlake.lake.landing_log import LandingLog
-from mirrorlake.lake.landing_progress import ReadProgress
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
-from mirrorlake.landing import lander as lander_module
-from mirrorlake.landing import source_look, start
+from mirrorlake.landing import context, source_look, start
+from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -108,13 +108,12 @@ class World:
             alias="east", flows=self.flows, subscribe_pattern="", kafka_options={}, reader_options={}, on_gap=on_gap
         )
         admin: Any = self.source
-        return Lander(self.lake, admin, settings, now=lambda: NOON)
+        return LandingContext(self.lake, admin, settings, now=lambda: NOON)
 
     def started(self, *, on_gap: str = "halt", once: bool = False) -> tuple[Any, Any]:
         """Start a lander; return it, and the offsets that it begins at."""
         lander = self.lander(on_gap=on_gap)
-        start = lander._prepare(once=once, rebuild=False, is_live=True)
-        return lander, start
+        return lander, lander.prepare(once=once, rebuild=False, is_live=True)
 
     def land(
         self, lander: Any, start: dict[TopicPartition, int], read: dict[TopicPartition, tuple[list[int], int]]
@@ -122,17 +121,14 @@ class World:
         """Do a turn of a task: land offsets, and read up to an offset."""
         self.landed += 1
         at = NOON + timedelta(seconds=self.landed)
-        seat, progress = (
-            lander._writer.seat(),
-            ReadProgress({**(lander._writer.read_to or {}), **ends_of(lander, start)}),
-        )
+        seat, progress = lander.writer.seat(), lander.progress(start)
         progress.read(
-            ends_of(lander, {tp: end for tp, (_, end) in read.items()}),
-            ends_of(lander, {tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
+            lander.of_source({tp: end for tp, (_, end) in read.items()}),
+            lander.of_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
         )
         read_to, is_whole = progress.take()
         files = [
-            row | {"landed_at": at, "generation": lander._current[tp].generation}
+            row | {"landed_at": at, "generation": lander.current[tp].generation}
             for tp, (offsets, _) in read.items()
             for row in rows(tp.topic, tp.partition, *offsets)
         ]
@@ -143,10 +139,6 @@ class World:
         return [tuple(vars(row).values()) for row in self.lake.ask(GAP)]
 
 
-def ends_of(lander: Any, offsets: dict[TopicPartition, int]) -> dict[SourcePartition, int]:
-    return {lander._current[tp]: offset for tp, offset in offsets.items()}
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """Two topics, of which five records each are landed; the last offset of clicks is the marker of a transaction."""
@@ -154,8 +146,8 @@ def world(tmp_path: Path) -> World:
     lander, start = found.started()
     assert start == {ORDERS: 0, CLICKS: 0}
     found.land(lander, start, {ORDERS: ([0, 1, 2, 3, 4], 5), CLICKS: ([0, 1, 2, 3, 4], 6)})
-    lander._batches, lander._landed_until = 1, NOON + timedelta(seconds=1)
-    lander._account()
+    lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=1)
+    lander.account()
     return found
 
 
@@ -204,9 +196,9 @@ def release_0_2_0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def location_of_0_2_0(lander: Any, read_to: str) -> Path:
     """Write the checkpoint location of a long-lived task that has landed one batch; the plan of its next one stands there."""
-    folder = Path(lander._checkpoint_path())
+    folder = Path(lander.checkpoint_path)
     plan = f'v1\n{{"live": true}}\n{read_to}'
-    done = f'v1\n{{"nextBatchWatermarkMs": 0, "landed": [{lander._writer.number}, 1]}}'
+    done = f'v1\n{{"nextBatchWatermarkMs": 0, "landed": [{lander.writer.number}, 1]}}'
     for name in ("offsets/0", "offsets/1", "offsets/2", "commits/0", "commits/1"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(plan if name.startswith("offsets") else done)
@@ -239,8 +231,8 @@ def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path, monkeypatch: py
         for offsets in ([0, 1, 2, 3, 4], [5, 6]):
             lander, start = world.started()
             world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
-            lander._batches, lander._landed_until = 1, NOON + timedelta(seconds=world.landed)
-            lander._account()
+            lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=world.landed)
+            lander.account()
         if release is release_0_2_0:
             location_of_0_2_0(lander, '{"orders": {"0": 7}}')
     log = Path(world.lake.relay_location("east"), "_delta_log")
@@ -287,13 +279,13 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
     world.source.spans["orders"] = (0, 9)
     # It died here.
     heir, start = world.started(once=True)
-    assert not heir._is_drained, "its account is still to be made"
-    heir._account()
+    assert not heir.is_drained, "its account is still to be made"
+    heir.account()
     assert ("orders", 1, "transactional", 5, 8) in world.gaps()
     before = world.gaps()
     next_one, start = world.started(once=True)
-    next_one._account()
-    assert (start, next_one._is_drained, world.gaps()) == (None, True, before)
+    next_one.account()
+    assert (start, next_one.is_drained, world.gaps()) == (None, True, before)
 
 
 @pytest.mark.law("E")
@@ -301,8 +293,8 @@ def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world:
     world.source.cleanup = "compact"
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
-    lander._batches, lander._landed_until = 1, NOON + timedelta(seconds=2)
-    lander._account()
+    lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=2)
+    lander.account()
     assert ("orders", 1, "compacted", 5, 8) in world.gaps(), (
         "law E: a topic without a policy of its own has the brokers'"
     )
@@ -314,7 +306,7 @@ def test_law_e_the_first_topic_of_a_source_that_was_empty_is_landed_from_its_beg
     lander, start = world.started()
     assert start == {}
     world.source.spans, world.source.ids = {"orders": (0, 3)}, {"orders": "1"}
-    assert lander._prepare(once=False, rebuild=False, is_live=True) == {ORDERS: 0}
+    assert lander.prepare(once=False, rebuild=False, is_live=True) == {ORDERS: 0}
 
 
 def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> None:
@@ -332,20 +324,21 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
 def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lander_module, "ELECTED_S", 0.0)
+    monkeypatch.setattr(context, "ELECTED_S", 0.0)
     world.source.unled, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
     world.source.ids["prices"] = "1"
     lander, start = world.started()
     assert start == {ORDERS: 5}
-    assert lander._unled == {CLICKS, TopicPartition("prices", 0)}
+    assert lander.leaderless == {CLICKS, TopicPartition("prices", 0)}
     drained, _ = world.started(once=True)
-    assert drained._is_drained
+    assert drained.is_drained
+    whole: Any = SimpleNamespace(_context=drained, _settings=drained.settings)
     with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east") as incomplete:
-        drained._require_led()
+        Lander._require_led(whole)
     assert "all other partitions were landed" in incomplete.value.consequence
     with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east"):
         # A query of Spark's asks for all partitions.
-        world.lander()._prepare(once=True, rebuild=False, is_live=False)
+        world.lander().prepare(once=True, rebuild=False, is_live=False)
     world.source.unled = set()
     assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
 

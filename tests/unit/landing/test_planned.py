@@ -1,23 +1,43 @@
-"""Batches that are planned here: where each ends, and what is said of one that fails."""
+"""Batches of Spark's: where one ends that is planned here, and what a slow source does to their size."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.landing import land_query, lander
-from mirrorlake.landing.land_query import land_planned, next_batch
+from mirrorlake.lake import ReadProgress
+from mirrorlake.landing import query_driver
+from mirrorlake.landing.query_driver import QueryDriver, next_batch
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
+SOURCES = {tp: SourcePartition(tp.topic, 1, tp.partition) for tp in ORDERS}
+
+
+def driver(most: int, tick: Callable[..., None] = lambda *_: None) -> Any:
+    settings = LandSettings(
+        alias="east",
+        flows=[],
+        subscribe_pattern="",
+        kafka_options={},
+        reader_options={},
+        max_records_per_batch=most,
+    )
+    context: Any = SimpleNamespace(
+        settings=settings,
+        lake=SimpleNamespace(spark=None),
+        checkpoint_path="/land/east/1",
+        of_source=lambda offsets: {SOURCES[tp]: offset for tp, offset in offsets.items()},
+        progress=lambda _: ReadProgress({}),
+    )
+    return QueryDriver(context, tick)
 
 
 def test_a_batch_ends_at_the_source_s_ends_and_no_partition_takes_all_of_it() -> None:
@@ -27,33 +47,47 @@ def test_a_batch_ends_at_the_source_s_ends_and_no_partition_takes_all_of_it() ->
     assert next_batch(positions, {TopicPartition("new", 0): 9}, 20) == {}, "no position, no record"
 
 
+class Planned:
+    """What a driver plans from the start of three partitions, up to these ends; no session."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, *ends: int) -> None:
+        self.taken: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
+        self.read_to: list[Mapping[SourcePartition, int]] = []
+        self.answers: list[str | None] = []
+        self.driver = driver(most)
+        monkeypatch.setattr(query_driver, "_between", lambda *given: given[1:])
+        monkeypatch.setattr(query_driver, "is_connect", lambda _: True)
+        monkeypatch.setattr(query_driver, "drop_live_locations", lambda *_: None)
+        monkeypatch.setattr(query_driver, "jobs_end", lambda *_, **__: nullcontext())
+        monkeypatch.setattr(self.driver, "_ends", lambda _: dict(zip(ORDERS, ends, strict=True)))
+        monkeypatch.setattr(self.driver, "_land_batch", self._write)
+
+    def land(self, write: Callable[[int], None]) -> None:
+        self._each = write
+        self.driver.land(dict.fromkeys(ORDERS, 0), threading.Event(), once=True)
+
+    def _write(self, frame: Any, batch: int, progress: ReadProgress) -> None:
+        options, first, planned = frame
+        self.taken.append((dict(first), dict(planned)))
+        self.answers.append(options.get("kafka.fetch.max.bytes"))
+        self.read_to.append(progress.take()[0])
+        self._each(batch)
+
+
 @pytest.mark.law("F")
 def test_law_f_a_batch_is_written_with_where_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(land_query, "_between", lambda *given: tuple(map(dict, given[2:])))
-    seen: list[Any] = []
-
-    def write(frame: Any, batch: int, read_to: Mapping[TopicPartition, int]) -> None:
-        seen.append(frame)
-        assert read_to == frame[1]
+    def fail(batch: int) -> None:
         if batch == 2:
             raise OSError("the lake is away")
 
+    planned = Planned(monkeypatch, 20, 10, 0, 25)
     with pytest.raises(OSError, match="away"):
-        land_planned(
-            None,  # type: ignore[arg-type]  the frame is not made
-            options={},
-            start=dict.fromkeys(ORDERS, 0),
-            ends=lambda: dict(zip(ORDERS, (10, 0, 25), strict=True)),
-            each_batch=write,
-            tick=lambda: None,
-            stop=threading.Event(),
-            once=True,
-            pace_s=0.0,
-            most_records=20,
-        )
-    first, second = seen
+        planned.land(fail)
+    first, second = planned.taken
     assert first == ({ORDERS[0]: 0, ORDERS[2]: 0}, {ORDERS[0]: 10, ORDERS[2]: 10})
     assert second == ({ORDERS[2]: 10}, {ORDERS[2]: 25}), "a share of its own for the one that is left"
+    assert planned.read_to[0] == {SOURCES[ORDERS[0]]: 10, SOURCES[ORDERS[2]]: 10}
+    assert planned.read_to[1][SOURCES[ORDERS[2]]] == 25
 
 
 @pytest.mark.law("F")
@@ -61,34 +95,52 @@ def test_law_f_a_batch_is_written_with_where_it_ends(monkeypatch: pytest.MonkeyP
 def test_law_f_a_batch_spans_what_a_source_gives_in_half_a_minute(
     per_s: int, spans: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(land_query, "_between", lambda *given: given[1:])
-    clock, taken, answers = [0.0], [], []
-    monkeypatch.setattr(land_query, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    clock, taken = [0.0], list[int]()
+    monkeypatch.setattr(query_driver, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    planned = Planned(monkeypatch, 8000, *[1_000_000] * 3)
 
-    def write(frame: Any, batch: int, _: Mapping[TopicPartition, int]) -> None:
-        options, first, ends = frame
+    def write(batch: int) -> None:
+        first, ends = planned.taken[-1]
         taken.append(sum(ends[tp] - first[tp] for tp in ends))
-        answers.append(options.get("kafka.fetch.max.bytes"))
         clock[0] += taken[-1] / per_s
         if batch == len(spans):
             raise OSError("enough was seen")
 
     with pytest.raises(OSError, match="enough"):
-        land_planned(
-            None,  # type: ignore[arg-type]  the frame is not made
-            options={},
-            start=dict.fromkeys(ORDERS, 0),
-            ends=lambda: dict.fromkeys(ORDERS, 1_000_000),
-            each_batch=write,
-            tick=lambda: None,
-            stop=threading.Event(),
-            once=True,
-            pace_s=0.0,
-            most_records=8000,
-        )
+        planned.land(write)
     assert taken == pytest.approx(spans, abs=len(ORDERS)), "law F: a batch that takes an hour is lost with a kill"
     # Java's client gives up an answer after 30 s; a source that is known to be fast is asked for large ones.
-    assert answers == ["262144", "262144", None if spans[-1] == 8000 else "262144"]
+    assert planned.answers == ["262144", "262144", None if spans[-1] == 8000 else "262144"]
+
+
+@pytest.mark.law("F")
+def test_law_f_a_query_does_not_repeat_a_batch_that_a_slow_source_could_not_fill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, stop, started = driver(9000), threading.Event(), list[Any]()
+    # Rows and milliseconds of the batches of each query, after the first, which times out.
+    reports: Iterator[list[tuple[int, int]]] = iter([[(500, 20_000), (500, 1_000)], [(2000, 60_000), (2000, 8_000)]])
+
+    def start(*_: Any, options: Mapping[str, str], **__: Any) -> Any:
+        started.append((options["maxOffsetsPerTrigger"], options.get("kafka.fetch.max.bytes")))
+        return SimpleNamespace()
+
+    def run(query: Any, ended: threading.Event, *, tick: Callable[[], None]) -> None:
+        if len(started) == 1:
+            raise RuntimeError("org.apache.kafka.common.errors.TimeoutException: no answer within 120 s")
+        for rows, took_ms in next(reports):
+            query.lastProgress = {"numInputRows": rows, "durationMs": {"triggerExecution": took_ms}}
+            tick()
+
+    monkeypatch.setattr(query_driver, "is_connect", lambda _: False)
+    monkeypatch.setattr(query_driver, "start_landing", start)
+    monkeypatch.setattr(query_driver, "await_query", run)
+    assert own.may_resume()
+    with pytest.raises(RuntimeError, match="TimeoutException"):
+        own.land({}, stop, once=True)
+    assert not own.may_resume(), "law F: Spark would plan the same batch again"
+    assert [own.land({}, stop, once=True) for _ in range(2)] == [False, True], "it is started again, and then is done"
+    assert started == [("9000", None), ("500", "262144"), ("3000", "262144")]
 
 
 def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,22 +149,9 @@ def test_a_lander_whose_task_gave_up_is_not_replaced_by_itself(monkeypatch: pyte
     def replaced() -> None:
         raise LanderReplaced("the task's seat has an older number")
 
-    ticks: list[int] = []
-
-    def plan(*_: Any, tick: Callable[[], None], **__: Any) -> None:
-        tick()
-        ticks.append(1)
-
-    monkeypatch.setattr(lander, "drop_live_locations", lambda *_: None)
-    monkeypatch.setattr(lander, "jobs_end", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(lander, "land_planned", plan)
-    lake: Any = SimpleNamespace(relay_log=lambda _: None, spark=None)
-    settings = LandSettings(
-        alias="east", flows=[], subscribe_pattern="", kafka_options={}, reader_options={}, live=False
-    )
-    monkeypatch.setattr(lander, "OneWriter", lambda *_: SimpleNamespace(number=2, read_to={}))
-    monkeypatch.setattr(lander, "SourceTopics", lambda *_: SimpleNamespace(known={}))
-    own: Any = lander.Lander(lake, lake, settings, now=lambda: datetime.now(timezone.utc))
-    own._relay = SimpleNamespace(newest_landed_at=replaced)
-    own._land_planned({}, threading.Event(), once=True)
-    assert ticks
+    own = driver(10)
+    own._context.log = SimpleNamespace(newest_landed_at=replaced)
+    monkeypatch.setattr(query_driver, "is_connect", lambda _: True)
+    monkeypatch.setattr(own, "_land_planned", lambda *_, **__: None)
+    assert own.land({}, threading.Event(), once=True)
+    assert own._context.log is None, "it is followed as if it were landing still"

@@ -1,0 +1,217 @@
+"""What a lander knows of its source and of its relay: where it starts, and what is landed; both drivers land from here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.kafka import ELECTED_S, ClusterAdmin, TopicState, describe_with_leaders, leaderless_error, named
+from mirrorlake.lake import (
+    Accounts,
+    Lake,
+    LandedPositions,
+    LandingLog,
+    OneWriter,
+    ReadProgress,
+    SourceTopics,
+    kafka_positions,
+    land_checkpoint_path,
+    landed_positions,
+)
+from mirrorlake.landing.settings import LandSettings
+from mirrorlake.landing.source_look import SourceLook, ended_lives, look_at_source
+from mirrorlake.landing.start import (
+    forget_lost_positions,
+    landed_and_known,
+    of_present_lives,
+    read_by_location,
+    refuse_other_cluster,
+)
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class LandingContext:
+    """Compare a source with its relay before a start, and account for what is landed after it.
+
+    Attributes:
+        current: the partitions that are landed, each in its present life.
+        backlog: the offsets that each of them held at the start and that were not landed.
+        leaderless: the partitions that nobody led then.
+        is_drained: whether there was nothing to land.
+        log: follows what tasks land from the seat of this lander; None where a query lands.
+        batches: how many batches with records were landed.
+        landed_until: the time of the newest of them.
+        landing_at: the time of one that may be landed.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        admin: ClusterAdmin,
+        settings: LandSettings,
+        *,
+        now: Callable[[], datetime],
+        writer: OneWriter | None = None,
+    ) -> None:
+        self.lake = lake
+        self.admin = admin
+        self.settings = settings
+        self.now = now
+        self.topics = SourceTopics(lake, settings.alias)
+        self.writer = writer or OneWriter(lake, settings.alias)
+        self.accounts = Accounts(lake, self.topics, alias=settings.alias, now=now)
+        self.current: Mapping[TopicPartition, SourcePartition] = {}
+        self.backlog: Mapping[TopicPartition, int] = {}
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+        # A topic that appears once this has begun is landed from its beginning, be it the first.
+        self.is_drained = self._has_begun = False
+        self.log: LandingLog | None = None
+        self.batches = 0
+        self.landed_until: datetime | None = None
+        self.landing_at: datetime | None = None
+
+    @property
+    def checkpoint_path(self) -> str:
+        """The checkpoint location of the query that lands under this lander's number."""
+        return land_checkpoint_path(self.lake, self.settings.alias, self.writer.number)
+
+    # -- before a start -------------------------------------------------------------------------------------------
+
+    def prepare(
+        self, *, once: bool, rebuild: bool, is_live: bool, may_resume: Callable[[], bool] = lambda: True
+    ) -> dict[TopicPartition, int] | None:
+        """Compare relay, commits and source; return the offsets to start at, None for a query to resume.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over.
+        """
+        alias, writer = self.settings.alias, self.writer
+        writer.look()
+        cluster_id = self.admin.cluster_id()
+        refuse_other_cluster(alias, writer.cluster_id, cluster_id)
+        self.topics.load()
+        rebuild = forget_lost_positions(self.lake, alias, writer) or rebuild
+        resumes = not (is_live or rebuild)
+        landed, known = landed_and_known(self.lake, alias, writer, self.topics, resumes=resumes)
+        read = writer.read_to
+        if read is None:
+            # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
+            read = {} if rebuild else read_by_location(self.lake, alias, writer.number, self.topics.known)
+        names = self.settings.names(self.admin)
+        states, self.leaderless = describe_with_leaders(self.admin, names, elected_s=ELECTED_S)
+        if self.leaderless:
+            log.warning("land.no_leader source=%s partitions=%s", alias, named(self.leaderless))
+            if not is_live:
+                # A query of Spark's asks for all partitions.
+                raise leaderless_error(alias, self.leaderless, landed="nothing of this source was landed")
+        recreated = self.topics.recreated(states)
+        # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
+        if recreated:
+            landed, read = self._claim(cluster_id, landed, read)
+        # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
+        self.accounts.record_once(ended_lives(landed.reached, recreated))
+        self.topics.observe(states, self.admin, at=self.now(), epochs=self.epochs)
+        # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
+        bare = [name for name in states if self.topics.known[name].is_bare]
+        self.topics.default_cleanup = self.admin.default_cleanup(bare)
+        for name in recreated:
+            generation = self.topics.known[name].generation
+            log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
+        look = self._look(names, landed, read)
+        goes_on = writer.is_claimed and look.is_whole and not (rebuild or recreated)
+        self.is_drained = goes_on and look.is_drained and landed.is_accounted
+        self.landed_until = writer.newest_landed_at()
+        resumes = resumes and known.has_progress and not known.is_live
+        resumes = resumes and look.goes_on_from(kafka_positions(known.planned or {}))
+        if goes_on and ((once and self.is_drained) or (resumes and may_resume())):
+            writer.hold()
+            writer.belong_to(cluster_id)
+            self.topics.settle({}, look.epochs, self.now())
+            self.accounts.resume(landed, [])
+            return None
+        # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
+        if not recreated:
+            before = landed, read
+            landed, read = self._claim(cluster_id, landed, read)
+            if (landed, read) != before:
+                look = self._look(names, landed, read)
+                self.landed_until = writer.newest_landed_at()
+        self.current = look.current
+        self._record(look)
+        self.accounts.resume(landed, look.lost)
+        return self._fresh_start(look, first=not (landed.reached or self._has_begun))
+
+    def _claim(
+        self, cluster_id: str, landed: LandedPositions, read: Mapping[SourcePartition, int]
+    ) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
+        """Claim the relay with what was read so far; return how far it is landed and read by then."""
+        if self.writer.claim(cluster_id, read):
+            landed = landed_positions(self.lake, self.settings.alias)
+        return landed, self.writer.read_to or {}
+
+    def _look(self, names: list[str], landed: LandedPositions, read: Mapping[SourcePartition, int]) -> SourceLook:
+        seen = landed.reached, read, self.leaderless
+        return look_at_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
+
+    def _fresh_start(self, look: SourceLook, *, first: bool) -> dict[TopicPartition, int]:
+        """Return the offset of every partition to start at, and open its account."""
+        start = look.start(self.settings.first_offsets(self.admin, sorted(look.current)) if first else {})
+        self.accounts.begin(self.of_source(start))
+        self._has_begun = True
+        self.backlog = {tp: max(0, look.ends[tp] - offset) for tp, offset in start.items()}
+        return start
+
+    def _record(self, look: SourceLook) -> None:
+        """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
+        look.log_gaps(self.settings.alias)
+        self.accounts.record_once([*look.lost, *look.gone])
+        self.accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
+        self.topics.settle(look.cuts, look.epochs, self.now())
+
+    # -- of a source that is landed -------------------------------------------------------------------------------
+
+    def describe(self) -> Mapping[str, TopicState]:
+        """Describe the topics that are landed."""
+        return self.admin.describe(self.settings.names(self.admin))
+
+    def epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epochs of partitions that somebody leads."""
+        found = self.admin.ends_and_epochs(tp for tp in partitions if tp not in self.leaderless)
+        return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
+
+    def of_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
+        """Return offsets by partition and its present life."""
+        return {self.current[tp]: offset for tp, offset in offsets.items()}
+
+    def progress(self, start: Mapping[TopicPartition, int]) -> ReadProgress:
+        """Return what commits say of how far they have read, from a start on."""
+        return ReadProgress(self.read_to | self.of_source(start))
+
+    @property
+    def read_to(self) -> dict[SourcePartition, int]:
+        """The next offsets to read by the relay's commits, also of partitions that the start left out."""
+        return of_present_lives(self.writer.read_to or {}, self.topics.known)
+
+    # -- while it lands -------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Take note of what tasks have landed since the last time."""
+        newest = self.log.newest_landed_at() if self.log is not None else None
+        if newest is not None and newest != self.landed_until:
+            self.landed_until = newest
+            self.batches += 1
+
+    def account(self) -> None:
+        """Account for what was landed since the last time; what a replaced lander has landed is its successor's."""
+        if self.batches or self.accounts.is_due:
+            with suppress(LanderReplaced):
+                self.accounts.settle(self.landed_until or self.now(), self._newest_landed_at)
+
+    def _newest_landed_at(self) -> datetime | None:
+        newest = None if self.log is None else self.log.newest_landed_at()
+        return max(filter(None, (newest, self.landing_at, self.landed_until)), default=None)

@@ -1,0 +1,194 @@
+"""Land by long-lived tasks: one, or several that share the partitions of a source; a turn is `live.py`'s."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.lake import LandingLog, drop_live_locations, landed_lately, landing_pace, marks_address, relay_schema
+from mirrorlake.landing.context import LandingContext
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTask, land_live
+from mirrorlake.landing.query import GRACE_S
+from mirrorlake.landing.retry import SourceChanged
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.model.owner import short_owner
+from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, LiveTasks, TaskAnswer, is_cluster, own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# A task lands some 300 000 records a second of its own, and shares a machine with others.
+_RECORDS_PER_S, _BACKLOG_RECORDS = 100_000, 5_000_000
+# A task for partitions with less than this would land next to nothing.
+_BUSY_PER_S, _BUSY_BACKLOG = 100, 10_000
+# How many tasks a source is worth follows from what was landed of it since then.
+_LATELY = timedelta(hours=1)
+_LOOK_S, _LOOK_PARTITION_S = 2.0, 0.001
+# How long a drain waits for a partition that nobody leads any more: an election takes seconds.
+LED_WITHIN_S = 20.0
+_TICK_S = 0.2
+
+
+class LiveDriver:
+    """Run the tasks of one lander; `can_read` until a record came that only Java's client can read."""
+
+    def __init__(self, context: LandingContext, tick: Callable[[], None]) -> None:
+        self._context = context
+        self._tick = tick
+        self.can_read = True
+
+    def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, held: int) -> bool:
+        """Land until `stop` is set, or with `once` up to where the source ends now; `held` slots are taken for it.
+
+        Returns:
+            Whether it came to the end; otherwise the source is to be looked at again.
+
+        Raises:
+            SourceChanged: topics or leaders are not as they were at the start.
+            LanderReplaced: another lander has taken the relay over.
+            Exception: the source, the lake or Spark failed.
+        """
+        context, alias = self._context, self._context.settings.alias
+        task = self._task(start, once=once)
+        spark = None if once and sum(context.backlog.values()) <= MOST_HERE else self._session
+        more = self._wanted_tasks(spark) - max(1, held)
+        with HeldSlots(lambda: self._session, max(0, more), least=0) as slots:
+            shares = split_task(task, max(1, held) + slots.held)
+            answers = self._run(spark, task, shares, stop)
+        ended = [answer for answer in answers if answer.kind != DRAINED]
+        for answer in ended:
+            log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
+            self.can_read = self.can_read and answer.kind != UNREADABLE
+        if any(answer.kind == CHANGED for answer in ended):
+            raise SourceChanged
+        return len(answers) - len(ended) == len(shares)
+
+    def _task(self, start: Mapping[TopicPartition, int], *, once: bool) -> LandTask:
+        context, settings, known = self._context, self._context.settings, self._context.topics.known
+        lake, alias, seat = context.lake, settings.alias, context.writer.seat()
+        context.log = LandingLog(seat)
+        drop_live_locations(lake, alias)
+        newest = context.writer.last_batch
+        return LandTask(
+            seat=seat,
+            schema=relay_schema(),
+            options=settings.reader_options,
+            start=context.of_source(start),
+            read_to=context.read_to,
+            topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *context.leaderless}},
+            epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
+            ends=context.admin.latest(start) if once else None,
+            marks="" if once else marks_address(lake, alias),
+            leaderless=context.leaderless,
+            landed=None if newest is None else (newest.checkpoint, newest.batch),
+            landed_until=context.landed_until,
+            pace_s=landing_pace(seat.path, settings.trigger),
+            most_records=settings.max_records_per_batch,
+            most_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
+            goes_on=GoesOn(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),
+        )
+
+    def _wanted_tasks(self, spark: SparkSession | None) -> int:
+        context = self._context
+        if spark is None:
+            return 1
+        if context.settings.tasks is not None:
+            return context.settings.tasks
+        if not is_cluster(spark):
+            return 1
+        lately = landed_lately(context.lake, context.settings.alias, context.now() - _LATELY)
+        return wanted_tasks(context.backlog, {tp: count / _LATELY.total_seconds() for tp, count in lately.items()})
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        """A session that nothing else uses: all its jobs may be interrupted."""
+        return own_session(self._context.lake.spark)
+
+    def _run(
+        self, spark: SparkSession | None, task: LandTask, shares: Sequence[LandTask], stop: threading.Event
+    ) -> list[TaskAnswer]:
+        """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
+
+        Those without ends of their own end together. Without a session they run in this process.
+        """
+        look_every_s = look_interval_s(len(task.start))
+        next_look = time.monotonic() + look_every_s
+        name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
+        options: Any = {"goes_on": task.goes_on, "name": name, "grace_s": GRACE_S}
+        with LiveTasks(
+            spark, shares, land_live, end_apart=task.ends is not None and len(shares) > 1, **options
+        ) as tasks:
+            led_at = time.monotonic()
+            while not tasks.wait(_TICK_S) and not stop.is_set():
+                self._tick()
+                if time.monotonic() >= next_look:
+                    found = self._context.describe()
+                    if not task.knows(found):
+                        break
+                    next_look = time.monotonic() + look_every_s
+                    led_at = led_at if task.waits_for_leader(found) else time.monotonic()
+                    if time.monotonic() - led_at > LED_WITHIN_S:
+                        # The next look leaves the partition out, and says so.
+                        break
+        self._context.follow()
+        return tasks.answers()
+
+
+def look_interval_s(partitions: int) -> float:
+    """Return how soon a new topic is seen by a task that lands so many partitions; a look takes 10 us of CPU for each.
+
+    Example:
+        >>> look_interval_s(8), look_interval_s(10_000)
+        (2.0, 10.0)
+    """
+    return max(_LOOK_S, _LOOK_PARTITION_S * partitions)
+
+
+def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPartition, float]) -> int:
+    """Return how many tasks a source is worth, by what it holds that is not landed and by what was landed a second lately.
+
+    Example:
+        >>> busy = {TopicPartition("orders", partition): 120_000.0 for partition in range(3)}
+        >>> wanted_tasks({}, {}), wanted_tasks({}, busy)
+        (1, 3)
+    """
+    busy = {tp for tp, records in backlog.items() if records >= _BUSY_BACKLOG}
+    busy |= {tp for tp, rate in per_s.items() if rate >= _BUSY_PER_S}
+    work = max(sum(backlog.values()) / _BACKLOG_RECORDS, sum(per_s.values()) / _RECORDS_PER_S)
+    return max(1, min(len(busy), math.ceil(work)))
+
+
+def split_task(task: LandTask, groups: int) -> list[LandTask]:
+    """Share the partitions of a task between at most so many; each knows how far all partitions were read."""
+    dealt: dict[int, dict[SourcePartition, int]] = {}
+    for source, offset in task.start.items():
+        dealt.setdefault(lane_of(source.topic, source.partition, lanes=groups), {})[source] = offset
+    if len(dealt) < 2:
+        return [task]
+    return [
+        replace(
+            task,
+            seat=replace(task.seat, group=group),
+            groups=len(dealt),
+            start=start,
+            read_to={**task.read_to, **task.start},
+            ends=None if task.ends is None else _of(start, task.ends),
+            leaderless=frozenset() if group else task.leaderless,
+        )
+        for group, (_, start) in enumerate(sorted(dealt.items()))
+    ]
+
+
+def _of(start: Mapping[SourcePartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    mine = {TopicPartition(source.topic, source.partition) for source in start}
+    return {tp: end for tp, end in ends.items() if tp in mine}

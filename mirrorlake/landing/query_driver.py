@@ -1,0 +1,313 @@
+"""Land by micro-batches of Spark's: a Structured Streaming query, from its own checkpoint location.
+
+Over Spark Connect a query's `foreachBatch` runs in a process of the server, with neither the clients nor the state of a lander.
+There each batch is a read of its own between offsets that are planned here, as a long-lived task plans them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from mirrorlake.kafka import list_partitions
+from mirrorlake.lake import KnownTopic, ReadProgress, batch_time, drop_live_locations, kafka_positions
+from mirrorlake.landing.context import LandingContext
+from mirrorlake.landing.query import GRACE_S, await_query
+from mirrorlake.landing.retry import SourceChanged
+from mirrorlake.landing.source_look import current_partitions
+from mirrorlake.model.chunk_size import ChunkSize
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.progress import about
+from mirrorlake.runtime import is_connect, jobs_end
+
+log = logging.getLogger(__name__)
+
+_COMMITTED = {
+    # Loss is found by Spark before a batch is written, and judged before the next start.
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "groupIdPrefix": "mirrorlake-land",
+    "kafka.isolation.level": "read_committed",
+}
+# Offsets of the first batch where the rate of a source is not known: 500 records of 10 KB take 100 s at 50 kB/s. Then a batch takes
+# half a minute at most, so that progress outlives a kill; less than the least would not: it takes a second whatever it holds.
+_FIRST_OFFSETS, _MIN_OFFSETS, _AIM_S = 500, 50, 30.0
+# A query keeps its size until it is worth a start.
+_GROWTH = 4
+# Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
+_SMALL_ANSWER = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
+# Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
+_LOOK_EVERY_S = 1.0
+
+
+class QueryDriver:
+    """Run the query of one lander, or plan its batches; `tick` is called about five times a second.
+
+    `failure` is what the last batch has raised: Spark passes on its text only.
+    """
+
+    def __init__(self, context: LandingContext, tick: Callable[[StreamingQuery | None], None]) -> None:
+        self._context = context
+        self._tick = tick
+        self.failure: BaseException | None = None
+        # Follows the rate of a source that was too slow for a batch, or for which batches are planned.
+        self._size: ChunkSize | None = None
+
+    def may_resume(self) -> bool:
+        """Tell whether a query may go on from its checkpoint location: it would repeat a batch that timed out, as large as it was."""
+        return self._size is None and not self._is_planned
+
+    def land(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
+        """Land until `stop` is set, or with `once` up to where the source ends now; `start` is None to resume.
+
+        Returns:
+            Whether it came to the end; otherwise it is to be started again, with larger batches.
+
+        Raises:
+            SourceChanged: topics or leaders are not as they were at the start.
+            LanderReplaced: another lander has taken the relay over.
+            Exception: the source, the lake or Spark failed.
+        """
+        # What a task landed before is followed from its own seat, which this lander's new number has replaced.
+        self._context.log, self.failure = None, None
+        try:
+            if self._is_planned:
+                self._land_planned(start or {}, stop, once=once)
+                return True
+            return self._land_by_query(start, stop, once=once)
+        except Exception as error:
+            if "TimeoutException" in str(error):
+                if self._size is None:
+                    self._size = self._first_size()
+                else:
+                    self._size.record_failure()
+            raise
+
+    @property
+    def _is_planned(self) -> bool:
+        return is_connect(self._context.lake.spark)
+
+    def _first_size(self) -> ChunkSize:
+        most = self._context.settings.max_records_per_batch
+        return ChunkSize(most, start=_FIRST_OFFSETS, least=_MIN_OFFSETS, aim_s=_AIM_S)
+
+    def _options(self, most_offsets: int) -> dict[str, str]:
+        settings = self._context.settings
+        small = {} if most_offsets == settings.max_records_per_batch else _SMALL_ANSWER
+        return {**settings.kafka_options, **small, **_COMMITTED}
+
+    def _land_by_query(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
+        context, settings = self._context, self._context.settings
+        most = settings.max_records_per_batch if self._size is None else self._size.limit
+        query = start_landing(
+            context.lake.spark,
+            name=f"land {settings.alias}",
+            options={
+                **self._options(most),
+                "subscribePattern": settings.subscribe_pattern,
+                "maxOffsetsPerTrigger": str(most),
+                "startingOffsets": _document(start) if start else "earliest",
+            },
+            checkpoint_location=context.checkpoint_path,
+            each_batch=self._land_batch,
+            trigger=None if once else f"{int(settings.trigger.total_seconds() * 1000)} milliseconds",
+        )
+        ended = threading.Event()
+
+        def tick() -> None:
+            self._tick(query)
+            if stop.is_set() or self._has_grown(query, most):
+                ended.set()
+
+        await_query(query, ended, tick=tick)
+        return stop.is_set() or not ended.is_set()
+
+    def _has_grown(self, query: StreamingQuery, most: int) -> bool:
+        """Tell whether a source that was too slow for a batch gives enough for larger ones."""
+        if self._size is None or not (done := query.lastProgress):
+            return False
+        self._size.record_success(int(done["numInputRows"]), seconds=done["durationMs"]["triggerExecution"] / 1000)
+        return most < self._size.limit >= min(_GROWTH * most, self._context.settings.max_records_per_batch)
+
+    def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
+        """Land batches that are planned here.
+
+        Law F: a batch is appended under its number with where it ends; whoever comes after a kill claims another number and goes
+        on at what the relay holds, or at where its commits say that a batch ended, whichever is further.
+        """
+        context, settings, spark = self._context, self._context.settings, self._context.lake.spark
+        drop_live_locations(context.lake, settings.alias)
+        progress, positions, batch = context.progress(start), dict(start), 0
+        size = self._size = self._first_size()
+        goal, pace_s = self._ends(start) if once else None, settings.trigger.total_seconds()
+        with jobs_end(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
+            while not stop.is_set():
+                began = time.monotonic()
+                planned = next_batch(positions, self._ends(start) if goal is None else goal, size.limit)
+                if planned:
+                    batch += 1
+                    progress.read(context.of_source(planned), {})
+                    first = {tp: positions[tp] for tp in planned}
+                    self._land_batch(_between(spark, self._options(size.limit), first, planned), batch, progress)
+                    moved = sum(end - positions[tp] for tp, end in planned.items())
+                    size.record_success(moved, seconds=time.monotonic() - began)
+                    positions |= planned
+                elif goal is not None:
+                    return
+                self._tick(None)
+                if goal is None:
+                    stop.wait(began + (pace_s if planned else max(pace_s, _LOOK_EVERY_S)) - time.monotonic())
+
+    def _ends(self, start: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return where the source ends, committed; raise where it has other topics."""
+        states = self._context.describe()
+        if {*list_partitions(states)} != start.keys() or self._context.topics.recreated(states):
+            raise SourceChanged
+        return self._context.admin.latest(start)
+
+    # -- the batch ------------------------------------------------------------------------------------------------
+
+    def _land_batch(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None = None) -> None:
+        try:
+            # Spark calls from a thread of its own.
+            with about(source=self._context.settings.alias, batch=batch_id):
+                self._write(frame, batch_id, progress)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None) -> None:
+        context, topics, settings = self._context, self._context.topics, self._context.settings
+        states = context.describe()
+        if topics.recreated(states):
+            raise SourceChanged
+        topics.observe(states, context.admin, at=context.now(), epochs=context.epochs)
+        # An election may have cut the log: what was landed is compared before anything else is.
+        if any(
+            topics.known[tp.topic].epochs.get(tp.partition) != epoch
+            for tp, epoch in context.epochs(current_partitions(topics.known, states)).items()
+        ):
+            raise SourceChanged
+        context.landing_at = landed_at = batch_time(context.now(), context.landed_until)
+        rows = relay_rows(frame, topics.known.values(), never_leave=settings.never_leave)
+        # Where a query ends its batch, its checkpoint location says.
+        read_to, is_whole = progress.take() if progress is not None else (None, False)
+        context.writer.append(rows, batch_id, landed_at, read_to, is_whole=is_whole)
+        context.batches += 1
+        context.landed_until = landed_at
+
+
+def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: str) -> DataFrame:
+    """Give a batch of Spark's Kafka source the relay's columns, but for the time of the batch.
+
+    `topics` say which life a record belongs to; those that `never_leave` matches, a regular expression, are left out.
+    """
+    if never_leave:
+        frame = frame.where(~F.col("topic").rlike(f"^(?:{never_leave})$"))
+    return frame.select(
+        "topic",
+        _generation_column(topics).alias("generation"),
+        "partition",
+        "offset",
+        "timestamp",
+        F.col("timestampType").alias("timestamp_type"),
+        "key",
+        "value",
+        "headers",
+    )
+
+
+def _generation_column(topics: Iterable[KnownTopic]) -> Column:
+    """Return the life that a record of the source belongs to."""
+    column = F.lit(1)
+    for topic in topics:
+        is_topic = F.col("topic") == topic.name
+        if topic.generation > 1:
+            column = F.when(is_topic, F.lit(topic.generation)).otherwise(column)
+        for cut in sorted(topic.cuts, key=lambda cut: cut.generation):
+            is_cut = is_topic & (F.col("partition") == cut.partition)
+            column = F.when(is_cut, F.lit(cut.generation)).otherwise(column)
+    return column.cast("int")
+
+
+def start_landing(
+    spark: SparkSession,
+    *,
+    name: str,
+    options: Mapping[str, str],
+    checkpoint_location: str,
+    each_batch: Callable[[DataFrame, int], None],
+    trigger: str | None,
+) -> StreamingQuery:
+    """Start a query over the topics of a source; `trigger` is the time between two batches, None to end where the source ends now."""
+    frame = spark.readStream.format("kafka").options(**options).load()
+    writer = (
+        frame.writeStream.queryName(name).option("checkpointLocation", checkpoint_location).foreachBatch(each_batch)
+    )
+    if trigger is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=trigger).start()
+
+
+def next_batch(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most_records: int
+) -> dict[TopicPartition, int]:
+    """Plan where a batch ends, by partition: each gets the same share of what a batch may hold.
+
+    Example:
+        >>> orders = [TopicPartition("orders", number) for number in range(3)]
+        >>> planned = next_batch(dict.fromkeys(orders, 5), dict(zip(orders, (5, 6, 90))), 20)
+        >>> {str(tp): end for tp, end in planned.items()}
+        {'orders-1': 6, 'orders-2': 15}
+    """
+    due = {tp: end for tp, end in ends.items() if end > positions.get(tp, end)}
+    share = max(1, most_records // max(1, len(due)))
+    return {tp: min(end, positions[tp] + share) for tp, end in due.items()}
+
+
+def _between(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    first: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> DataFrame:
+    partitions: dict[str, list[int]] = {}
+    for tp in sorted(first):
+        partitions.setdefault(tp.topic, []).append(tp.partition)
+    named: dict[str, Any] = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": _document(first),
+        "endingOffsets": _document(ends),
+    }
+    return spark.read.format("kafka").options(**{**options, **_COMMITTED, **named}).load()
+
+
+def _document(offsets: Mapping[TopicPartition, int]) -> str:
+    document: dict[str, dict[str, int]] = {}
+    for tp, offset in sorted(offsets.items()):
+        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return json.dumps(document)
+
+
+def reported_ends(query: StreamingQuery) -> dict[TopicPartition, int] | None:
+    """Return where the topics of a query's Kafka source end by its last finished batch; None before there is one.
+
+    For a query that drains, that is where it will stop. Nothing is asked for: Spark looked there for the batch itself.
+    """
+    try:
+        progress = query.lastProgress
+        # PySpark gives the JSON document as a Python dictionary prints itself; names of topics hold no quotes.
+        text = str(progress["sources"][0]["latestOffset"]).replace("'", '"') if progress else ""
+        return kafka_positions(json.loads(text)) if text else None
+    except Exception as error:
+        # A platform may report in another shape: then nobody knows how much is left, and the work goes on.
+        log.debug("progress.no_ends why=%s: %s", type(error).__name__, str(error)[:200])
+        return None
