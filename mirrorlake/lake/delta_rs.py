@@ -6,10 +6,8 @@ Spark reads these appends at once, and each engine sees the application transact
 
 from __future__ import annotations
 
-import json
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,19 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
-from mirrorlake.lake.file_spans import TAG
-from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain_table, put_commit
-from mirrorlake.lake.opening import flush_commits, open_table, options_of
+from mirrorlake.lake.log_commits import (
+    CHECKPOINT_EVERY,
+    add_files,
+    commit_attempts,
+    is_plain_table,
+    make_log_checkpoint,
+)
+from mirrorlake.lake.opening import open_table, options_of
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
@@ -37,8 +38,6 @@ from mirrorlake.runtime import flush_files, naming_faults, open_place
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
 _OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-# Either lists all of the log at each commit.
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class FolderTables:
@@ -117,7 +116,7 @@ class FolderTables:
             pa.field(name, kind, metadata={"comment": table.columns[name][1]})
             for name, kind in arrow_types(table).items()
         ]
-        for attempt in _attempts():
+        for attempt in commit_attempts():
             # Of two that create it at the same moment, one is refused, and finds it then.
             with attempt, naming_faults(path, CommitFailedError):
                 DeltaTable.create(
@@ -132,7 +131,7 @@ class FolderTables:
 
     def set_properties(self, path: str, values: Mapping[str, str]) -> None:
         """Set table properties in one commit."""
-        for attempt in _attempts():
+        for attempt in commit_attempts():
             with attempt, self._newest(path) as table:
                 # A claim is two commits: the first one must not take away the record of progress that the second one repeats.
                 table.alter.set_table_properties(
@@ -140,41 +139,45 @@ class FolderTables:
                 )
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
-        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata.
-
-        In a folder the commit says which spans the files hold, too.
-        """
-        flush_files(path, [file.path for file in files])
-        for attempt in _attempts():
-            with attempt, self._newest(path) as table:
-                if _is_done(table, app_id, version):
-                    return
-                if ":/" in path or not is_plain_table(table):
-                    add_files(path, table, files, {app_id: version}, signature)
-                    return
-                text = append_text(files, {app_id: version}, signature)
-                if not put_commit(Path(path, "_delta_log"), table.version() + 1, text):
-                    raise CommitFailedError(f"version {table.version() + 1} of {path} is another writer's")
-                table.update_incremental()
-                if table.version() % CHECKPOINT_EVERY == 0:
-                    table.create_checkpoint()
+        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
+        self._add(path, lambda _: files, app_id, version, signature)
 
     def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.
 
         The version is looked up in the snapshot that the commit is then made on: of two commits at the same moment with the
-        same id, Delta refuses the second (Delta protocol, SetTransaction), and its version is looked up again.
+        same id, the second is refused (Delta protocol, SetTransaction), and its version is looked up again.
         """
-        files: list[WrittenFile] = []
-        for attempt in _attempts():
+
+        def write(table: DeltaTable) -> Sequence[WrittenFile]:
+            _add_columns(table, rows.schema)
+            named = measured_columns(table.metadata().configuration)
+            return [write_rows(path, rows, named)] if rows.num_rows else []
+
+        self._add(path, write, app_id, version)
+
+    def _add(
+        self,
+        path: str,
+        write: Callable[[DeltaTable], Sequence[WrittenFile]],
+        app_id: str,
+        version: int,
+        signature: str = "",
+    ) -> None:
+        files: Sequence[WrittenFile] | None = None
+        for attempt in commit_attempts():
             with attempt, self._newest(path) as table:
-                _add_columns(table, rows.schema)
                 if app_id and _is_done(table, app_id, version):
                     return
-                if rows.num_rows and not files:
-                    files = [write_rows(path, rows, measured_columns(table.metadata().configuration))]
-                    flush_files(path, [files[0].path])
-                add_files(path, table, files, {app_id: version} if app_id else {})
+                if files is None:
+                    files = write(table)
+                    flush_files(path, [file.path for file in files])
+                seen, is_plain = table.version(), ":/" not in path and is_plain_table(table)
+                transactions = {app_id: version} if app_id else {}
+                add_files(path, seen, files, transactions, signature, table=None if is_plain else table)
+                if (seen + 1) % CHECKPOINT_EVERY == 0:
+                    # A claim is signed.
+                    make_log_checkpoint(path, cleans=not signature)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
@@ -196,47 +199,6 @@ class FolderTables:
                 raise
 
 
-def add_files(
-    path: str,
-    table: DeltaTable,
-    files: Sequence[WrittenFile],
-    transactions: Mapping[str, int],
-    signature: str = "",
-    *,
-    is_next: bool = False,
-) -> None:
-    """Commit files that are on the disk under application transactions, and flush the commit.
-
-    It follows the newest version, where what came since the table was read is no conflict; with `is_next` the version that was
-    read and no other, and log checkpoints and clean-up are not left to delta-rs. The commit says which spans the files hold:
-    delta-rs writes no tags.
-
-    Raises:
-        CommitFailedError: another commit that it cannot follow came first (delta-rs' own).
-    """
-    before, written_at = table.version(), time.time_ns() // 1_000_000
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files
-    ]
-    told = {"userMetadata": signature} if signature else {}
-    if spans := {file.path: file.spans for file in files if file.spans}:
-        told[TAG] = json.dumps(spans)
-    properties = CommitProperties(
-        custom_metadata=told,
-        max_commit_retries=0 if is_next else None,
-        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
-    )
-    table.create_write_transaction(
-        actions,
-        "append",
-        table.schema(),
-        commit_properties=properties,
-        post_commithook_properties=_NO_HOOKS if is_next else None,
-    )
-    table.update_incremental()
-    flush_commits(path, range(before + 1, table.version() + 1))
-
-
 def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
     """Add the columns that came after the release which made a table."""
     held = {field.name for field in table.schema().fields}
@@ -247,12 +209,3 @@ def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
 def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
     last = table.transaction_version(app_id)
     return last is not None and last >= version
-
-
-def _attempts() -> Retrying:
-    return Retrying(
-        retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(8),
-        wait=wait_random_exponential(multiplier=0.05, max=1),
-        reraise=True,
-    )

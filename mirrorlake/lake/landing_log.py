@@ -20,20 +20,17 @@ a second id, that of the group alone, tells two attempts of one task apart.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lake.delta_rs import add_files
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
     CLAIM,
@@ -44,13 +41,11 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
-from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, append_text, is_plain, is_plain_table, put_commit
+from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, add_files, is_plain, is_plain_table, make_log_checkpoint
 from mirrorlake.lake.opening import commit_name, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, folder_of, naming_faults
-
-log = logging.getLogger(__name__)
 
 # Each attempt that fails is another writer's commit that came first: upkeep makes a few a minute.
 _ATTEMPTS = 100
@@ -177,7 +172,7 @@ class LandingLog:
 
     def _checkpoint(self) -> None:
         began = time.monotonic()
-        _checkpoint(self._seat.path)
+        make_log_checkpoint(self._seat.path)
         ended = time.monotonic()
         self._next_checkpoint = ended + _CHECKPOINT_WAITS * (ended - began)
 
@@ -247,34 +242,35 @@ class LandingLog:
 
     def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: Signed) -> bool:
         """Write the commit after the version read last; False where others came first, or the answer is not known."""
-        path, seen = self._seat.path, self._version
-        if self._is_plain and not self._is_stored:
-            is_put = put_commit(Path(path, "_delta_log"), seen + 1, append_text(files, transactions, signed.to_text()))
-            if is_put:
-                self._step()
-                self._done |= transactions
-                self._landed_at = signed.landed_at or self._landed_at
-            return is_put
-        is_put = False
+        path, is_ours = self._seat.path, self._is_plain and not self._is_stored
         with naming_faults(path, TableNotFoundError):
-            table, self._table = self._table or open_table(path), None
-            if table.version() < seen:
-                table.update_incremental()
-            is_whole = True
             try:
-                if table.version() == seen:
-                    add_files(path, table, files, transactions, signed.to_text(), is_next=True)
-                    is_put = True
-                else:
-                    # It has read further than this has followed: delta-rs would append after a claim that stands there.
-                    self._has_more()
-            except DeltaError as error:
+                table = None if is_ours else self._open()
+                add_files(path, self._version, files, transactions, signed.to_text(), table=table)
+            except CommitFailedError:
+                self._has_more()
+                return False
+            except DeltaError:
                 # What else fails may leave the open table between two versions.
-                is_whole = isinstance(error, CommitFailedError)
-                if not self._has_more() and not is_whole:
+                self._table = None
+                if not self._has_more():
                     raise
-            self._table = table if is_whole else None
-        return is_put
+                return False
+        self._step()
+        self._done |= transactions
+        self._landed_at = signed.landed_at or self._landed_at
+        return True
+
+    def _open(self) -> DeltaTable:
+        """Return the table at the version read last."""
+        table, self._table = self._table or open_table(self._seat.path), None
+        if table.version() < self._version:
+            table.update_incremental()
+        self._table = table
+        if table.version() != self._version:
+            # It has read further than this has followed: delta-rs would append after a claim that stands there.
+            raise CommitFailedError(f"{self._seat.path} has other commits")
+        return table
 
     def _has_more(self) -> bool:
         """Tell whether others have committed."""
@@ -302,13 +298,3 @@ def _newest(commits: Iterable[dict[str, Any]]) -> datetime | None:
 
 def _number(configuration: dict[str, Any]) -> int:
     return int(configuration.get(CHECKPOINT_PROPERTY, "0"))
-
-
-def _checkpoint(path: str) -> None:
-    try:
-        table = open_table(path)
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    except (DeltaError, OSError) as error:
-        # Readers read more files of the log until the next one, or upkeep's.
-        log.info("land.no_log_checkpoint path=%s why=%s", path, error)

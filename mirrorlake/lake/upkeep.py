@@ -19,14 +19,13 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError
+from deltalake import CommitProperties
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans
+from mirrorlake.lake.log_commits import NO_HOOKS, commit_attempts
 from mirrorlake.lake.opening import flush_commits, open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
@@ -34,11 +33,6 @@ from mirrorlake.lake.table_schema import measured_columns
 from mirrorlake.runtime import flush_files, folder_of, open_place
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
-# Always on, a commit comes every 250 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
-_ATTEMPTS = 20
-_NO_REBASE = 0
-# Writers make a log checkpoint at their own interval; upkeep makes its own, off their path.
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _SIGNED_AMONG = 200
 
 
@@ -129,12 +123,12 @@ class TableUpkeep:
         ]
         properties = CommitProperties(
             custom_metadata={"userMetadata": json.dumps({"app": "mirrorlake.maintenance", "why": why})},
-            max_commit_retries=_NO_REBASE,
+            max_commit_retries=0,
         )
         gone = {file.path for file in removed}
         # Before the commit: the files that they replace are deleted soon.
         flush_files(self.path, [unquote(file.path) for file in added])
-        for attempt in _attempts():
+        for attempt in commit_attempts():
             with attempt:
                 self._table.update_incremental()
                 before = self._table.version()
@@ -145,7 +139,7 @@ class TableUpkeep:
                     "append",
                     self._table.schema(),
                     commit_properties=properties,
-                    post_commithook_properties=_NO_HOOKS,
+                    post_commithook_properties=NO_HOOKS,
                 )
         # After the commit: without it on the disk, the files that it replaces must stay.
         flush_commits(self.path, [before + 1])
@@ -158,13 +152,13 @@ class TableUpkeep:
 
     def settle(self, properties: Mapping[str, str]) -> None:
         """Set table properties that differ."""
-        for attempt in _attempts():
+        for attempt in commit_attempts():
             with attempt:
                 self._table.update_incremental()
                 held = self._table.metadata().configuration
                 if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
                     self._table.alter.set_table_properties(
-                        differing, raise_if_not_exists=False, post_commithook_properties=_NO_HOOKS
+                        differing, raise_if_not_exists=False, post_commithook_properties=NO_HOOKS
                     )
 
     def checkpoint(self, *, after: int) -> bool:
@@ -202,15 +196,6 @@ class TableUpkeep:
         vacuum = partial(self._table.vacuum, retention_hours=hours, enforce_retention_duration=False, full=orphans)
         # The dry run lists a folder and commits nothing.
         return len(vacuum(dry_run=False)) if vacuum(dry_run=True) else 0
-
-
-def _attempts() -> Retrying:
-    return Retrying(
-        retry=retry_if_exception_type(CommitFailedError),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random(0.01, 0.1),
-        reraise=True,
-    )
 
 
 def _is_of_a_writer(signature: str | None) -> bool:

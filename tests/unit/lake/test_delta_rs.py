@@ -102,8 +102,12 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
     for commit in range(1, 4):
         [name] = named(commit)
         assert (name, commit) in flushed, "the file, while the commit before was the newest"
-        assert (f"{commit:020}.json", commit + 1) in flushed
-    assert all(file.endswith((".parquet", ".json", POSITIONS.name, "_delta_log")) for file, _ in flushed)
+        assert ("_delta_log", commit + 1) in flushed
+    # An append's has its name once it is whole; what delta-rs makes, as in the place of files, has it before.
+    assert [commit for file, commit in flushed if file.endswith(".json.tmp")] == [1, 2]
+    assert (f"{3:020}.json", 4) in flushed
+    names = (".parquet", ".json", ".json.tmp", POSITIONS.name, "_delta_log")
+    assert all(file.endswith(names) for file, _ in flushed)
 
 
 def test_rows_of_this_release_give_an_older_table_its_new_columns(tmp_path: Path) -> None:

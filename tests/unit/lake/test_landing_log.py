@@ -16,13 +16,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import delta_rs, landing_log
+from mirrorlake.lake import landing_log, log_commits
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, txn_version
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.landing_progress import landing_history
-from mirrorlake.lake.log_commits import put_commit
+from mirrorlake.lake.log_commits import add_files, put_commit
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
@@ -147,7 +147,7 @@ def test_law_f_who_is_being_replaced_stops_after_the_batch_that_its_heir_will_se
         relay.tables.set_properties(relay.path, {CHECKPOINT_PROPERTY: "2"})
         return is_put
 
-    monkeypatch.setattr(landing_log, "put_commit", put_and_lose)
+    monkeypatch.setattr(log_commits, "put_commit", put_and_lose)
     with pytest.raises(LanderReplaced):
         relay.land(log, 1, 1)
     assert relay.offsets == [1]
@@ -234,7 +234,7 @@ def test_one_of_two_groups_makes_the_checkpoint(relay: Relay, monkeypatch: pytes
     made: list[str] = []
     monkeypatch.setattr(landing_log, "CHECKPOINT_EVERY", 4)
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 0)
-    monkeypatch.setattr(landing_log, "_checkpoint", made.append)
+    monkeypatch.setattr(landing_log, "make_log_checkpoint", made.append)
     seat = relay.claim(1)
     first, second = relay.group(seat, 0), relay.group(seat, 1)
     before = DeltaTable(relay.path).version()
@@ -304,7 +304,7 @@ def test_law_f_a_claim_in_the_moment_of_a_groups_commit_is_seen_before_it_is_wri
 ) -> None:
     zombie = either.group(either.claim(1), group)
     module = "log_commits.os.link" if zombie._is_plain else "landing_log.add_files"
-    write, waiting = (os.link if zombie._is_plain else delta_rs.add_files), [lambda: either.sign(2, "heir")]
+    write, waiting = (os.link if zombie._is_plain else add_files), [lambda: either.sign(2, "heir")]
 
     def late(*arguments: Any, **options: Any) -> None:
         while waiting:
@@ -347,7 +347,7 @@ def test_law_f_a_commit_whose_answer_was_lost_is_not_written_again(
     lost = [True]
 
     def add_and_lose(*arguments: Any, **options: Any) -> None:
-        delta_rs.add_files(*arguments, **options)
+        add_files(*arguments, **options)
         while lost:
             lost.pop()
             relay.land(other, 1, 7)
