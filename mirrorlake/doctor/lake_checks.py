@@ -250,8 +250,8 @@ def _checkpoint_location(ground: Ground, alias: str) -> Iterator[Seen]:
         return
     writer = OneWriter(ground.lake, alias)
     writer.look()
-    signed = writer.last_batch
-    if writer.read_to is not None:
+    signed = writer.history.last_batch
+    if writer.history.read_to is not None:
         yield fine(alias, f"number {writer.number}, progress in the relay's commits")
         return
     known = read_checkpoint_location(ground.lake, land_checkpoint_path(ground.lake, alias, writer.number))

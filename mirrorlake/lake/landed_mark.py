@@ -112,9 +112,9 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
         return None
     writer = OneWriter(lake, alias)
     writer.look()
-    if writer.was_restored:
+    if writer.history.was_restored:
         return None
-    marks, newest = _read_groups(folder, _name(writer.number)), writer.last_batch
+    marks, newest = _read_groups(folder, _name(writer.number)), writer.history.last_batch
     holds = (0, 0) if newest is None else (newest.checkpoint, newest.batch)
     if not marks or any(mark.landed is not None and mark.landed > holds for mark in marks):
         return None

@@ -29,7 +29,7 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
-from mirrorlake.lake.landing_progress import landing_history
+from mirrorlake.lake.landing_progress import LandingHistory, landing_history
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.owner import new_owner
 
@@ -51,10 +51,7 @@ class OneWriter:
         number: the newest checkpoint number.
         is_held: whether this writer lands under it, or has, before another one took the relay over.
         cluster_id: the id of the cluster whose records the relay holds; None where nobody has recorded it.
-        last: the newest landing commit by the last look, claims included.
-        last_batch: the newest commit that held a batch.
-        was_restored: whether somebody has put an older version back since (Delta RESTORE).
-        read_to: how far the source was read by the commits of its landers; None where a checkpoint location tells it.
+        history: what the newest landing commits say, by the last look.
     """
 
     def __init__(self, lake: Lake, alias: str, *, owner: str = "") -> None:
@@ -66,11 +63,7 @@ class OneWriter:
         self.number = 0
         self.is_claimed = False
         self.cluster_id: str | None = None
-        self.last: Signed | None = None
-        self.last_batch: Signed | None = None
-        self.was_restored = False
-        self.read_to: Mapping[SourcePartition, int] | None = None
-        self._version = -1
+        self.history = LandingHistory()
 
     def look(self) -> None:
         """Read the newest number and the newest landing commit of the relay.
@@ -83,9 +76,9 @@ class OneWriter:
         properties = self._lake.properties(self._location)
         if CHECKPOINT_PROPERTY in properties:
             self._read_history()
-        recorded = int(properties.get(CHECKPOINT_PROPERTY, "0"))
+        last, recorded = self.history.last, int(properties.get(CHECKPOINT_PROPERTY, "0"))
         # A lander that slept between two steps of its claim may have set the property back.
-        self.number = max(recorded, self.last.checkpoint if self.last else 0)
+        self.number = max(recorded, last.checkpoint if last else 0)
         self.cluster_id = properties.get(CLUSTER_PROPERTY)
         self.is_claimed = self.number > 0 and properties.get(CLAIMED_PROPERTY) == str(self.number) == str(recorded)
 
@@ -107,10 +100,10 @@ class OneWriter:
         Raises:
             LanderReplaced: another lander did the same at this moment.
         """
-        before, number = self.last_batch, self.number + 1
-        claim = Signed(number, CLAIM, self._owner, read_to=self.read_to if read_to is None else read_to)
+        before, number = self.history, self.number + 1
+        claim = Signed(number, CLAIM, self._owner, read_to=before.read_to if read_to is None else read_to)
         if claim.read_to is not None:
-            claim = replace(claim, as_of=self._version)
+            claim = replace(claim, as_of=before.version)
         identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
         numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
         numbered[OWNER_PROPERTY] = f"{number} {self._owner}"
@@ -126,16 +119,16 @@ class OneWriter:
                 self._append(None, claim)
             except Exception as error:
                 failure = error
-            self._read_history()
-            if self.last is not None and (self.last.checkpoint, self.last.owner) == (number, self._owner):
+            last = self._read_history().last
+            if last is not None and (last.checkpoint, last.owner) == (number, self._owner):
                 break
-            if failure is None or (self.last is not None and self.last.checkpoint >= number):
-                raise replaced(self._alias, self.last) from failure
+            if failure is None or (last is not None and last.checkpoint >= number):
+                raise replaced(self._alias, last) from failure
             # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
         self.number, self.is_held, self.is_claimed = number, True, True
-        return self.last_batch != before
+        return self.history.last_batch != before.last_batch
 
     def append(
         self,
@@ -154,7 +147,7 @@ class OneWriter:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
         """
         try:
-            as_of = self._version if is_whole else None
+            as_of = self.history.version if is_whole else None
             self._append(rows, Signed(self.number, batch, self._owner, landed_at, read_to, as_of))
         except Exception:
             self.require()
@@ -171,10 +164,9 @@ class OneWriter:
             raise self._replaced()
 
     def _replaced(self) -> LanderReplaced:
-        self._read_history()
+        last = self._read_history().last
         # It sets its number before it commits under it.
-        is_known = self.last is not None and self.last.owner != self._owner
-        return replaced(self._alias, self.last if is_known else None)
+        return replaced(self._alias, last if last is not None and last.owner != self._owner else None)
 
     def newest_owner(self) -> str:
         """Read who claimed the newest number last, or return "" if a release that recorded no name did."""
@@ -196,11 +188,11 @@ class OneWriter:
 
     def seat(self) -> Seat:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
-        return Seat(self._alias, self._location, self.number, self._owner, as_of=self._version)
+        return Seat(self._alias, self._location, self.number, self._owner, as_of=self.history.version)
 
     def newest_landed_at(self) -> datetime | None:
         """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
-        last = self.last_batch
+        last = self.history.last_batch
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
         # Written by a release whose signatures had no time: looked up once.
@@ -221,7 +213,6 @@ class OneWriter:
     def _recorded(self) -> int:
         return int(self._lake.properties(self._location).get(CHECKPOINT_PROPERTY, "0"))
 
-    def _read_history(self) -> None:
-        history = landing_history(self._lake, self._location)
-        self.last, self.last_batch, self.was_restored = history.last, history.last_batch, history.was_restored
-        self.read_to, self._version = history.read_to, history.version
+    def _read_history(self) -> LandingHistory:
+        self.history = landing_history(self._lake, self._location)
+        return self.history

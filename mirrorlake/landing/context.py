@@ -98,7 +98,7 @@ class LandingContext:
         rebuild = forget_lost_positions(self.lake, alias, writer) or rebuild
         resumes = not (is_live or rebuild)
         landed, known = landed_and_known(self.lake, alias, writer, self.topics, resumes=resumes)
-        read = writer.read_to
+        read = writer.history.read_to
         if read is None:
             # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
             read = {} if rebuild else read_by_location(self.lake, alias, writer.number, self.topics.known)
@@ -152,7 +152,7 @@ class LandingContext:
         """Claim the relay with what was read so far; return how far it is landed and read by then."""
         if self.writer.claim(cluster_id, read):
             landed = landed_positions(self.lake, self.settings.alias)
-        return landed, self.writer.read_to or {}
+        return landed, self.writer.history.read_to or {}
 
     def _look(self, names: list[str], landed: LandedPositions, read: Mapping[SourcePartition, int]) -> SourceLook:
         seen = landed.reached, read, self.leaderless
@@ -195,7 +195,7 @@ class LandingContext:
     @property
     def read_to(self) -> dict[SourcePartition, int]:
         """The next offsets to read by the relay's commits, also of partitions that the start left out."""
-        return of_present_lives(self.writer.read_to or {}, self.topics.known)
+        return of_present_lives(self.writer.history.read_to or {}, self.topics.known)
 
     # -- while it lands -------------------------------------------------------------------------------------------
 

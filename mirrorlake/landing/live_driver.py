@@ -78,7 +78,7 @@ class LiveDriver:
         lake, alias, seat = context.lake, settings.alias, context.writer.seat()
         context.log = LandingLog(seat)
         drop_live_locations(lake, alias)
-        newest = context.writer.last_batch
+        newest = context.writer.history.last_batch
         return LandTask(
             seat=seat,
             schema=relay_schema(),

@@ -93,14 +93,14 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
     A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
     newest whole commit counts, and what was landed after it is landed again.
     """
-    newest, accounted = writer.last_batch, accounted_until(lake, alias)
+    newest, accounted = writer.history.last_batch, accounted_until(lake, alias)
     # Before 0.3 only the checkpoint location told what the relay held.
-    known = newest_location(lake, alias, writer.number).landed if writer.read_to is None else None
+    known = newest_location(lake, alias, writer.number).landed if writer.history.read_to is None else None
     is_older = newest is not None and (
         (known is not None and (newest.checkpoint, newest.batch) < known)
         or (accounted is not None and newest.landed_at is not None and newest.landed_at < accounted)
     )
-    if not (is_older or writer.was_restored):
+    if not (is_older or writer.history.was_restored):
         return False
     again = forget_past(lake, alias)
     log.warning(
@@ -123,10 +123,10 @@ def landed_and_known(
         LanderReplaced: the writer held a number, and another lander has taken the relay over.
     """
     while True:
-        number, batch, landed = writer.number, writer.last_batch, landed_positions(lake, alias)
+        number, batch, landed = writer.number, writer.history.last_batch, landed_positions(lake, alias)
         path = land_checkpoint_path(lake, alias, number)
         # Where no query has landed last, whoever comes next claims a number of its own.
-        is_query = writer.read_to is None
+        is_query = writer.history.read_to is None
         known = read_checkpoint_location(lake, path) if is_query else CheckpointLocation(path, -1, -1)
         lost = None
         if is_query and resumes and not known.is_live:
@@ -134,7 +134,7 @@ def landed_and_known(
         if lost is not None or not is_query:
             # Another lander may have claimed, and landed, between these looks.
             writer.look()
-            if number != writer.number or (lost is not None and batch != writer.last_batch):
+            if number != writer.number or (lost is not None and batch != writer.history.last_batch):
                 continue
         if lost is not None:
             raise lost
