@@ -47,6 +47,7 @@ from mirrorlake.lake.landing_progress import ReadProgress as ReadProgress
 from mirrorlake.lake.lives import Lives as Lives
 from mirrorlake.lake.lives import lives_of as lives_of
 from mirrorlake.lake.metadata import KnownTopic as KnownTopic
+from mirrorlake.lake.metadata import Observations as Observations
 from mirrorlake.lake.metadata import SourceTopics as SourceTopics
 from mirrorlake.lake.metadata import carried_topics as carried_topics
 from mirrorlake.lake.metadata import newest_topics as newest_topics
@@ -54,7 +55,6 @@ from mirrorlake.lake.metadata import next_life as next_life
 from mirrorlake.lake.metadata import read_seen as read_seen
 from mirrorlake.lake.migrating import lake_changes as lake_changes
 from mirrorlake.lake.migrating import migrate as migrate
-from mirrorlake.lake.observed import Observations as Observations
 from mirrorlake.lake.offset_map import translated as translated
 from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream

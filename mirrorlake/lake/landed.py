@@ -249,11 +249,7 @@ def accounted_until(lake: Lake, alias: str) -> datetime | None:
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Read the next offset of each partition from `positions`; the relay may hold more."""
-    rows = lake.ask(
-        "SELECT topic, generation, partition, max(position) AS position FROM {positions} "
-        "WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition",
-        source=alias,
-    )
+    rows = lake.ask(_ACCOUNTS, source=alias)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from mirrorlake.errors import SafetyError
 from mirrorlake.lake.lake import Lake
@@ -27,31 +28,16 @@ def lake_changes(lake: Lake) -> list[Change]:
     if not lake.exists(location):
         return []
     version = version_in(lake.properties(location))
+    change = partial(Change, where="lake", kind="lake", name=lake.place)
     changes = [
-        Change(
-            where="lake",
-            kind="lake",
-            name=lake.place,
-            action="migrate",
-            before=one.to - 1,
-            after=one.to,
-            reason=one.reason,
-        )
-        for one in due(version or 1)
+        change(action="migrate", before=one.to - 1, after=one.to, reason=one.reason) for one in due(version or 1)
     ]
     if version is None and not changes:
         reason = "written by a release that kept no version; nothing else changes"
-        changes = [
-            Change(
-                where="lake", kind="lake", name=lake.place, action="record_version", after=LAKE_VERSION, reason=reason
-            )
-        ]
+        changes = [change(action="record_version", after=LAKE_VERSION, reason=reason)]
     if removed := lake.removed_tables():
         reason = "removed by hand and made again, empty; apply only forgets that it was"
-        before = ", ".join(removed)
-        changes.append(
-            Change(where="lake", kind="lake", name=lake.place, action="forget_removed", before=before, reason=reason)
-        )
+        changes.append(change(action="forget_removed", before=", ".join(removed), reason=reason))
     return changes
 
 

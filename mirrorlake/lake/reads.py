@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +27,6 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.version import refuse_newer
 from mirrorlake.runtime import Store, folder_of, require_fit_workers
 
@@ -272,9 +272,16 @@ class LakeReads(LakeAddresses):
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
-        if self._store is not None or (self._has_relays() and ":/" not in folder):
-            return texts_of(folder_of(folder))
-        return texts_by_spark(self.spark, folder)
+        if self._store is None and (":/" in folder or not self._has_relays()):
+            return self._session_tables.texts(folder)
+        found, files = {}, folder_of(folder)
+        # Spark does not see names that begin with a dot or an underscore either.
+        for name in files.names():
+            if name and not name.startswith((".", "_")):
+                # A running query removes old files of its checkpoint location.
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    found[name] = files.read(name)
+        return found
 
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""

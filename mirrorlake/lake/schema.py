@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorlake.lake.table_schema import APPEND_ONLY, TableSchema
+from mirrorlake.lake.table_schema import APPEND_ONLY, REMOVABLE, TableSchema
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _RANGES = "array<struct<first:bigint,length:bigint>>"
@@ -25,12 +25,11 @@ RELAY = TableSchema(
     engine="spark",
     comment="Records of one source cluster, byte for byte; a file a batch, then large ones of one partition in offset order",
     columns={
-        "topic": ("string", "Source topic"),
+        **_SOURCE_PARTITION,
         "generation": (
             "int",
             "Life of the partition's offsets: 1, 2, ... by topic id (KIP-516), and by each cut of its log",
         ),
-        "partition": ("int", "Source partition"),
         "offset": ("bigint", "Upstream offset"),
         "timestamp": ("timestamp", "Record timestamp, millisecond precision"),
         "timestamp_type": ("int", "0 CreateTime, 1 LogAppendTime"),
@@ -43,10 +42,7 @@ RELAY = TableSchema(
         **APPEND_ONLY,
         "delta.dataSkippingStatsColumns": "topic,generation,partition,offset,timestamp,landed_at",
         # Payload columns hardly repeat: dictionaries only cost (0.91 -> 0.64 CPU-us a record of 100 B).
-        "parquet.enable.dictionary#key": "false",
-        "parquet.enable.dictionary#value": "false",
-        "parquet.enable.dictionary#offset": "false",
-        "parquet.enable.dictionary#timestamp": "false",
+        **{f"parquet.enable.dictionary#{name}": "false" for name in ("key", "value", "offset", "timestamp")},
         # Level 1 is faster than 3 and was smaller on JSON-like values.
         "parquet.compression.codec.zstd.level": "1",
     },
@@ -167,8 +163,7 @@ POSITIONS = TableSchema(
         "observed_at": ("timestamp", "Time of the observation"),
         "landed_at": ("timestamp", "For kind landed: no batch that the position accounts for is newer"),
     },
-    # Old samples are removed (sampling.keep).
-    properties={**APPEND_ONLY, "delta.appendOnly": "false"},
+    properties={**APPEND_ONLY, **REMOVABLE},  # old samples are removed (sampling.keep)
 )
 
 SAMPLES = TableSchema(
@@ -187,7 +182,7 @@ SAMPLES = TableSchema(
         "took_ms": ("bigint", "Time that the look took"),
         "error": ("string", "Why there was no answer; null where there was one"),
     },
-    properties={**APPEND_ONLY, "delta.appendOnly": "false"},
+    properties={**APPEND_ONLY, **REMOVABLE},
 )
 
 METADATA = TableSchema(

@@ -213,6 +213,18 @@ class SparkTables:
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
         self.session.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
 
+    def texts(self, folder: str) -> dict[str, str]:
+        """Read the files of any folder that Spark can read as texts by their names; a missing folder has none."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as F
+
+        name = F.col("_metadata.file_name").alias("name")
+        try:
+            rows = self.session.read.text(folder, wholetext=True).select(name, "value").collect()
+        except AnalysisException:
+            return {}
+        return {row.name: row.value for row in rows}
+
     def size(self, location: str) -> tuple[int, int]:
         """Count the files and bytes of the newest version."""
         detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")

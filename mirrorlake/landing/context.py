@@ -26,7 +26,6 @@ from mirrorlake.landing.source_look import SourceLook, ended_lives, look_at_sour
 from mirrorlake.landing.start import (
     forget_lost_positions,
     landed_and_known,
-    of_present_lives,
     read_by_location,
     refuse_other_cluster,
 )
@@ -194,8 +193,13 @@ class LandingContext:
 
     @property
     def read_to(self) -> dict[SourcePartition, int]:
-        """The next offsets to read by the relay's commits, also of partitions that the start left out."""
-        return of_present_lives(self.writer.history.read_to or {}, self.topics.known)
+        """The next offsets to read by the relay's commits, of present lives, also of partitions that the start left out."""
+        known, read = self.topics.known, self.writer.history.read_to or {}
+        return {
+            source: offset
+            for source, offset in read.items()
+            if source.topic in known and known[source.topic].generation_of(source.partition) == source.generation
+        }
 
     # -- while it lands -------------------------------------------------------------------------------------------
 

@@ -76,17 +76,6 @@ def read_by_location(
     return {source: offset for source, offset in read.items() if source.generation == 1}
 
 
-def of_present_lives(
-    read: Mapping[SourcePartition, int], known: Mapping[str, KnownTopic]
-) -> dict[SourcePartition, int]:
-    """Return the next offsets to read of partitions in their present lives, also of those that a start leaves out."""
-    return {
-        source: offset
-        for source, offset in read.items()
-        if source.topic in known and known[source.topic].generation_of(source.partition) == source.generation
-    }
-
-
 def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
     """Take back the positions that a relay does not hold any more; return whether there were any.
 

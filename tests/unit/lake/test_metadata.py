@@ -14,8 +14,7 @@ import pytest
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_seen
-from mirrorlake.lake.observed import Observations
+from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_seen
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.gaps import Cut

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost, UsageError
-from mirrorlake.lake.observed import unseen_lives
+from mirrorlake.lake.metadata import unseen_lives
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.history import Observed
