@@ -107,19 +107,17 @@ class QueryDriver:
     def _land_by_query(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         context, settings = self._context, self._context.settings
         most = settings.max_records_per_batch if self._size is None else self._size.limit
-        query = start_landing(
-            context.lake.spark,
-            name=f"land {settings.alias}",
-            options={
-                **self._options(most),
-                "subscribePattern": settings.subscribe_pattern,
-                "maxOffsetsPerTrigger": str(most),
-                "startingOffsets": _document(start) if start else "earliest",
-            },
-            checkpoint_location=context.checkpoint_path,
-            each_batch=self._land_batch,
-            trigger=None if once else f"{int(settings.trigger.total_seconds() * 1000)} milliseconds",
-        )
+        options = {
+            **self._options(most),
+            "subscribePattern": settings.subscribe_pattern,
+            "maxOffsetsPerTrigger": str(most),
+            "startingOffsets": _document(start) if start else "earliest",
+        }
+        frame = context.lake.spark.readStream.format("kafka").options(**options).load()
+        writer = frame.writeStream.queryName(f"land {settings.alias}").foreachBatch(self._land_batch)
+        writer = writer.option("checkpointLocation", context.checkpoint_path)
+        pace = f"{int(settings.trigger.total_seconds() * 1000)} milliseconds"
+        query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=pace)).start()
         ended = threading.Event()
 
         def tick() -> None:
@@ -236,25 +234,6 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
             is_cut = is_topic & (F.col("partition") == cut.partition)
             column = F.when(is_cut, F.lit(cut.generation)).otherwise(column)
     return column.cast("int")
-
-
-def start_landing(
-    spark: SparkSession,
-    *,
-    name: str,
-    options: Mapping[str, str],
-    checkpoint_location: str,
-    each_batch: Callable[[DataFrame, int], None],
-    trigger: str | None,
-) -> StreamingQuery:
-    """Start a query over the topics of a source; `trigger` is the time between two batches, None to end where the source ends now."""
-    frame = spark.readStream.format("kafka").options(**options).load()
-    writer = (
-        frame.writeStream.queryName(name).option("checkpointLocation", checkpoint_location).foreachBatch(each_batch)
-    )
-    if trigger is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=trigger).start()
 
 
 def next_batch(

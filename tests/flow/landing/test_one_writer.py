@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import OneWriter
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.landing import live_driver, query_driver
-from mirrorlake.landing.query_driver import start_landing
+from mirrorlake.landing import live_driver
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.owner import temporary_sign
 from tests.flow.kit import assert_equal_topics, held, wait_until
@@ -38,9 +38,8 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     mirror = pair.mirror(pair.flow(), fed)
     # Two landers in one session, which allows a name once; elsewhere they are two processes.
     numbers = count()
-    monkeypatch.setattr(
-        query_driver, "start_landing", lambda *a, name, **o: start_landing(*a, name=f"{name} {next(numbers)}", **o)
-    )
+    named = DataStreamWriter.queryName
+    monkeypatch.setattr(DataStreamWriter, "queryName", lambda query, name: named(query, f"{name} {next(numbers)}"))
     stop = threading.Event()
     with ThreadPoolExecutor() as pool:
         idle = pool.submit(mirror.land, "east", stop=stop)

@@ -121,9 +121,17 @@ def test_law_f_a_query_does_not_repeat_a_batch_that_a_slow_source_could_not_fill
     # Rows and milliseconds of the batches of each query, after the first, which times out.
     reports: Iterator[list[tuple[int, int]]] = iter([[(500, 20_000), (500, 1_000)], [(2000, 60_000), (2000, 8_000)]])
 
-    def start(*_: Any, options: Mapping[str, str], **__: Any) -> Any:
-        started.append((options["maxOffsetsPerTrigger"], options.get("kafka.fetch.max.bytes")))
-        return SimpleNamespace()
+    class Session:
+        """Takes what a query is made of, and is the query."""
+
+        lastProgress = None  # noqa: N815  PySpark's name
+
+        def options(self, **options: str) -> Session:
+            started.append((options["maxOffsetsPerTrigger"], options.get("kafka.fetch.max.bytes")))
+            return Session()
+
+        def __getattr__(self, name: str) -> Any:
+            return self if name in ("readStream", "writeStream") else lambda *_, **__: self
 
     def run(query: Any, ended: threading.Event, *, tick: Callable[[], None]) -> None:
         if len(started) == 1:
@@ -133,7 +141,7 @@ def test_law_f_a_query_does_not_repeat_a_batch_that_a_slow_source_could_not_fill
             tick()
 
     monkeypatch.setattr(query_driver, "is_connect", lambda _: False)
-    monkeypatch.setattr(query_driver, "start_landing", start)
+    own._context.lake.spark = Session()
     monkeypatch.setattr(query_driver, "await_query", run)
     assert own.may_resume()
     with pytest.raises(RuntimeError, match="TimeoutException"):
