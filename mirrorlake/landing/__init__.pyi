@@ -6,6 +6,7 @@ from mirrorlake.landing.mending import Mending as Mending
 from mirrorlake.landing.query import GRACE_S as GRACE_S
 from mirrorlake.landing.query import await_query as await_query
 from mirrorlake.landing.query import met_another as met_another
+from mirrorlake.landing.query_driver import read_between as read_between
 from mirrorlake.landing.retry import pause_s as pause_s
 from mirrorlake.landing.settings import LandListener as LandListener
 from mirrorlake.landing.settings import LandSettings as LandSettings

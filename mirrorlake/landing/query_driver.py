@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -102,13 +101,14 @@ class QueryDriver:
     def _options(self, most_offsets: int) -> dict[str, str]:
         settings = self._context.settings
         small = {} if most_offsets == settings.max_records_per_batch else _SMALL_ANSWER
-        return {**settings.kafka_options, **small, **_COMMITTED}
+        return {**settings.kafka_options, **small}
 
     def _land_by_query(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         context, settings = self._context, self._context.settings
         most = settings.max_records_per_batch if self._size is None else self._size.limit
         options = {
             **self._options(most),
+            **_COMMITTED,
             "subscribePattern": settings.subscribe_pattern,
             "maxOffsetsPerTrigger": str(most),
             "startingOffsets": _document(start) if start else "earliest",
@@ -154,7 +154,7 @@ class QueryDriver:
                     batch += 1
                     progress.read(context.of_source(planned), {})
                     first = {tp: positions[tp] for tp in planned}
-                    self._land_batch(_between(spark, self._options(size.limit), first, planned), batch, progress)
+                    self._land_batch(read_between(spark, self._options(size.limit), first, planned), batch, progress)
                     moved = sum(end - positions[tp] for tp, end in planned.items())
                     size.record_success(moved, seconds=time.monotonic() - began)
                     positions |= planned
@@ -252,21 +252,19 @@ def next_batch(
     return {tp: min(end, positions[tp] + share) for tp, end in due.items()}
 
 
-def _between(
+def read_between(
     spark: SparkSession,
     options: Mapping[str, str],
     first: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> DataFrame:
+    """Read the committed records between two offsets of each partition, by Spark's Kafka source and its options for the cluster."""
     partitions: dict[str, list[int]] = {}
     for tp in sorted(first):
         partitions.setdefault(tp.topic, []).append(tp.partition)
-    named: dict[str, Any] = {
-        "assign": json.dumps(partitions),
-        "startingOffsets": _document(first),
-        "endingOffsets": _document(ends),
-    }
-    return spark.read.format("kafka").options(**{**options, **_COMMITTED, **named}).load()
+    bounds = {"startingOffsets": _document(first), "endingOffsets": _document(ends)}
+    options = {**options, **_COMMITTED, "assign": json.dumps(partitions), **bounds}
+    return spark.read.format("kafka").options(**options).load()
 
 
 def _document(offsets: Mapping[TopicPartition, int]) -> str:

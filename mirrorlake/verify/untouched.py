@@ -5,7 +5,6 @@ librdkafka asks for one, and a broker then makes `__consumer_offsets` (`kafka/fe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka import Fetched, FetchedRows, PositionGone
+from mirrorlake.landing import read_between
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.spans import OffsetSpan
 from mirrorlake.verify.unit import Fetching
@@ -60,23 +60,9 @@ class SparkFetcher:
         chosen = self._next()
         if not chosen:
             return Fetched()
-        assigned: dict[str, list[int]] = {}
-        starting: dict[str, dict[str, int]] = {}
-        ending: dict[str, dict[str, int]] = {}
-        for tp, (first, end) in chosen.items():
-            assigned.setdefault(tp.topic, []).append(tp.partition)
-            starting.setdefault(tp.topic, {})[str(tp.partition)] = first
-            ending.setdefault(tp.topic, {})[str(tp.partition)] = end
-        options = {
-            **self._options,
-            "assign": json.dumps(assigned),
-            "startingOffsets": json.dumps(starting),
-            "endingOffsets": json.dumps(ending),
-            "includeHeaders": "true",
-            "failOnDataLoss": "true",
-            "kafka.isolation.level": "read_committed",
-        }
-        frame = self._spark.read.format("kafka").options(**options).load()
+        first = {tp: begin for tp, (begin, _) in chosen.items()}
+        ends = {tp: end for tp, (_, end) in chosen.items()}
+        frame = read_between(self._spark, self._options, first, ends)
         columns = ["offset", "timestamp", F.col("timestampType").alias("timestamp_type"), "key", "value", "headers"]
         try:
             found = frame.select("topic", "partition", *columns).toArrow()
@@ -85,7 +71,7 @@ class SparkFetcher:
                 raise PositionGone(f"{', '.join(map(str, chosen))}: {str(error)[:200]}") from error
             raise
         rows = FetchedRows.of({tp: _of(tp, found) for tp in chosen})
-        return Fetched(rows, {tp: end for tp, (_, end) in chosen.items()})
+        return Fetched(rows, ends)
 
     def _next(self) -> dict[TopicPartition, tuple[int, int]]:
         """Take ranges of several partitions: a job takes about as long for one as for many."""

@@ -55,7 +55,7 @@ class Planned:
         self.read_to: list[Mapping[SourcePartition, int]] = []
         self.answers: list[str | None] = []
         self.driver = driver(most)
-        monkeypatch.setattr(query_driver, "_between", lambda *given: given[1:])
+        monkeypatch.setattr(query_driver, "read_between", lambda *given: given[1:])
         monkeypatch.setattr(query_driver, "is_connect", lambda _: True)
         monkeypatch.setattr(query_driver, "drop_live_locations", lambda *_: None)
         monkeypatch.setattr(query_driver, "jobs_end", lambda *_, **__: nullcontext())
