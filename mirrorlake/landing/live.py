@@ -100,23 +100,32 @@ class LandTask:
         )
 
 
+class _TaskEnds(Exception):
+    """A task ends by itself; `kind` says how."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
 def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
     with about(source=task.seat.alias):
-        yield from _land(task)
+        try:
+            if _land(task):
+                yield TaskAnswer(DRAINED)
+        except _TaskEnds as end:
+            yield TaskAnswer(end.kind, str(end).encode())
+        except PositionGone as error:
+            yield TaskAnswer(CHANGED, str(error).encode())
+        except UnreadableHeaders as error:
+            yield TaskAnswer(UNREADABLE, str(error).encode())
 
 
-def _land(task: LandTask) -> Iterator[TaskAnswer]:
-    lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
+def _land(task: LandTask) -> bool:
+    """Make turns; return whether all ends were reached."""
+    turns, admin = _Turns(task), ClusterAdmin(task.seat.alias, task.options)
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
-    relay, admin = LandingLog(task.seat), ClusterAdmin(task.seat.alias, task.options)
-    if relay.has_begun:
-        # Spark has started a task again that died: what it landed is past where this one would begin.
-        yield TaskAnswer(CHANGED, b"the task died")
-        return
-    progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
-    batch, landed_until = 0, task.landed_until
-    room = FreshRoom(task.seat.path, sharers=task.groups)
     spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
     log.info(
         "land.live partitions=%s number=%s group=%s/%s", len(start), task.seat.number, task.seat.group, task.groups
@@ -124,82 +133,82 @@ def _land(task: LandTask) -> Iterator[TaskAnswer]:
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
-            try:
-                wait_s = max(0.02, task.pace_s - spent)
-                fetched = fetcher.fetch(
-                    wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=task.most_records
-                )
-            except PositionGone as error:
-                yield TaskAnswer(CHANGED, str(error).encode())
-                return
-            except UnreadableHeaders as error:
-                yield TaskAnswer(UNREADABLE, str(error).encode())
-                return
+            wait_s = max(0.02, task.pace_s - spent)
+            fetched = fetcher.fetch(wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=task.most_records)
             began, records = time.monotonic(), fetched.rows.count
-            if fetched.read_to:
-                if why := _changed(task, admin, fetched):
-                    yield TaskAnswer(CHANGED, why.encode())
-                    return
-                sources, counts, rows = _turn_rows(lives, fetched)
-                progress.read({lives[tp]: at for tp, at in fetched.read_to.items()}, _ends(sources, counts, rows))
-            files, signed = list[WrittenFile](), None
-            if fetched.rows or progress.is_due:
-                batch += 1
-                if fetched.rows:
-                    landed_until = batch_time(datetime.now(timezone.utc), landed_until)
-                    batches, fresh = land_rows(task.schema, sources, counts, rows, landed_until), room.left()
-                    files = list(write_files(task.seat.path, task.schema, batches, fresh=fresh))
-                    room.take(sum(file.size for file in files) if fresh else 0)
-                signed = _commit(relay, files, batch, landed_until, progress)
-                if signed is None:
-                    # Spark has started this task again while its first attempt lives on; both have one number.
-                    yield TaskAnswer(CHANGED, b"another attempt of the task lands, too")
-                    return
-                landed_until = signed.landed_at or landed_until
+            if fetched.read_to and (why := _changed(task, admin, fetched)):
+                raise _TaskEnds(CHANGED, why)
+            signed, written = turns.land(fetched)
             if fetched.read_to:
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
-                size.record_success(sum(file.raw_bytes for file in files), seconds=time.monotonic() - began)
+                size.record_success(written, seconds=time.monotonic() - began)
                 watch.landed(None if signed is None else (signed.checkpoint, signed.batch), fetched.read_to)
-                log.debug("land.batch batch=%s records=%s read_to=%s", batch, records, fetched.read_to)
+                log.debug("land.batch batch=%s records=%s read_to=%s", turns.batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             elif watch.has_other_leaders:
-                yield TaskAnswer(ELECTED, b"partitions without new records have other leaders")
-                return
+                raise _TaskEnds(ELECTED, "partitions without new records have other leaders")
             memory.worked(records)
             spent = time.monotonic() - began
-    if progress.is_pending:
-        # Whoever has replaced this one reads the same control records again.
-        with suppress(LanderReplaced):
-            _commit(relay, [], batch + 1, landed_until, progress)
-    if left is not None and not left:
-        yield TaskAnswer(DRAINED)
+    turns.finish()
+    return left is not None and not left
 
 
-def _turn_rows(
-    lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched
-) -> tuple[list[SourcePartition], list[int], pa.Table]:
-    """Return the source partitions with records, how many each has, and all records in that order."""
-    partitions, counts, rows = fetched.rows.in_one()
-    return [lives[tp] for tp in partitions], counts, rows
+class _Turns:
+    """Write and commit what was fetched; `batch` is the number of the last commit."""
+
+    def __init__(self, task: LandTask) -> None:
+        self._task = task
+        self._relay = LandingLog(task.seat)
+        if self._relay.has_begun:
+            # Spark has started a task again that died: what it landed is past where this one would begin.
+            raise _TaskEnds(CHANGED, "the task died")
+        self._lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
+        self._progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
+        self._room = FreshRoom(task.seat.path, sharers=task.groups)
+        self._landed_until = task.landed_until
+        self.batch = 0
+
+    def land(self, fetched: Fetched) -> tuple[Signed | None, int]:
+        """Land what one fetch brought; return the commit's signature, and the bytes of its records in memory."""
+        files, task = list[WrittenFile](), self._task
+        partitions, counts, rows = fetched.rows.in_one()
+        sources = [self._lives[tp] for tp in partitions]
+        if fetched.read_to:
+            read_to = {self._lives[tp]: at for tp, at in fetched.read_to.items()}
+            self._progress.read(read_to, _ends(sources, counts, rows))
+        if sources:
+            self._landed_until = batch_time(datetime.now(timezone.utc), self._landed_until)
+            batches, fresh = land_rows(task.schema, sources, counts, rows, self._landed_until), self._room.left()
+            files = list(write_files(task.seat.path, task.schema, batches, fresh=fresh))
+            self._room.take(sum(file.size for file in files) if fresh else 0)
+        signed = self._commit(files) if files or self._progress.is_due else None
+        return signed, sum(file.raw_bytes for file in files)
+
+    def finish(self) -> None:
+        """Commit what was read since the last records."""
+        if self._progress.is_pending:
+            # Whoever has replaced this one reads the same control records again.
+            with suppress(LanderReplaced, _TaskEnds):
+                self._commit([])
+
+    def _commit(self, files: Sequence[WrittenFile]) -> Signed:
+        self.batch += 1
+        read_to, is_whole = self._progress.take()
+        try:
+            signed = self._relay.append(files, self.batch, self._landed_until, read_to, is_whole=is_whole)
+        except LanderReplaced as error:
+            if not self._relay.is_newest:
+                raise
+            # Spark has started this task again while its first attempt lives on; both have one number.
+            raise _TaskEnds(CHANGED, "another attempt of the task lands, too") from error
+        self._landed_until = signed.landed_at or self._landed_until
+        return signed
 
 
 def _ends(sources: Sequence[SourcePartition], counts: Sequence[int], rows: pa.Table) -> dict[SourcePartition, int]:
     """Return the offset after the last record of each source partition."""
     last = rows["offset"].take(pa.array(np.cumsum(counts, dtype=np.int64) - 1)).to_pylist()
     return {source: offset + 1 for source, offset in zip(sources, last, strict=True)}
-
-
-def _commit(
-    relay: LandingLog, files: Sequence[WrittenFile], batch: int, landed_at: datetime | None, progress: ReadProgress
-) -> Signed | None:
-    """Commit a batch with what was read; return its signature, None where another attempt of this task has landed, too."""
-    read_to, is_whole = progress.take()
-    try:
-        return relay.append(files, batch, landed_at, read_to, is_whole=is_whole)
-    except LanderReplaced:
-        if not relay.is_newest:
-            raise
-        return None
 
 
 def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:

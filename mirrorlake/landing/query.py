@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
 from pyspark.sql.streaming import StreamingQuery
-
-log = logging.getLogger(__name__)
 
 # A batch that is under way may finish; after this long it is interrupted, and the next start repeats it safely (law F). A
 # process has 20 s in all from SIGTERM to its end.
