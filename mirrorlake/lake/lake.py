@@ -211,9 +211,7 @@ class Lake(LakeReads):
 
     def _append_rows(self, table: TableSchema, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> None:
         location = self.meta_location(table)
-        # Without rows there is nothing that only Spark could read.
-        is_ours = table.engine == "delta-rs" or self._store is not None or not rows
-        if is_ours and self._is_seen(location):
+        if self._is_seen(location):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)

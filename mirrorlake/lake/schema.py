@@ -22,7 +22,6 @@ _RECORD = {
 
 RELAY = TableSchema(
     name="relay",
-    engine="spark",
     comment="Records of one source cluster, byte for byte; a file a batch, then large ones of one partition in offset order",
     columns={
         **_SOURCE_PARTITION,
@@ -216,8 +215,6 @@ METADATA = TableSchema(
 
 QUARANTINE = TableSchema(
     name="quarantine",
-    # The bytes come from the relay.
-    engine="spark",
     comment="Records that were withheld from a target, with their bytes and the reason",
     columns={
         "flow": ("string", "Flow"),

@@ -1,10 +1,10 @@
-"""What a table of the lake is, before it is made: its columns, what it holds, its properties, and which engine writes it."""
+"""What a table of the lake is, before it is made: its columns, what it holds, and its properties."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 APPEND_ONLY = {
     "delta.appendOnly": "true",
@@ -22,16 +22,12 @@ REMOVABLE = {"delta.appendOnly": "false"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table: columns as `name -> (SQL type, comment)`, what it holds, its Delta properties, and which engine writes its rows.
-
-    delta-rs writes a table only where the lake is a folder of this machine (decision 0021).
-    """
+    """A table: columns as `name -> (SQL type, comment)`, what it holds, and its Delta properties."""
 
     name: str
     comment: str
     columns: Mapping[str, tuple[str, str]]
     properties: Mapping[str, str] = field(default_factory=lambda: APPEND_ONLY)
-    engine: Literal["delta-rs", "spark"] = "delta-rs"
 
     @property
     def ddl(self) -> str:

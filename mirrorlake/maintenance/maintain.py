@@ -131,9 +131,9 @@ class LakeUpkeep:
         return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
-        """Keep a side table; None where only Spark reaches it, or writes it."""
+        """Keep a side table; None where only Spark reaches it."""
         table = self._lake.upkeep(self._lake.meta_location(schema))
-        if table is None or (schema.engine == "spark" and self._lake.store is None):
+        if table is None:
             return None
 
         def compact() -> Compacted:

@@ -13,10 +13,9 @@ from deltalake import DeltaTable
 
 from mirrorlake.config.schema import LakeConfig, MaintenanceConfig
 from mirrorlake.lake import OFFSET_MAP, Lake, RelayLog, Signed
-from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.lake.schema import HEARTBEATS, RELAY
+from mirrorlake.lake.schema import HEARTBEATS, QUARANTINE, RELAY
 from mirrorlake.maintenance import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
@@ -34,7 +33,7 @@ class World:
         self.relay = str(root / "relay/east")
         self.tables.create(self.relay, RELAY)
         self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
-        for table in (OFFSET_MAP, HEARTBEATS):
+        for table in (OFFSET_MAP, HEARTBEATS, QUARANTINE):
             self.tables.create(self.lake.meta_location(table), table)
         self.batches = 0
 
@@ -178,15 +177,18 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
 
 
 def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
+    withheld = {"flow": "a->b", "key": b"k", "value": b"v" * 1000, "headers": [{"key": "h", "value": None}]}
     for number in range(FANOUT):
-        world.tables.append(
-            str(world.root / "meta/heartbeats"), arrow_table(HEARTBEATS, [{"flow": str(number), "observed_at": NOON}])
-        )
+        world.lake.append_rows(HEARTBEATS, [{"flow": str(number), "observed_at": NOON}])
+        world.lake.append_rows(QUARANTINE, [withheld | {"offset": number}])
     world.land(FANOUT)
     min(Path(world.relay).glob("*.parquet")).unlink()
     kept = world.keep()
     assert kept["relay of east"].why_not
-    assert kept["heartbeats"].compacted.into == 1
+    assert (kept["heartbeats"].compacted.into, kept["quarantine"].compacted.into) == (1, 1)
+    held = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table().to_pylist()
+    assert sorted(row["offset"] for row in held) == [*range(FANOUT)]
+    assert all(row.items() >= withheld.items() for row in held), "bytes are what they were"
     [greatest] = DeltaTable(world.lake.meta_location(HEARTBEATS)).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= NOON
     asked = "SELECT count(*) AS rows FROM {heartbeats} WHERE observed_at >= :since"
