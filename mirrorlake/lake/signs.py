@@ -9,15 +9,16 @@ import logging
 import time
 from collections.abc import Callable
 
-from pyarrow import fs
-
+from mirrorlake.errors import StoreError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import transactional_id
 from mirrorlake.progress import Tell
-from mirrorlake.runtime import open_place
+from mirrorlake.runtime import folder_of
 
 log = logging.getLogger(__name__)
 
+# A store that does not answer, or an address of which nobody here knows the store.
+_AWAY = (OSError, ValueError, StoreError)
 
 SIGN_EVERY_S = 20.0
 """How often a stream signs at least. On an object store each sign is a request that is paid for."""
@@ -31,7 +32,7 @@ class StreamSign:
 
     def __init__(self, lake: Lake, name: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         self._name = name
-        self._uri = f"{_folder(lake)}/{name}"
+        self._address = _folder(lake)
         self._now_ms = now_ms
         self._due = 0.0
         self._is_done = self._has_failed = False
@@ -39,7 +40,7 @@ class StreamSign:
     @property
     def place(self) -> str:
         """Where the sign lies."""
-        return self._uri
+        return f"{self._address}/{self._name}"
 
     def write(self) -> bool:
         """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on.
@@ -47,11 +48,8 @@ class StreamSign:
         Return whether it was recorded.
         """
         try:
-            filesystem, path = open_place(self._uri)
-            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-            with filesystem.open_output_stream(path) as file:
-                file.write(str(self._now_ms()).encode())
-        except (OSError, ValueError) as error:
+            folder_of(self._address).write(self._name, str(self._now_ms()))
+        except _AWAY as error:
             if not self._has_failed:
                 log.warning("stream.no_sign what=%s why=%s", self._name, str(error)[:200])
             self._has_failed = True
@@ -61,10 +59,8 @@ class StreamSign:
     def read(self) -> int | None:
         """Tell when the stream last worked, in milliseconds since 1970; None where that is not known."""
         try:
-            filesystem, path = open_place(self._uri)
-            with filesystem.open_input_file(path) as file:
-                return int(file.read().decode() or 0) or None
-        except (OSError, ValueError):
+            return int(folder_of(self._address).read(self._name) or 0) or None
+        except _AWAY:
             return None
 
     def signing(self, tell: Tell, *, every_s: float = SIGN_EVERY_S) -> Tell:
@@ -92,11 +88,11 @@ def flow_sign(flow: str) -> str:
 def all_signs(lake: Lake) -> dict[str, StreamSign]:
     """Find the signs of all streams that ever worked on a lake, of every settings file."""
     try:
-        filesystem, path = open_place(_folder(lake))
-        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    except (OSError, ValueError):
+        names = folder_of(_folder(lake)).names()
+    except _AWAY:
         return {}
-    return {file.base_name: StreamSign(lake, file.base_name) for file in found if file.is_file}
+    # A name with a dot is a sign that is being written.
+    return {name: StreamSign(lake, name) for name in names if name and not name.startswith(".")}
 
 
 def _folder(lake: Lake) -> str:

@@ -136,4 +136,6 @@ class StoreFolder(Folder):
 def folder_of(address: str | Path) -> Folder:
     """Open the files below an address: a path of this machine, or the address of an object store."""
     place = str(address)
+    if place.startswith("file:"):
+        return LocalFolder(open_place(place)[1])
     return StoreFolder(place) if ":/" in place else LocalFolder(place)
