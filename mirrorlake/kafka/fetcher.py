@@ -127,15 +127,19 @@ class Fetcher:
         """Close the connections."""
         self._consumer.close()
 
-    def fetch(self, wait_s: float, *, at_most_s: float, most_bytes: int, most_records: int) -> Fetched:
-        """Return the records that come within `wait_s`; of a backlog, which comes faster, about as much as the bounds allow.
+    def fetch(
+        self, gather_s: float, *, at_most_s: float, most_bytes: int, most_records: int, wait_s: float = 0.0
+    ) -> Fetched:
+        """Return the records that come within `gather_s`; of a backlog, which comes faster, about as much as the bounds allow.
+
+        Where none has come by then, the first answer of a broker within `wait_s` is returned at once.
 
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.
             UnreadableHeaders: a record is one for another client.
             NotAuthorized, ClusterError: the source refuses.
         """
-        began, timeout, held, count = time.monotonic(), wait_s, 0, 0
+        began, timeout, held, count = time.monotonic(), gather_s, 0, 0
         at_once = max(1, min(_AT_ONCE, most_records, most_bytes // self._record_bytes))
         blocks: list[Block] = []
         read_to, epochs = dict[flow.TopicPartition, int](), dict[flow.TopicPartition, int]()
@@ -143,6 +147,8 @@ class Fetcher:
             with _WITHOUT_GC:
                 with self._errors.during("read records"):
                     messages = self._consumer.consume(at_once, timeout)
+                    if wait_s and not messages and not blocks and (messages := self._consumer.consume(1, wait_s)):
+                        messages += self._consumer.consume(at_once - 1, 0.0) if at_once > 1 else []
                 brought = len(messages)
                 if (block := self._read(messages, read_to, epochs)) is not None:
                     blocks.append(block)

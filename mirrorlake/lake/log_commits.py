@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 CHECKPOINT_EVERY = 100
 # Either lists all of the log at each commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-# Always on, a commit comes every 100 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
+# Always on, a commit comes every 40 to 60 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
 _ATTEMPTS = 20
 # A writer that knows of nothing else may append by the rules above: no generated columns, row ids or commit times of their own.
 _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})

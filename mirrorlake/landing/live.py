@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
+# How long a turn waits for a first record: it looks then whether it is to go on.
+_IDLE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,15 +128,17 @@ def _land(task: LandTask) -> bool:
     """Make turns; return whether all ends were reached."""
     turns, admin = _Turns(task), ClusterAdmin(task.seat.alias, task.options)
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
-    spent, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
+    gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
+    wait_s, most = max(_IDLE_S, task.pace_s), task.most_records
     log.info(
         "land.live partitions=%s number=%s group=%s/%s", len(start), task.seat.number, task.seat.group, task.groups
     )
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
-            wait_s = max(0.02, task.pace_s - spent)
-            fetched = fetcher.fetch(wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=task.most_records)
+            fetched = fetcher.fetch(
+                gather_s, wait_s=wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=most
+            )
             began, records = time.monotonic(), fetched.rows.count
             if fetched.read_to and (why := _changed(task, admin, fetched)):
                 raise _TaskEnds(CHANGED, why)
@@ -148,7 +152,8 @@ def _land(task: LandTask) -> bool:
             elif watch.has_other_leaders:
                 raise _TaskEnds(ELECTED, "partitions without new records have other leaders")
             memory.worked(records)
-            spent = time.monotonic() - began
+            # A record that comes after a silence is landed at once, and those that follow it a pace later.
+            gather_s = max(0.0, task.pace_s - (time.monotonic() - began)) if fetched.read_to else 0.0
     turns.finish()
     return left is not None and not left
 

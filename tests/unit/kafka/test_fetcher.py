@@ -124,6 +124,14 @@ def test_a_turn_gathers_while_many_come(
     assert consumed.calls[0] == 0.25, "only the first call waits for a trickle"
 
 
+def test_the_first_answer_after_a_silence_is_returned_at_once_with_all_that_came_in_it(fetcher: Fetcher) -> None:
+    fetcher._consumer.close()
+    fetcher._consumer = consumed = Consumed(0, 1, 7)  # type: ignore[assignment]
+    found = fetcher.fetch(0.0, wait_s=3600, at_most_s=60, most_bytes=1 << 30, most_records=39_000)
+    assert found.rows.count == 8
+    assert consumed.calls == [0.0, 3600, 0.0]
+
+
 class Link:
     """A source behind a link of a rate: an answer comes as a whole, or is asked for again after 60 s."""
 
