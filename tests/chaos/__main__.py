@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     options = _parsed(arguments)
     kinds = _chosen(options.only)
     schedule = planned(options.seed, options.minutes, kinds, brokers=options.brokers)
-    setting = Setting.of(options.seed, brokers=options.brokers)
+    setting = Setting.of(options.seed, brokers=options.brokers, partitions=options.partitions)
     sys.stderr.write(f"seed {options.seed}, {options.minutes:g} min, {len(schedule)} faults, {setting}\n")
     for one in schedule:
         sys.stderr.write(f"  {one}\n")
@@ -69,6 +69,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     add("--seed", type=int, default=SystemRandom().randrange(10**6), help="decides everything (by chance)")
     add("--minutes", type=float, default=3.0, metavar="M", help="how long faults come (3)")
     add("--brokers", type=int, choices=(1, 3), default=1, help="of each cluster (1)")
+    add("--partitions", type=int, default=3, metavar="N", help="of each of the two topics (3)")
     add("--only", default="", metavar="A,B", help=f"only these faults: {', '.join(sorted(KINDS))}")
     add("--history", action="store_true", help="print what happens while it happens")
     add("--plan", action="store_true", help="print the schedule and end")

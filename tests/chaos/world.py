@@ -41,6 +41,8 @@ class Setting:
     """What is drawn from the seed besides the faults."""
 
     brokers: int = 1
+    # Of each topic.
+    partitions: int = 3
     # Long-lived tasks, or Spark's own batches.
     live: bool = True
     upkeep_s: int = 0
@@ -49,10 +51,11 @@ class Setting:
     rate: int = 150
 
     @classmethod
-    def of(cls, seed: int, *, brokers: int) -> Setting:
+    def of(cls, seed: int, *, brokers: int, partitions: int = 3) -> Setting:
         random = Random(f"setting {seed}")
         return cls(
             brokers=brokers,
+            partitions=partitions,
             live=random.random() < 0.75,
             upkeep_s=random.choice([0, 10, 30]),
             verify_s=random.choice([0, 0, 15]),
@@ -106,12 +109,12 @@ class World:
             start.start()
         for start in starts:
             start.join()
-        new = [NewTopic(topic, 3, self.source.replication) for topic in self.topics]
+        new = [NewTopic(topic, self.setting.partitions, self.source.replication) for topic in self.topics]
         admin = self.source.admin()
         for future in admin.create_topics(new).values():
             future.result()
         for writer in self.writers.values():
-            writer.partitions = 3
+            writer.partitions = self.setting.partitions
             writer.start()
         self.keeper = Keeper(self.folder, self.conf, self.history)
         for thread in (self.keeper, self._read_source, self._read_target, self.checker, self.groups, self._map):
