@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +46,9 @@ from mirrorlake.republish import (
     withheld_rows,
 )
 
+Copied = Mapping[tuple[str, str, int], int]
+"""The newest ledger record that a table holds of a flow's lane: by table, flow and lane."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMaps:
@@ -62,7 +65,7 @@ class KnownMaps:
     positions: Mapping[str, Mapping[SourcePartition, int]]
     held: tuple[HeldTopic, ...] = ()
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
-    copied: tuple[CopiedTo, ...] = ()
+    copied: Copied = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[Row, ...] = ()
     withheld: tuple[Row, ...] = ()
@@ -88,8 +91,8 @@ class KnownMaps:
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         """Put the maps into a question, and give the tables that it names then."""
-        text = text.replace("{runs}", _ROWS_OF_RUNS.replace("<which>", self.standing))
-        text = text.replace("{kept}", _ROWS_OF_WITHHELD.replace("<which>", self.in_force))
+        text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.standing))
+        text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.in_force))
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
         tables = {
             "copied_runs": self._copied(OFFSET_MAP),
@@ -103,7 +106,11 @@ class KnownMaps:
 
     def _copied(self, table: TableSchema) -> pa.Table:
         # A table is asked later, and a running flow has appended by then what is in the newer rows already.
-        rows = [one._asdict() for one in self.copied if one.table == table.name]
+        rows = [
+            {"flow": flow, "lane": lane, "seq": seq}
+            for (name, flow, lane), seq in self.copied.items()
+            if name == table.name
+        ]
         return pa.Table.from_pylist(rows, _COPIED)
 
     def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
@@ -125,7 +132,7 @@ class KnownMaps:
             positions={**self.positions, **other.positions},
             held=self.held + other.held,
             begins={**self.begins, **other.begins},
-            copied=self.copied + other.copied,
+            copied={**self.copied, **other.copied},
             sources={**self.sources, **other.sources},
             runs=self.runs + other.runs,
             withheld=self.withheld + other.withheld,
@@ -135,29 +142,16 @@ class KnownMaps:
         )
 
 
-class CopiedTo(NamedTuple):
-    """The newest ledger record of a flow's lane that a table holds."""
-
-    table: str
-    flow: str
-    lane: int
-    seq: int
-
-
-_COPIED = pa.schema({"table": pa.string(), "flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
+_COPIED = pa.schema({"flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string()})
 
 
-def _rows_of(table: TableSchema, newer: str, copied: str) -> str:
+def _rows_of(table: TableSchema, name: str, which: str) -> str:
     names = ", ".join(table.columns)
     return (
-        f"(SELECT {names}, source FROM (SELECT {names} FROM {{{table.name}}} JOIN {{{copied}}} USING (flow, lane) "  # noqa: S608
-        f"WHERE ledger_seq <= seq UNION ALL SELECT {names} FROM {{{newer}}}) JOIN {{known_flows}} USING (flow) WHERE <which>)"
+        f"(SELECT {names}, source FROM (SELECT {names} FROM {{{table.name}}} JOIN {{copied_{name}}} USING (flow, lane) "  # noqa: S608
+        f"WHERE ledger_seq <= seq UNION ALL SELECT {names} FROM {{newer_{name}}}) JOIN {{known_flows}} USING (flow) WHERE {which})"
     )
-
-
-_ROWS_OF_RUNS = _rows_of(OFFSET_MAP, "newer_runs", "copied_runs")
-_ROWS_OF_WITHHELD = _rows_of(WITHHELD, "newer_withheld", "copied_withheld")
 
 
 def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> KnownMaps:
@@ -167,16 +161,15 @@ def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> K
         ClusterError: a target does not answer.
     """
     flows = list(flows)
-    copied = _Copied.read(lake)
+    copied = _read_copied(lake)
     tails = _read_ledgers(copied, flows, clusters)
     # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
-    if any(tail.is_trimmed for tail in tails) and (now_copied := _Copied.read(lake)) != copied:
+    if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
         copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
     by_flow = list(zip(flows, tails, strict=True))
-    runs = [row for flow, tail in by_flow for row in map_rows(flow.name, copied.lacking(OFFSET_MAP, flow, tail.newer))]
-    kept = [
-        row for flow, tail in by_flow for row in withheld_rows(flow.name, copied.lacking(WITHHELD, flow, tail.newer))
-    ]
+    newer = {flow.name: tail.newer for flow, tail in by_flow}
+    runs = [row for flow in newer for row in map_rows(flow, _lacking(copied, OFFSET_MAP, flow, newer[flow]))]
+    kept = [row for flow in newer for row in withheld_rows(flow, _lacking(copied, WITHHELD, flow, newer[flow]))]
     lives = replace(lives_of(lake, flows), held=tuple(one for tail in tails for one in tail.lost))
     return _of_flows(
         lake,
@@ -196,7 +189,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
         lake,
         flows,
         lives_of(lake, flows),
-        _Copied.read(lake),
+        _read_copied(lake),
         positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
     )
 
@@ -225,7 +218,7 @@ def _of_flows(
     lake: Lake,
     flows: Sequence[FlowConfig],
     lives: Lives,
-    copied: _Copied,
+    copied: Copied,
     *,
     runs: Sequence[Row] = (),
     withheld: Sequence[Row] = (),
@@ -237,7 +230,7 @@ def _of_flows(
         positions=positions,
         held=lives.held,
         begins=_beginnings(lake, flows) if lives else {},
-        copied=tuple(CopiedTo(*key, seq) for key, seq in copied.seqs.items() if key[1] in sources),
+        copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
         runs=tuple(runs),
         withheld=tuple(withheld),
@@ -260,25 +253,16 @@ def _beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[Sourc
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """The newest ledger record that the tables hold, by table, flow and lane."""
+def _read_copied(lake: Lake) -> Copied:
+    rows = lake.ask(
+        "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
+        "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
+    )
+    return {(row.name, row.flow, row.lane): int(row.seq) for row in rows}
 
-    seqs: Mapping[tuple[str, str, int], int]
 
-    @classmethod
-    def read(cls, lake: Lake) -> _Copied:
-        rows = lake.ask(
-            "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
-            "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
-        )
-        return cls({(row.name, row.flow, row.lane): int(row.seq) for row in rows})
-
-    def last(self, table: TableSchema, flow: FlowConfig, lane: int) -> int:
-        return self.seqs.get((table.name, flow.name, lane), -1)
-
-    def lacking(self, table: TableSchema, flow: FlowConfig, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
-        return [record for record in records if record.seq > self.last(table, flow, record.claim.lane)]
+def _lacking(copied: Copied, table: TableSchema, flow: str, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+    return [record for record in records if record.seq > copied.get((table.name, flow, record.claim.lane), -1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,14 +275,14 @@ class _LedgerTail:
     is_trimmed: bool
 
 
-def _read_ledgers(copied: _Copied, flows: Sequence[FlowConfig], clusters: Clusters) -> list[_LedgerTail]:
+def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Clusters) -> list[_LedgerTail]:
     # Opened here: clients of one cluster are shared, and threads would open them twice.
     admins = [clusters.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
         return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
 
 
-def _read_ledger(copied: _Copied, clusters: Clusters, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
+def _read_ledger(copied: Copied, clusters: Clusters, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
     newer: list[LedgerRecord] = []
     is_trimmed = False
     with closing(clusters.ledger(flow)) as reader:
@@ -306,7 +290,7 @@ def _read_ledger(copied: _Copied, clusters: Clusters, flow: FlowConfig, target: 
         for lane, newest in last.items():
             if newest is None:
                 continue
-            in_map, in_withheld = copied.last(OFFSET_MAP, flow, lane), copied.last(WITHHELD, flow, lane)
+            in_map, in_withheld = (copied.get((table.name, flow.name, lane), -1) for table in (OFFSET_MAP, WITHHELD))
             # `withheld` is written after `offset_map`: what it holds, that one holds, too.
             if newest.seq > in_withheld and (newest.withheld or newest.seq > in_map):
                 records = [record for _, record in reader.since(lane, 0)]

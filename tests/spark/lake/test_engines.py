@@ -47,7 +47,7 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.offsets.around import ReadPast, around, read_again
-from mirrorlake.offsets.known_map import CopiedTo, KnownMaps
+from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -279,7 +279,7 @@ def _maps(lake: Lake) -> KnownMaps:
     return KnownMaps(
         lake=lake,
         positions={"a->b": {SourcePartition(f"{LONG}a", 1, 0): 6}},
-        copied=(CopiedTo(OFFSET_MAP.name, "a->b", 0, 2), CopiedTo(WITHHELD.name, "a->b", 1, 7)),
+        copied={(OFFSET_MAP.name, "a->b", 0): 2, (WITHHELD.name, "a->b", 1): 7},
         sources={"a->b": "east"},
         runs=(newer,),
         standing="NOT (target_topic = 'gone')",

@@ -13,7 +13,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.around import ReadPast, Standing, around, read_again
-from mirrorlake.offsets.known_map import CopiedTo, KnownMaps
+from mirrorlake.offsets.known_map import KnownMaps
 from tests.builders import Placed, map_row, placed_by_key
 
 SEED, FLOW = 20261122, "east->central"
@@ -41,7 +41,7 @@ def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> KnownMaps:
     return KnownMaps(
         lake=lake,
         positions={},
-        copied=(CopiedTo(OFFSET_MAP.name, FLOW, 0, COPIED_TO),),
+        copied={(OFFSET_MAP.name, FLOW, 0): COPIED_TO},
         sources={FLOW: "east"},
         runs=tuple(rows[COPIED_TO + 1 :]),
     )
