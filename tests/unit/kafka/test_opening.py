@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import ClusterUnreachable, LaneFenced
-from mirrorlake.kafka.lane import sender, tail
+from mirrorlake.kafka.lane import holder, tail
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
@@ -76,7 +76,7 @@ class Nothing:
 @pytest.mark.law("F")
 def test_law_f_no_lane_goes_on_before_it_has_read_the_ledger_again(monkeypatch: pytest.MonkeyPatch) -> None:
     target: Any = Target()
-    monkeypatch.setattr(sender, "Producer", target.producer)
+    monkeypatch.setattr(holder, "Producer", target.producer)
     monkeypatch.setattr(tail, "LedgerReader", target.reader)
     claim = Claim(flow="east->central", lanes=1, epoch=1, owner="a", checkpoint_location=1)
     one = LaneSender(LaneTask(claim=claim, target="central", options={"bootstrap.servers": "localhost:1"}))
@@ -94,7 +94,7 @@ def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_
     heir = LedgerRecord(claim=replace(claim, epoch=2, owner="heir"), seq=5)
     # What was under way when it fell asleep fails when it wakes.
     target: Any = Target(ledger=[heir], silent=1)
-    monkeypatch.setattr(sender, "Producer", target.producer)
+    monkeypatch.setattr(holder, "Producer", target.producer)
     monkeypatch.setattr(tail, "LedgerReader", target.reader)
     task = LaneTask(claim=claim, target="central", options={}, reader_options={}, patience_s=0.0)
     # By any other error its stream would be tried again, and take the flow from the heir.
