@@ -10,9 +10,9 @@ from mirrorlake.republish.ledger_tables import withheld_rows as withheld_rows
 from mirrorlake.republish.quarantine import Quarantine as Quarantine
 from mirrorlake.republish.remotes import choose as choose
 from mirrorlake.republish.remotes import held_now as held_now
+from mirrorlake.republish.remotes import look_at_remotes as look_at_remotes
 from mirrorlake.republish.republisher import Republisher as Republisher
 from mirrorlake.republish.settings import Extract as Extract
 from mirrorlake.republish.settings import FlowListener as FlowListener
 from mirrorlake.republish.settings import RepublishSettings as RepublishSettings
-from mirrorlake.republish.settling import look_at_remotes as look_at_remotes
 from mirrorlake.republish.tenure import Tenure as Tenure

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_remotes
-from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic, Remote, held_topics, known_id
 from mirrorlake.republish.fencing import merged_positions, read_lanes
-from mirrorlake.republish.settling import look_at_remotes
+
+
+def look_at_remotes(
+    flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
+) -> tuple[list[HeldTopic], dict[str, TopicState]]:
+    """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent."""
+    remotes = {
+        topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
+    }
+    sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
+    states = describe_surely(target, {remotes[source.topic] for source in sent})
+    held = held_topics(
+        flow=flow.name,
+        target=flow.target,
+        known=known,
+        positions=sent,
+        found={name: known_id(state.topic_id) for name, state in states.items()},
+        remote_topic=remotes.__getitem__,
+    )
+    return held, states
 
 
 def held_now(flow: FlowConfig, *, target: ClusterAdmin, ledger: LedgerReader) -> list[HeldTopic]:

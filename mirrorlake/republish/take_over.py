@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_random_exponential
 
-from mirrorlake.kafka import ClusterAdmin, cut_logs
+from mirrorlake.kafka import ClusterAdmin, TopicState, cut_logs, describe_surely
 from mirrorlake.kafka.lane import LedgerReader, ends_of, is_contested
-from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, SourceTopics
+from mirrorlake.lake import CLUSTER_PROPERTY, POSITIONS, Audit, Lake, Observations, SourceTopics, position_row
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest
 from mirrorlake.model.ledger import Claim, FlowOrigin
-from mirrorlake.model.remotes import Remote, Settled, cut_id, whole_id
+from mirrorlake.model.remotes import (
+    ACCEPT_EMPTY,
+    BEGUN_AGAIN,
+    HeldTopic,
+    Remote,
+    Settled,
+    cut_id,
+    known_id,
+    settle,
+    sharing,
+    whole_id,
+)
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
+from mirrorlake.republish.remotes import look_at_remotes
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.republish.settling import settle_remotes
 from mirrorlake.republish.start import (
     StreamLocation,
     check_extract,
@@ -150,21 +161,61 @@ class TakeOver:
         return self._own(claims, settled)
 
     def _settle(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
-        flow = self._flow
-        settled = settle_remotes(
-            self._lake,
-            self._target,
-            flow,
+        """Decide what is claimed, from what the ledger says; lost topics that a person has chosen for exist afterwards (law F)."""
+        flow, remote_topic = self._flow, self._flow.remote_topic
+        held, states = look_at_remotes(flow, self._target, known, positions)
+        waiting = {one.remote for one in held if not any(choice.settles(one) for choice in self._settings.choices)}
+        # Chosen for, or under a new name after an edit of `policy`: a claim names the topic that its positions hold for.
+        missing = [
+            source
+            for source, position in positions.items()
+            if position > 0 and flow.carries(source.topic) and remote_topic(source.topic) not in waiting | states.keys()
+        ]
+        if missing:
+            self._remotes.ensure(missing, self._topics.known, mirrored_before={source.topic for source in positions})
+            states |= describe_surely(self._target, {remote_topic(source.topic) for source in missing})
+        ids = {name: known_id(state.topic_id) for name, state in states.items()}
+        settled = settle(
+            held=held,
+            choices=self._settings.choices,
             known=known,
             positions=positions,
-            choices=self._settings.choices,
-            remotes=self._remotes,
-            topics=self._topics,
-            at=self._audit.now(),
+            found=ids,
+            remote_topic=remote_topic,
         )
+        self._record_lives(held, settled, states, known, positions)
         sent = {source.topic for source, at in settled.positions.items() if at > 0} - settled.waiting
         self._remotes.expect(settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic))
         return settled
+
+    def _record_lives(
+        self,
+        held: Iterable[HeldTopic],
+        settled: Settled,
+        states: Mapping[str, TopicState],
+        known: Mapping[str, Remote],
+        positions: Mapping[SourcePartition, int],
+    ) -> None:
+        """Let the lake learn of a new life before the ledger does: what is known of the old one no longer counts in between."""
+        flow, at = self._flow, self._audit.now()
+        if others := [one for one in held if not one.is_cut]:
+            found = {one.remote: states[one.remote] for one in others if one.remote in states}
+            seen = Observations(self._lake, now=lambda: at)
+            before = {one.remote: whole_id(one.known) for one in others}
+            seen.lives(flow.target, before, found, self._target.configs(found))
+        # The first offset that a new topic holds: what comes before it is no longer due there, or due again.
+        begins = {
+            source: position if choice.action == ACCEPT_EMPTY else 0
+            for one, choice in settled.chosen
+            for topics in [sharing(one, known, flow.remote_topic)]
+            for source, position in positions.items()
+            if source.topic in topics
+        }
+        rows = [
+            position_row(flow.source, source, BEGUN_AGAIN, position, at, flow=flow.name)
+            for source, position in sorted(begins.items())
+        ]
+        self._lake.append_rows(POSITIONS, rows)
 
     def _look_for_cuts(
         self, known: Mapping[str, Remote], lanes: FencedLanes, cut: Mapping[str, str]
