@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from mirrorlake.kafka.lane import Batch, LaneSender
 from mirrorlake.lake import RelayFile, read_in_order
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.owned_flow import OwnedFlow
+from mirrorlake.topics import target_of
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
 _KEEP_EVERY = 200
@@ -29,24 +30,23 @@ class InOrder:
 
     def __init__(self, owned: OwnedFlow, files: Iterable[RelayFile]) -> None:
         self._owned = owned
-        self._files: dict[SourcePartition, list[RelayFile]] = {}
+        by_source: dict[SourcePartition, list[RelayFile]] = {}
         for file in files:
-            self._files.setdefault(file.source, []).append(file)
-        self._readers: dict[SourcePartition, _Reader] = {}
+            by_source.setdefault(file.source, []).append(file)
+        positions = owned.claims.positions
+        self._readers = {source: _Reader(several, positions.get(source, 0)) for source, several in by_source.items()}
         self._senders: dict[int, LaneSender] = {}
         self._committed: list[LedgerRecord] = []
 
     def send_to(self, source: SourcePartition, last_upstream: int) -> int:
         """Send what is not sent yet of a source partition up to an upstream offset; return how many records that were."""
-        owned = self._owned
-        if source not in self._readers:
-            self._readers[source] = _Reader(self._files.get(source, []), owned.claims.positions.get(source, 0))
-        lane = owned.lane_of(source)
+        owned, reader, sent = self._owned, self._readers.get(source), 0
+        if reader is None:
+            return 0
+        lane, target = owned.lane_of(source), target_of(owned.flow, source)
         if lane not in self._senders:
-            self._senders[lane] = LaneSender(owned.task(lane, {source.topic for source in self._files}))
-        target = TopicPartition(owned.flow.remote_topic(source.topic), source.partition)
-        batches = (Batch(source, target, records) for records in self._readers[source].until(last_upstream))
-        sent = 0
+            self._senders[lane] = LaneSender(owned.lane_work(lane, self._readers.keys()).task)
+        batches = (Batch(source, target, records) for records in reader.until(last_upstream))
         for record in self._senders[lane].send(batches, owned.settings.view):
             self._committed.append(record)
             sent += sum(run.count for run in record.runs)

@@ -135,13 +135,8 @@ class LedgerCopy:
             self.load()
         lacking = self._lacking(ledger)
         self.add(lacking)
-        keep = {
-            TopicPartition(reader.topic, lane): records[full][0]
-            for lane, records in ledger.items()
-            if (full := _last_full(records))
-        }
         try:
-            admin.delete_records_before(keep)
+            self._delete_copied(reader.topic, admin, ledger)
         except ClusterError as error:
             # Housekeeping: a ledger that keeps more than it must does no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
@@ -159,6 +154,11 @@ class LedgerCopy:
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         # After the ledger: what is lacking by an older look is kept.
         self.load()
+        return self._delete_copied(reader.topic, admin, ledger)
+
+    def _delete_copied(
+        self, topic: str, admin: ClusterAdmin, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]
+    ) -> int:
         keep: dict[TopicPartition, int] = {}
         deleted = 0
         for lane, records in ledger.items():
@@ -166,7 +166,7 @@ class LedgerCopy:
             lacking = [any(self._lacks(table, record) for table in _TABLES) for _, record in before]
             below = lacking.index(True) if True in lacking else len(lacking)
             if below:
-                keep[TopicPartition(reader.topic, lane)] = records[below][0]
+                keep[TopicPartition(topic, lane)] = records[below][0]
                 deleted += below
         admin.delete_records_before(keep)
         return deleted

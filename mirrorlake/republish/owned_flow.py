@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
 from mirrorlake.kafka import cut_off
-from mirrorlake.kafka.lane import LaneTask, LedgerReader, SharedPlaces, ends_of
+from mirrorlake.kafka.lane import LedgerReader, SharedPlaces, ends_of
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
@@ -123,9 +123,16 @@ class OwnedFlow:
         rate: Rate = NO_LIMIT,
     ) -> LaneWork:
         """Return the work of a lane on source partitions that are ready."""
-        extract = self.settings.extract
+        extract, claims = self.settings.extract, self.claims
         return LaneWork(
-            task=self.task(lane, {source.topic for source in sources}, batch=batch, rate=rate),
+            task=self.settings.lane_task(
+                replace(claims.claim, lane=lane, batch=batch),
+                self.remotes,
+                topics={source.topic for source in sources},
+                rate=rate,
+                seq=claims.seqs.get(lane),
+                ends=claims.ends,
+            ),
             files=tuple(files),
             targets={source: target_of(self.flow, source) for source in sources},
             skip_before_ms=self.flow.start.timestamp_ms,
@@ -252,17 +259,6 @@ class OwnedFlow:
     def lane_of(self, source: SourcePartition) -> int:
         """Return the lane of a source partition."""
         return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
-
-    def task(self, lane: int, topics: Iterable[str], *, batch: int = -1, rate: Rate = NO_LIMIT) -> LaneTask:
-        """Return the task of a lane that sends records of some source topics, whose remote topics are ready."""
-        return self.settings.lane_task(
-            replace(self.claims.claim, lane=lane, batch=batch),
-            self.remotes,
-            topics=topics,
-            rate=rate,
-            seq=self.claims.seqs.get(lane),
-            ends=self.claims.ends,
-        )
 
     def keep(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
         """Take note of committed ledger records; those of a task that died are fetched from the ledger first.

@@ -136,8 +136,7 @@ class Quarantine:
         with self._watching() as board:
             again = self._settings.redriving()
             sender = Republisher(self._lake, self._target, again, audit=self._audit, tell=board.tell)
-            sender.take_over_to_resend()
-            withheld = [item for record in sender.resend(self.records()) for item in record.withheld]
+            withheld = [item for record in sender.resend(self.records) for item in record.withheld]
         return Redriven(
             flow=self._flow.name,
             sent=sender.records,

@@ -153,23 +153,18 @@ class Republisher:
         owned.make_ready({file.source for file in files})
         return InOrder(owned, files)
 
-    def take_over_to_resend(self) -> None:
-        """Take the flow over; all that earlier owners sent is in the lake's tables then.
+    def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
+        """Take the flow over, and send rows of the relay's shape, each once, whatever was sent of their partitions before.
+
+        `select` is called when all that earlier owners sent is in the lake's tables.
 
         Raises:
             LaneFenced: another process resends for this flow.
-            ClusterError: the target failed.
-        """
-        self._owned = self._claimed(TakeOver.to_resend)
-
-    def resend(self, rows: DataFrame) -> list[LedgerRecord]:
-        """Send rows of the relay's shape, each once, whatever was sent of their partitions before.
-
-        Raises:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError: the target failed.
         """
-        frame = rows.select("topic", "generation", "partition", *COLUMNS)
+        self._owned = self._claimed(TakeOver.to_resend)
+        frame = select().select("topic", "generation", "partition", *COLUMNS)
         return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
 
     def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
