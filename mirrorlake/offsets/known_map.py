@@ -1,6 +1,6 @@
 """The offset map of this moment: the tables `offset_map` and `withheld`, and what the ledgers know beyond them.
 
-The ledger is the truth and the tables its copies (DESIGN 9): while a republisher runs, or after one was killed, the newest
+The ledger is the truth and the tables its copies: while a republisher runs, or after one was killed, the newest
 runs stand in the ledger only. Later appends do not come in. Runs into remote topics that were deleted are left out (law A).
 """
 

@@ -162,27 +162,9 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
     certain = {} if recorded else _certain_to(lake, references, clusters)
     maps = recorded_maps(lake, references) if recorded else known_maps(lake, references, clusters)
     sent = known_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
-    names = {reference.name: flow for flow, reference in flows.items()}
-    rows = maps.ask(_CARRIED)
-    stretches = [
-        RecordedStretch(
-            flow=names[row.flow],
-            source=SourcePartition(row.source_topic, row.generation, row.source_partition),
-            target=TopicPartition(row.target_topic, row.target_partition),
-            first_upstream=row.first_upstream,
-            last_upstream=row.last_upstream,
-            first_downstream=row.first_downstream,
-            count=row.record_count,
-        )
-        for row in rows
-        if row.flow in names
-        # A run is dense, so it lies on one side of what is certain.
-        and row.first_downstream
-        < certain.get(TopicPartition(row.target_topic, row.target_partition), row.first_downstream + 1)
-    ]
     reached = {(flow, source): position for flow in flows for source, position in sent[flow].items()}
     try:
-        ordered = in_recorded_order(stretches)
+        ordered = in_recorded_order(_recorded_stretches(maps, flows, certain))
     except ValueError as problem:
         raise UsageError(
             f"the order at {like} cannot be repeated: {problem}",
@@ -220,6 +202,26 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
         stretches=tuple(left),
         gone=tuple(_gone(lake, flows, left)),
     )
+
+
+def _recorded_stretches(
+    maps: KnownMaps, flows: Mapping[str, FlowConfig], certain: Mapping[TopicPartition, int]
+) -> Iterator[RecordedStretch]:
+    """Yield what each flow is to repeat of its counterpart, below the `certain` ends of target partitions."""
+    names = {reference.name: flow for flow, reference in flows.items()}
+    for row in maps.ask(_CARRIED):
+        target = TopicPartition(row.target_topic, row.target_partition)
+        # A run is dense, so it lies on one side of what is certain.
+        if row.flow in names and row.first_downstream < certain.get(target, row.first_downstream + 1):
+            yield RecordedStretch(
+                flow=names[row.flow],
+                source=SourcePartition(row.source_topic, row.generation, row.source_partition),
+                target=target,
+                first_upstream=row.first_upstream,
+                last_upstream=row.last_upstream,
+                first_downstream=row.first_downstream,
+                count=row.record_count,
+            )
 
 
 def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedStretch]) -> Iterator[str]:

@@ -48,15 +48,15 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
     the newest owner's claim (`model/remotes.py`).
     """
     remotes = merged_remotes(last)
-    return furthest(
-        {
-            source: at
-            for source, at in record.positions.items()
-            if record.remotes.get(source.topic) == remotes.get(source.topic)
-        }
-        for record in last.values()
-        if record
-    )
+
+    def counting(record: LedgerRecord) -> Mapping[SourcePartition, int]:
+        # Compared once a topic: a record has up to thousands of partitions.
+        other = {name for name in {**record.remotes, **remotes} if record.remotes.get(name) != remotes.get(name)}
+        if not other:
+            return record.positions
+        return {source: at for source, at in record.positions.items() if source.topic not in other}
+
+    return furthest(counting(record) for record in last.values() if record)
 
 
 class FencedLanes:

@@ -1,4 +1,4 @@
-"""Follow the relay's log and send: what was planned, then each new commit, chunk by chunk (DESIGN 9).
+"""Follow the relay's log and send: what was planned, then each new commit, chunk by chunk.
 
 The driver plans which files hold what the ledger does not, as of a version of the relay; a follower with an end is done once it
 has sent these. One without goes on from that version: files of later commits stand in line behind the older ones of their

@@ -70,20 +70,11 @@ def send_by_followers(
     ignored: Iterable[str],
     stop: threading.Event,
 ) -> set[SourcePartition]:
-    """Send the files, and without an end what is committed to the relay after them, until `stop` is set.
+    """Send the files, and unless it `ends` there what is committed to the relay after them, until `stop` is set.
 
-    Args:
-        owned: the flow.
-        relay: the log of which the files were listed.
-        files: those that hold what the ledger does not.
-        spark: a session that nothing else uses; None sends in threads of this process.
-        tasks: among how many tasks the lanes are shared.
-        ends: whether it is done once the files are sent.
-        ignored: source topics that the relay holds and the flow does not send.
-        stop: set it to return after the chunks under way.
-
-    Returns:
-        The source partitions that were not ready; what they wait for is to be planned again.
+    `files` of the listed `relay` hold what the ledger does not; `ignored` source topics are not sent. The lanes are shared
+    among `tasks` tasks of a session that nothing else uses; without `spark` they are threads of this process. Return the
+    source partitions that were not ready: what they wait for is to be planned again.
     """
     owned.make_ready({file.source for file in files})
     if not ends:
@@ -129,10 +120,7 @@ def send_by_followers(
 
 def _share_out(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneWork]:
     """Return the lanes with their files; of a flow that stays on all, with the partitions that are ready."""
-    due: dict[int, list[RelayFile]] = {}
-    for file in files:
-        if owned.sends(file.source.topic):
-            due.setdefault(owned.lane_of(file.source), []).append(file)
+    due = owned.by_lane(files)
     sources: dict[int, set[SourcePartition]] = {}
     for source in owned.ready:
         sources.setdefault(owned.lane_of(source), set()).add(source)

@@ -75,13 +75,7 @@ class OwnedFlow:
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
-        return sorted(self.lacking(file for file in files if self.sends(file.source.topic) and self._is_asked(file)))
-
-    def _is_asked(self, file: RelayFile) -> bool:
-        if self.settings.extract is None:
-            return True
-        first, end = self.settings.extract.spans.get(file.source, (0, 0))
-        return file.first_offset < end and file.last_offset >= first
+        return sorted(self.lacking(file for file in files if self.sends(file.source.topic)))
 
     def sends(self, topic: str) -> bool:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
@@ -93,14 +87,22 @@ class OwnedFlow:
         return not held or self.flow.remote_topic(topic) not in held
 
     def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
-        """Return the files of which the ledger does not know all."""
-        positions, extract = self.claims.positions, self.settings.extract
-        ends = {} if extract is None else {source: end for source, (_, end) in extract.spans.items()}
-        return [
-            file
-            for file in files
-            if min(file.last_offset, ends.get(file.source, file.last_offset + 1) - 1) >= positions.get(file.source, 0)
-        ]
+        """Return the files that hold records at or past the ledger's positions; of an extract, within its spans."""
+        extract, lacking = self.settings.extract, list[RelayFile]()
+        for file in files:
+            first, end = (0, file.last_offset + 1) if extract is None else extract.spans.get(file.source, (0, 0))
+            next_offset = max(first, self.claims.positions.get(file.source, 0))
+            if file.first_offset < end and min(file.last_offset, end - 1) >= next_offset:
+                lacking.append(file)
+        return lacking
+
+    def by_lane(self, files: Iterable[RelayFile]) -> dict[int, list[RelayFile]]:
+        """Return the files of topics that are sent now, by the lanes of their source partitions."""
+        lanes: dict[int, list[RelayFile]] = {}
+        for file in files:
+            if self.sends(file.source.topic):
+                lanes.setdefault(self.lane_of(file.source), []).append(file)
+        return lanes
 
     def is_little(self, files: Iterable[RelayFile]) -> bool:
         """Tell whether files hold so little that this process sends them with less than a job of Spark's costs.

@@ -1,4 +1,4 @@
-"""Republish: from the relay into one target, exactly once, with the exact offset map (DESIGN 9).
+"""Republish: from the relay into one target, exactly once, with the exact offset map.
 
     take over     fence older owners, read the ledger, repair the table
     plan          what the relay holds and the ledger does not, as of a version of the relay

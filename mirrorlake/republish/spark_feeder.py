@@ -1,4 +1,4 @@
-"""Send rows that Spark reads: of a micro-batch, or of a bounded read of the relay (`execution: streaming`, DESIGN 9).
+"""Send rows that Spark reads: of a micro-batch, or of a bounded read of the relay (`execution: streaming`).
 
 Where workers may not read the storage, and where a person wants Structured Streaming. Spark joins the rows with the lanes, sorts
 them, and hands Arrow batches to the tasks, which send them as those that read files do.
@@ -98,14 +98,14 @@ class SparkFeeder:
         """
         owned = self._owned
         owned.make_ready({file.source for file in due})
-        by_lane: dict[int, set[SourcePartition]] = {}
-        for file in due:
-            if owned.sends(file.source.topic):
-                by_lane.setdefault(owned.lane_of(file.source), set()).add(file.source)
+        by_lane = owned.by_lane(due)
         if not by_lane:
             return []
         rate = owned.flow.rate.rate.share(len(by_lane))
-        work = {lane: owned.lane_work(lane, sources, batch=batch, rate=rate) for lane, sources in by_lane.items()}
+        work = {
+            lane: owned.lane_work(lane, {file.source for file in files}, batch=batch, rate=rate)
+            for lane, files in by_lane.items()
+        }
         fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, at_most_s), OUTPUT)
         answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
         committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]

@@ -1,4 +1,4 @@
-"""Take a flow over: fence older owners, read where they stand, decide what counts, claim (DESIGN 9)."""
+"""Take a flow over: fence older owners, read where they stand, decide what counts, claim."""
 
 from __future__ import annotations
 

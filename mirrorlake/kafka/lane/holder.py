@@ -1,4 +1,4 @@
-"""Hold a lane: fence its older holders, read where it stands, claim it, and give it up after an error (DESIGN 9).
+"""Hold a lane: fence its older holders, read where it stands, claim it, and give it up after an error.
 
 librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
 producer is destroyed, and the next use opens the lane from the beginning.

@@ -1,4 +1,4 @@
-"""The lane producer: republish records of one lane, exactly once, and say where each one went (DESIGN 9).
+"""The lane producer: republish records of one lane, exactly once, and say where each one went.
 
     init_transactions      fences every older holder of the lane, who then waits for a claim before it fences again
     read the ledger        only now: nobody else can add to it any more

@@ -1,4 +1,4 @@
-"""The tail of a lane's ledger: the record that a new holder of the lane goes on from (DESIGN 9).
+"""The tail of a lane's ledger: the record that a new holder of the lane goes on from.
 
 Law F (repeatable): a worker goes on only from a tail that is its own owner's, at the sequence that the driver knows or later,
 read up to the high watermark.
