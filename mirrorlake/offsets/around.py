@@ -7,8 +7,10 @@ Law A (never ahead): what is unread stands at or past `first_unread`, on that ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,9 +21,6 @@ from mirrorlake.offsets.known_map import KnownMaps
 
 Asked = tuple[SourcePartition, int]
 """A source partition and the next offset that a reader reads there."""
-
-_KEY = "source_topic, generation, source_partition, target_topic, target_partition"
-_POINTS = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "at": pa.int64()})
 
 
 class Around(NamedTuple):
@@ -41,53 +40,107 @@ class Standing:
 
 def around(maps: KnownMaps, flow: str, asked: Iterable[Asked]) -> Mapping[Asked, Standing]:
     """Find the records around positions of a flow's source partitions; a position of an unknown partition stands nowhere."""
-    asked = sorted(set(asked))
-    found = {one: Standing() for one in asked}
-    for row in maps.ask(_AROUND, flow=flow, tables={"points": _points(asked)}):
-        run, at, since = to_run(row), int(row.at), int(row.since)
-        standing = found[run.source, at]
-        known = standing.republished_from
-        standing.republished_from = since if known is None else min(known, since)
-        read = run.records_before(at)
-        before = standing.places.get(run.target, Around(None, None))
-        last = run.first_downstream + read - 1 if read else None
-        unread = run.first_downstream + read if read < run.count else None
-        # Of two runs the earlier one holds the last record read, and either the first unread one.
-        standing.places[run.target] = Around(
-            max((one for one in (before.last_read, last) if one is not None), default=None),
-            min((one for one in (before.first_unread, unread) if one is not None), default=None),
-        )
-    return found
+    positions: dict[SourcePartition, list[int]] = {}
+    for source, at in sorted(set(asked)):
+        positions.setdefault(source, []).append(at)
+    nearest, begins = _nearest_runs(maps, flow, positions)
+    neighbours = {(source, at): Standing(begins.get(source)) for source, offsets in positions.items() for at in offsets}
+    for run in _read_runs(maps, flow, nearest):
+        for at in nearest[run.source, run.target, run.first_upstream]:
+            places = neighbours[run.source, at].places
+            read = run.records_before(at)
+            before = places.get(run.target, Around(None, None))
+            last = run.first_downstream + read - 1 if read else None
+            unread = run.first_downstream + read if read < run.count else None
+            # Of two runs the earlier one holds the last record read, and either the first unread one.
+            places[run.target] = Around(
+                max((one for one in (before.last_read, last) if one is not None), default=None),
+                min((one for one in (before.first_unread, unread) if one is not None), default=None),
+            )
+    return neighbours
 
 
-_AROUND = f"""
-    WITH mine AS (
-        SELECT * FROM {{runs}} AS r WHERE r.flow = :flow AND EXISTS (
-            SELECT 1 FROM {{points}} AS p
-            WHERE p.topic = r.source_topic AND p.generation = r.generation AND p.partition = r.source_partition)
-    ),
-    ways AS (SELECT {_KEY}, min(first_upstream) AS since FROM mine GROUP BY {_KEY}),
-    line AS (
-        SELECT {_KEY}, first_upstream AS at, 1 AS is_run, CAST(NULL AS BIGINT) AS since FROM mine
-        UNION ALL
-        SELECT w.source_topic, w.generation, w.source_partition, w.target_topic, w.target_partition, p.at, 0, w.since
-        FROM {{points}} AS p JOIN ways AS w
-            ON p.topic = w.source_topic AND p.generation = w.generation AND p.partition = w.source_partition
-    ),
-    laid AS (
-        SELECT *,
-            max(CASE WHEN is_run = 1 THEN at END) OVER (
-                PARTITION BY {_KEY} ORDER BY at, is_run ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS before,
-            lead(CASE WHEN is_run = 1 THEN at END) IGNORE NULLS OVER (PARTITION BY {_KEY} ORDER BY at, is_run) AS after
-        FROM line
-    ),
-    marks AS (
-        SELECT {_KEY}, at, since, before AS first_upstream FROM laid WHERE is_run = 0
-        UNION ALL
-        SELECT {_KEY}, at, since, after FROM laid WHERE is_run = 0
-    )
-    SELECT DISTINCT {_KEY}, k.at, k.since, first_upstream, m.last_upstream, m.first_downstream, m.record_count, m.holes
-    FROM marks AS k JOIN mine AS m USING ({_KEY}, first_upstream)
+_FirstOfRun = tuple[SourcePartition, TopicPartition, int]
+"""A source partition, a target partition that it feeds, and the first upstream offset of a run between them."""
+
+
+def _nearest_runs(
+    maps: KnownMaps, flow: str, positions: Mapping[SourcePartition, Sequence[int]]
+) -> tuple[dict[_FirstOfRun, list[int]], dict[SourcePartition, int]]:
+    """Find the last run before each position and the first one at or after it, of each target partition.
+
+    Return them with the positions that they are nearest to, and the first upstream offset of each source partition.
+    """
+    sources, ranges = list(positions), list[dict[str, Any]]()
+    for number, (source, offsets) in enumerate(positions.items()):
+        # Between two positions the first and the last run are all that counts.
+        for low, high in pairwise((-_EVER, *offsets, _EVER)):
+            ranges.append({"number": number, **asdict(source), "low": low, "high": high})
+    spans: dict[tuple[SourcePartition, TopicPartition], list[tuple[int, int]]] = {}
+    for row in _ask_about(maps, _SPANS, flow, sources, {"ranges": pa.Table.from_pylist(ranges, _RANGES)}):
+        route = sources[row.number], TopicPartition(row.target_topic, row.target_partition)
+        spans.setdefault(route, []).append((int(row.first), int(row.last)))
+    nearest, begins = dict[_FirstOfRun, list[int]](), dict[SourcePartition, int]()
+    for (source, target), several in spans.items():
+        firsts, lasts = zip(*sorted(several), strict=True)
+        begins[source] = min(firsts[0], begins.get(source, firsts[0]))
+        for at in positions[source]:
+            following = bisect_left(firsts, at)
+            for first in (*lasts[max(0, following - 1) : following], *firsts[following : following + 1]):
+                nearest.setdefault((source, target, first), []).append(at)
+    return nearest, begins
+
+
+def _read_runs(maps: KnownMaps, flow: str, wanted: Collection[_FirstOfRun]) -> list[Run]:
+    if not wanted:
+        return []
+    rows = [
+        {**asdict(source), "target_topic": target.topic, "target_partition": target.partition, "first_upstream": first}
+        for source, target, first in wanted
+    ]
+    sources, firsts = {source for source, _, _ in wanted}, [first for _, _, first in wanted]
+    tables = {"wanted": pa.Table.from_pylist(rows, _WANTED)}
+    found = _ask_about(maps, _RUNS, flow, sources, tables, least=min(firsts), most=max(firsts))
+    return [to_run(row) for row in found]
+
+
+def _ask_about(
+    maps: KnownMaps, text: str, flow: str, sources: Collection[SourcePartition], tables: Any, **values: Any
+) -> list[Any]:
+    """Ask about runs of source partitions; their bounds are values, by which row groups are left out."""
+    if not sources:
+        return []
+    topics, partitions = [source.topic for source in sources], [source.partition for source in sources]
+    values |= {"topic": min(topics), "last_topic": max(topics)}
+    values |= {"partition": min(partitions), "last_partition": max(partitions)}
+    return maps.ask(text, flow=flow, tables=tables, **values)
+
+
+_EVER = 2**62
+_RUN = """r.source_topic, r.generation, r.source_partition, r.target_topic, r.target_partition,
+        r.first_upstream, r.last_upstream, r.first_downstream, r.record_count, r.holes"""
+_SOURCE = {"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()}
+_TARGET = {"target_topic": pa.string(), "target_partition": pa.int32()}
+_RANGES = pa.schema({"number": pa.int32(), **_SOURCE, "low": pa.int64(), "high": pa.int64()})
+_WANTED = pa.schema({**_SOURCE, **_TARGET, "first_upstream": pa.int64()})
+_BOUNDED = """r.flow = :flow AND r.source_topic >= :topic AND r.source_topic <= :last_topic
+        AND r.source_partition >= :partition AND r.source_partition <= :last_partition"""
+# One pass over narrow columns: what a run holds is read of the nearest ones alone.
+_SPANS = f"""
+    SELECT p.number, r.target_topic, r.target_partition, min(r.first_upstream) AS first, max(r.first_upstream) AS last
+    FROM {{runs}} AS r JOIN {{ranges}} AS p
+        ON p.topic = r.source_topic AND p.generation = r.generation AND p.partition = r.source_partition
+        AND r.first_upstream >= p.low AND r.first_upstream < p.high
+    WHERE {_BOUNDED}
+    GROUP BY p.number, p.low, r.target_topic, r.target_partition
+"""  # noqa: S608  names of columns
+_RUNS = f"""
+    SELECT DISTINCT {_RUN}
+    FROM {{runs}} AS r JOIN {{wanted}} AS p
+        ON p.topic = r.source_topic AND p.generation = r.generation AND p.partition = r.source_partition
+        AND p.target_topic = r.target_topic AND p.target_partition = r.target_partition
+        AND p.first_upstream = r.first_upstream
+    WHERE {_BOUNDED} AND r.first_upstream >= :least AND r.first_upstream <= :most
 """  # noqa: S608  names of columns
 
 
@@ -116,31 +169,14 @@ def read_again(maps: KnownMaps, flow: str, positions: Iterable[ReadPast]) -> dic
     return found
 
 
-_READ_PAST = pa.schema(
-    {
-        "number": pa.int64(),
-        "topic": pa.string(),
-        "generation": pa.int32(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "target_topic": pa.string(),
-        "target_partition": pa.int32(),
-        "place": pa.int64(),
-    }
-)
+_READ_PAST = pa.schema({"number": pa.int32(), **_SOURCE, "offset": pa.int64(), **_TARGET, "place": pa.int64()})
 _READ_AGAIN = f"""
-    SELECT DISTINCT p.number, {", ".join(f"r.{name.strip()}" for name in _KEY.split(","))},
-        r.first_upstream, r.last_upstream, r.first_downstream, r.record_count, r.holes
+    SELECT DISTINCT p.number, {_RUN}
     FROM {{runs}} AS r JOIN {{points}} AS p
         ON p.topic = r.source_topic AND p.generation = r.generation AND p.partition = r.source_partition
         AND p.target_topic = r.target_topic AND p.target_partition = r.target_partition
     WHERE r.flow = :flow AND r.first_upstream < p.`offset` AND r.first_downstream + r.record_count > p.place
 """  # noqa: S608  names of columns
-
-
-def _points(asked: Iterable[Asked]) -> pa.Table:
-    rows = [{"topic": s.topic, "generation": s.generation, "partition": s.partition, "at": at} for s, at in asked]
-    return pa.Table.from_pylist(rows, _POINTS)
 
 
 def to_run(row: Any) -> Run:
