@@ -292,7 +292,7 @@ class Lag:
         objectives = judge_objectives(self.flows, found.rpo_ms, measured_rto(self._lake, self.flows))
         return replace(found, objectives=objectives)
 
-    def windows(self) -> dict[tuple[str, SourcePartition], list[Sample]]:
+    def windows(self) -> dict[tuple[str, SourcePartition], Sequence[Sample]]:
         """Read the newest samples of the hop `republished`, oldest first, by flow and partition, for one that comes now.
 
         Those from before the sampler rested are left out: they say nothing of this moment.

@@ -122,7 +122,7 @@ def read_status(
         paused = state.covering(flow.name, flow.source, flow.target)
         proven = proven_until(lake, flow)
         rows = []
-        for tp, row in sorted(positions[flow.name].items()):
+        for tp, row in sorted(positions[flow.name].items(), key=lambda item: (item[0].topic, item[0].partition)):
             offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
             if time_lag is None and (flow.source, row.source) in unlanded:
                 time_lag = age_ms(unlanded[flow.source, row.source], at)
@@ -143,8 +143,12 @@ def read_status(
                 offset_lag=offset_lag,
                 time_lag_ms=time_lag,
             )
+            earlier = sampled.get((flow.name, row.source), ())
+            if look.waiting == 0:
+                # It is in step, and its rates are told by the first sample.
+                earlier = earlier[:1]
             # Another sampler may have looked meanwhile; this look is the last one of the window.
-            window = [*(one for one in sampled.get((flow.name, row.source), ()) if one.observed_at < at), look]
+            window = [*(one for one in earlier if one.observed_at < at), look]
             judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
             rows.append(
                 PartitionStatus(

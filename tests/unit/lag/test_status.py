@@ -331,9 +331,10 @@ def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     rates: tuple[float | None, float | None],
     eta_ms: int | None,
 ) -> None:
-    held = {(FLOW.name, ORDERS): window}
+    held = {(FLOW.name, ORDERS): window, (FLOW.name, CLICKS): samples(0, 0, 0, end=0)}
     found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, windows=lambda: held)[FLOW.name]
-    row = found[1]
+    rest, row = found
+    assert (rest.verdict, rest.reason, rest.in_per_s, rest.out_per_s) == ("OK", "nothing waits", 0.0, 0.0)
     assert (row.verdict, (row.in_per_s, row.out_per_s), row.eta_ms) == (verdict, rates, eta_ms)
     assert reason in row.reason
     assert (found.verdict, found.state) == (verdict, "behind")
