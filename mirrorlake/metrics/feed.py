@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
 from mirrorlake.lag import Figures
-from mirrorlake.landing import LandListener
 from mirrorlake.metrics.registry import Metrics
-from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish import FlowListener
 
 log = logging.getLogger(__name__)
 
@@ -60,53 +57,6 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Forget the name."""
         self._names.pop(str(event.id), None)
-
-
-class LandFeed(LandListener):
-    """Count what the long-lived lander of one source does; `now` is the clock, in UTC."""
-
-    def __init__(self, metrics: Metrics, alias: str, *, now: Callable[[], datetime]) -> None:
-        self._metrics = metrics
-        self._alias = alias
-        self._now = now
-
-    def landed(self, records: int) -> None:
-        """Count records, and note that landing works."""
-        try:
-            self._metrics.landed(self._alias, records=records, seconds=None, at=self._now().timestamp())
-        except Exception:
-            log.exception("metrics.failed what=count of landed records")
-
-
-class FlowFeed(FlowListener):
-    """Count what one flow does; `now` is the clock, in UTC."""
-
-    def __init__(self, metrics: Metrics, flow: str, *, now: Callable[[], datetime]) -> None:
-        self._metrics = metrics
-        self._flow = flow
-        self._now = now
-
-    def committed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count the records that the target has confirmed."""
-        try:
-            for record in records:
-                counts: dict[str, int] = {}
-                for run in record.runs:
-                    counts[run.source.topic] = counts.get(run.source.topic, 0) + run.count
-                self._metrics.republished(record.claim.flow, counts)
-        except Exception:
-            log.exception("metrics.failed what=count of republished records")
-
-    def looked(self, batch_s: float | None) -> None:
-        """Count a batch, or note that there was nothing new."""
-        try:
-            at = self._now().timestamp()
-            if batch_s is None:
-                self._metrics.looked(f"republish {self._flow}", at=at)
-            else:
-                self._metrics.republished_batch(self._flow, seconds=batch_s, at=at)
-        except Exception:
-            log.exception("metrics.failed what=count of batches")
 
 
 class MetricsFeed:

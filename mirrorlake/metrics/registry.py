@@ -7,6 +7,7 @@ JMX names otherwise; docs/metrics.md has the table. Base units, as Prometheus wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, all_known, total, worst
 from mirrorlake.metrics.health import Health
+from mirrorlake.metrics.listeners import FlowFeed, LandFeed
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 
@@ -99,6 +101,14 @@ class Metrics(Collector):
         self.health.turned(f"republish {flow}")
         for topic, count in records.items():
             self._sent.labels(flow, topic).inc(count)
+
+    def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> LandFeed:
+        """Return a listener that counts what the lander of a source does."""
+        return LandFeed(self, alias, now=now)
+
+    def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> FlowFeed:
+        """Return a listener that counts what a flow does."""
+        return FlowFeed(self, flow, now=now)
 
     def parked(self, streams: Mapping[str, Parked]) -> None:
         """Replace what is parked."""

@@ -15,13 +15,13 @@ from itertools import starmap
 from typing import Any, NoReturn
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import RunLines
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
@@ -34,7 +34,7 @@ class AlwaysOn:
     """The streams that should run, of the settings as they are at each look: edited ones may have given some up.
 
     Args:
-        connections: the mirror's.
+        context: the mirror's.
         streams: runs one of them.
         lands: whether sources are landed.
         sends: whether flows are republished.
@@ -46,7 +46,7 @@ class AlwaysOn:
 
     def __init__(
         self,
-        connections: Connections,
+        context: Context,
         streams: Streams,
         *,
         lands: bool = True,
@@ -56,7 +56,7 @@ class AlwaysOn:
         first: Mapping[str, bool] | None = None,
         lines: RunLines | None = None,
     ) -> None:
-        self._connections = connections
+        self._context = context
         self._streams = streams
         self._lands = lands
         self._sends = sends
@@ -65,19 +65,19 @@ class AlwaysOn:
         self._first: dict[str, Any] = dict(first or {})
         self._lines = lines
         self._tell = silent if lines is None else lines.tell
-        self._watch = ControlWatch(connections)
-        self._notices = Notices(connections)
+        self._watch = ControlWatch(context)
+        self._notices = Notices(context)
         self._made_of: dict[str, str] = {}
         self._holdings = Holdings(
-            lambda: connections.lake,
+            lambda: context.lake,
             self._require_spark,
             owner_of=streams.newest_owner,
-            lives=lambda sign: connections.presence.lives(sign),
+            lives=lambda sign: context.presence.lives(sign),
         )
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
         """Run the streams until `stop` is set (see `Supervisor`)."""
-        results = Supervisor(self, stop, isolates=isolates, now=self._connections.now).run()
+        results = Supervisor(self, stop, isolates=isolates, now=self._context.now).run()
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
         ended: list[Landing | Republishing] = [one for several in results.values() for one in several]
         if self._lines is not None:
@@ -124,12 +124,12 @@ class AlwaysOn:
         """Return why no stream can run in this process any more, None where they can: a session is started once."""
         if not self._is_gone():
             return None
-        if (session := self._connections.standing_session()) is not None:
+        if (session := self._context.standing_session()) is not None:
             give_up(session)
         return spark_is_gone()
 
     def _is_gone(self) -> bool:
-        session = self._connections.standing_session()
+        session = self._context.standing_session()
         return host_is_gone() or (session is not None and is_gone(session))
 
     def _require_spark(self) -> None:
@@ -165,7 +165,7 @@ class AlwaysOn:
             self._lines.begin(phase)
 
     def _sources(self) -> list[str]:
-        config = self._connections.config
+        config = self._context.config
         if not self._lands:
             return []
         if self._source is not None:
@@ -174,7 +174,7 @@ class AlwaysOn:
         return sorted(carried - {*config.lake_clusters})
 
     def _flows(self) -> list[FlowConfig]:
-        flows = self._connections.config.flows if self._sends else ()
+        flows = self._context.config.flows if self._sends else ()
         return [flow for flow in flows if self._flow in (None, flow.name)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mirrorlake.context import Context
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 
 if TYPE_CHECKING:
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """Everything that a mirror does, over one set of connections; a command loads what it uses."""
+    """Everything that a mirror does, over one set of context; a command loads what it uses."""
 
-    def __init__(self, connections: Connections) -> None:
-        self.connections = connections
-        self.streams = Streams(connections)
-        self.checks = Checks(connections, self.streams)
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.streams = Streams(context)
+        self.checks = Checks(context, self.streams)
 
     @cached_property
     def changes(self) -> Changes:
         """What a person changes."""
         from mirrorlake.mirror.services.changes import Changes
 
-        return Changes(self.connections, self.streams)
+        return Changes(self.context, self.streams)
 
     @cached_property
     def upkeep(self) -> Upkeep:
         """What keeps the lake small."""
         from mirrorlake.mirror.services.upkeep import Upkeep
 
-        return Upkeep(self.connections)
+        return Upkeep(self.context)
 
     @cached_property
     def replaying(self) -> Replaying:
         """What replays records of the relay."""
         from mirrorlake.mirror.services.replaying import Replaying
 
-        return Replaying(self.connections, self.streams)
+        return Replaying(self.context, self.streams)
 
     @cached_property
     def runner(self) -> Runner:
         """What lands and republishes."""
         from mirrorlake.mirror.runner import Runner
 
-        return Runner(self.connections, self.streams, self.checks, self.upkeep)
+        return Runner(self.context, self.streams, self.checks, self.upkeep)
 
     @cached_property
     def drills(self) -> Drills:
         """What rehearses failovers."""
         from mirrorlake.mirror.services.drills import Drills
 
-        return Drills(self.connections, self.checks)
+        return Drills(self.context, self.checks)
 
     @cached_property
     def recovery(self) -> Recovery:
         """What fails flows over, and back."""
         from mirrorlake.mirror.services.recovery import Recovery
 
-        return Recovery(self.connections, self.streams, self.checks, self.changes)
+        return Recovery(self.context, self.streams, self.checks, self.changes)

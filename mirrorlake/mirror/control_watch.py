@@ -6,9 +6,9 @@ import logging
 
 from mirrorlake.config import identity, load, plain
 from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError, SafetyError
 from mirrorlake.kafka import librdkafka_options
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import view_of
 from mirrorlake.model.control import ControlState, Intention
 
@@ -19,12 +19,12 @@ class ControlWatch:
     """Read the table `control`, and adopt newly applied settings from the mirror's own file.
 
     Args:
-        connections: adopt new settings.
+        context: adopt new settings.
     """
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._control = connections.control()
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._control = context.control()
         self._known: Intention | None = None
         self._has_looked = False
         self._said = ""
@@ -47,14 +47,14 @@ class ControlWatch:
         applied = self.state.applied
         if not self._has_looked:
             self._has_looked = True
-            if applied is not None and applied.at <= self._connections.read_at:
+            if applied is not None and applied.at <= self._context.read_at:
                 self._known = applied
         if applied is not None and applied != self._known and self._adopt(applied):
             self._known = applied
         return self.state
 
     def _adopt(self, applied: Intention) -> bool:
-        config = self._connections.config
+        config = self._context.config
         if identity(plain(config)) == identity(applied.value):
             return True
         if config.path is None:
@@ -69,7 +69,7 @@ class ControlWatch:
         except MirrorlakeError as error:
             self._say(error.cause)
             return False
-        self._connections.adopt(edited)
+        self._context.adopt(edited)
         self._said = ""
         log.warning("settings.adopted file=%s by=%s", config.path, applied.who)
         return True

@@ -46,12 +46,12 @@ class FlowHandle(Shown):
 
     def sheet(self) -> Sheet:
         """Return the flow's settings; no cluster is asked (see `FlowHandle.status`)."""
-        return flow_sheet(self._services.connections.config, self.config)
+        return flow_sheet(self._services.context.config, self.config)
 
     @property
     def config(self) -> FlowConfig:
         """The flow's settings; a running mirror adopts newer ones that were applied."""
-        return self._services.connections.config.flow(self.name)
+        return self._services.context.config.flow(self.name)
 
     @property
     def offsets(self) -> Offsets:
@@ -83,12 +83,12 @@ class FlowHandle(Shown):
             other: where MirrorMaker kept its state.
             trust_stored: go on at its stored offsets where the records on the target do not show the place.
         """
-        connections, flow = self._services.connections, self.config
+        context, flow = self._services.context, self.config
         sites = mm2.Sites(
-            connections.admin(flow.source),
-            connections.admin(flow.target),
-            connections.reader_options(flow.source),
-            connections.reader_options(flow.target),
+            context.admin(flow.source),
+            context.admin(flow.target),
+            context.reader_options(flow.source),
+            context.reader_options(flow.target),
         )
         return mm2.make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
 
@@ -109,7 +109,7 @@ class FlowHandle(Shown):
         """
         flow = self.config
         view = self._services.streams.view(flow)
-        return topics.try_rules(self._services.connections.lake, flow, view, topic=topic, newest=newest)
+        return topics.try_rules(self._services.context.lake, flow, view, topic=topic, newest=newest)
 
     # -- run ------------------------------------------------------------------------------------------------------
 

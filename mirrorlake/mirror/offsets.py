@@ -30,7 +30,7 @@ class Offsets:
     def _flow(self) -> FlowConfig:
         if self._name.startswith(PREFIXES):
             return self._services.replaying.flow(self._name)
-        return self._services.connections.config.flow(self._name)
+        return self._services.context.config.flow(self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
         """Find the place of the record at an upstream offset on the target, or the reason why it has none.
@@ -39,7 +39,7 @@ class Offsets:
             >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
         """
         return translate.translate_offset(
-            self._services.connections.lake,
+            self._services.context.lake,
             self._flow,
             topic=topic,
             partition=partition,
@@ -52,7 +52,7 @@ class Offsets:
         flow = self._flow
         remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
         return translate.translate_back(
-            self._services.connections.lake, flow, topic=remote, partition=partition, offset=offset
+            self._services.context.lake, flow, topic=remote, partition=partition, offset=offset
         )
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
@@ -74,7 +74,7 @@ class Offsets:
             ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
             >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
         """
-        return translate.translate_table(self._services.connections.lake, self._flow, offsets, reverse=reverse)
+        return translate.translate_table(self._services.context.lake, self._flow, offsets, reverse=reverse)
 
     def move_positions(self, document: Any) -> MovedPositions:
         """Translate the positions of a reader that keeps them outside of Kafka to the target (law A).
@@ -88,8 +88,8 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        connections = self._services.connections
-        return external_readers.move_positions(connections.lake, self._flow, document, connections)
+        context = self._services.context
+        return external_readers.move_positions(context.lake, self._flow, document, context)
 
     def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
         """Translate the checkpoint of a Spark query that reads the source into `startingOffsets` at the target.
@@ -99,5 +99,5 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        found = external_readers.spark_positions(self._services.connections.lake, checkpoint_location)
+        found = external_readers.spark_positions(self._services.context.lake, checkpoint_location)
         return self.move_positions(found)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,
@@ -21,7 +22,6 @@ from mirrorlake.errors import (
     StoreError,
 )
 from mirrorlake.landing import pause_s
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
 from mirrorlake.model.parked import Parked, stream_facts, whole_stream
@@ -170,9 +170,9 @@ def _longest_pause_s(config: MirrorConfig) -> float:
 class Notices:
     """Keep the table `control` up to date about this process's streams, with a row only where something changes."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._control = connections.control()
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._control = context.control()
         self._shown: Mapping[str, Parked] = {}
 
     def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
@@ -180,9 +180,9 @@ class Notices:
         shown = {name: place.parked for name, place in waiting.items()}
         # Topics that wait are recorded by the streams themselves.
         shown |= {name: one for name, one in state.parked.items() if whole_stream(name) in healthy - {name}}
-        metrics = self._connections.metrics
+        metrics = self._context.metrics
         if metrics is not None:
-            metrics.running(healthy, pause_s=_longest_pause_s(self._connections.config))
+            metrics.running(healthy, pause_s=_longest_pause_s(self._context.config))
             if shown != self._shown:
                 metrics.parked(shown)
         self._shown = shown

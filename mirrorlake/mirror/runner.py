@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
@@ -18,7 +19,6 @@ from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.supervisor import drain
@@ -34,8 +34,8 @@ _FIRST_SAMPLE_S = 20.0
 class Runner:
     """Run the streams of one mirror."""
 
-    def __init__(self, connections: Connections, streams: Streams, checks: Checks, upkeep: Upkeep) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, streams: Streams, checks: Checks, upkeep: Upkeep) -> None:
+        self._context = context
         self._streams = streams
         self._checks = checks
         self._upkeep = upkeep
@@ -46,11 +46,11 @@ class Runner:
     ) -> Landing:
         """Land one source (see `Mirror.land`)."""
         # A lake cluster is refused here.
-        self._connections.admin(source)
+        self._context.admin(source)
         if once:
             self._require_alone([landing(source)], take_over=take_over or rebuild)
-            with self._connections.board() as board:
-                state = self._connections.control().state()
+            with self._context.board() as board:
+                state = self._context.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
         # Nobody else need run: without upkeep the log of a relay gets 300 000 files a day.
         keeps = self._kept_small(stop)
@@ -71,8 +71,8 @@ class Runner:
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
             self._require_alone([flow.name], take_over=take_over or rebuild or restore_ledger)
-            with self._connections.board() as board:
-                state = self._connections.control().state()
+            with self._context.board() as board:
+                state = self._context.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
         _, sent = self._stay_on(flow.name, stop, lands=False, flow=flow.name, first=first)
         return sent[0] if sent else Republishing(flow.name, 0)
@@ -87,20 +87,20 @@ class Runner:
         take_over: bool = False,
     ) -> Ran:
         """Land and republish (see `Mirror.run`)."""
-        config, flows = self._connections.config, self._connections.chosen(flow)
+        config, flows = self._context.config, self._context.chosen(flow)
         sources = sorted({one.source for one in flows} - {*config.lake_clusters})
         streams = [*(one.name for one in flows), *map(landing, sources)]
         if once:
             self._require_alone(streams, take_over=take_over)
-        with self._connections.presence.announced(streams), self._connections.board() as board:
-            lines = RunLines(board, now=self._connections.now, sources=self._sources)
+        with self._context.presence.announced(streams), self._context.board() as board:
+            lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
                 return self._drain(sources, flows, stop, board)
             self._lines, minute = lines, self._minute(lines, flow)
             background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
-            with background, measured(self._connections, self._checks, port=metrics_port):
-                return AlwaysOn(self._connections, self._streams, flow=flow, lines=lines).run(stop)
+            with background, measured(self._context, self._checks, port=metrics_port):
+                return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
         """Refuse a drain beside a living mirror: it would take the streams over, and end.
@@ -110,7 +110,7 @@ class Runner:
         """
         if take_over:
             return
-        for name, who in self._connections.presence.surely_carried(streams).items():
+        for name, who in self._context.presence.surely_carried(streams).items():
             facts = stream_facts(name)
             said = f"landing of {facts['source']}" if "source" in facts else name
             raise AlreadyRuns(
@@ -125,14 +125,14 @@ class Runner:
         return Ran([], []) if self._lines is None else self._lines.ran()
 
     def _sources(self) -> dict[str, str]:
-        return {flow.name: flow.source for flow in self._connections.config.flows}
+        return {flow.name: flow.source for flow in self._context.config.flows}
 
     def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
         """Begin what the streams need, and say each of it; Spark starts beside the rest, and the streams wait for it.
 
         A drain starts Spark where it finds something to do.
         """
-        config = self._connections.config
+        config = self._context.config
         place = config.lake.location() or ".".join(config.lake.namespace() or ())
         lines.say(
             "settings",
@@ -144,7 +144,7 @@ class Runner:
         with lines.stage("clusters", f"{', '.join(sorted(touched))} tried"):
             away = {
                 alias: problems
-                for alias, problems in self._connections.probed().items()
+                for alias, problems in self._context.probed().items()
                 if alias in touched and problems and all(problems.values())
             }
         for alias, problems in away.items():
@@ -154,11 +154,11 @@ class Runner:
         if not once:
             self._start_spark(lines)
         with lines.stage("lake", f"tables in {place} are there"):
-            self._connections.lake.create_all(sorted({one.source for one in flows}))
+            self._context.lake.create_all(sorted({one.source for one in flows}))
 
     def _start_spark(self, lines: RunLines) -> None:
         began = time.monotonic()
-        self._connections.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
+        self._context.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
         lines.say("spark", "starting")
 
     def _minute(self, lines: RunLines, flow: str | None) -> Duty:
@@ -171,7 +171,7 @@ class Runner:
         return Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)
 
     def _kept_small(self, stop: threading.Event) -> list[Duties]:
-        if not self._connections.config.maintenance.every:
+        if not self._context.config.maintenance.every:
             return []
         return [Duties("lake", [self._upkeep.duty(stop.is_set)])]
 
@@ -179,11 +179,11 @@ class Runner:
         self, stream: str, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any
     ) -> Ran:
         """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
-        with self._connections.presence.announced([stream]), self._connections.board() as board:
-            lines = RunLines(board, now=self._connections.now, sources=self._sources)
+        with self._context.presence.announced([stream]), self._context.board() as board:
+            lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
             with _beside(Duties("lines", [self._minute(lines, flow)]), *beside):
-                streams = AlwaysOn(self._connections, self._streams, flow=flow, lines=lines, **chosen)
+                streams = AlwaysOn(self._context, self._streams, flow=flow, lines=lines, **chosen)
                 return streams.run(stop, isolates=False)
 
     def _refuse_in_vain(self, flows: Sequence[FlowConfig], away: Set[str]) -> None:
@@ -192,11 +192,11 @@ class Runner:
         Raises:
             ClusterUnreachable: every source is away, and there is no lake yet.
         """
-        sources, folder = sorted({flow.source for flow in flows}), self._connections.config.lake.folder()
+        sources, folder = sorted({flow.source for flow in flows}), self._context.config.lake.folder()
         # Asked of the file system: whether a table is there, Spark would have to be started for.
         is_new = folder is not None and not any((folder / name).exists() for name in ("relay", "meta"))
-        if is_new and {*sources} <= away and self._connections.standing_session() is None:
-            self._connections.admin(sources[0]).broker_count()
+        if is_new and {*sources} <= away and self._context.standing_session() is None:
+            self._context.admin(sources[0]).broker_count()
 
     @contextmanager
     def _in_background(self, stop: threading.Event, minute: Duty) -> Iterator[None]:
@@ -204,7 +204,7 @@ class Runner:
 
         Where a process runs a part of the flows, commands do it once for all parts.
         """
-        config = self._connections.config
+        config = self._context.config
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
         both = [Duties("mirror", self._duties()), Duties("lines", [minute]), *self._kept_small(stop)]
         if config.verify.every:
@@ -213,7 +213,7 @@ class Runner:
             yield
 
     def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:
-        state = self._connections.control().state()
+        state = self._context.control().state()
         land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
         landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
         # What the relay holds is sent where landing failed, too; but whoever took a source over sends, too, and is not fenced.
@@ -245,10 +245,10 @@ class Runner:
 
     def _clear(self, stream: str, state: ControlState) -> None:
         """Record that a parked stream has run well."""
-        Notices(self._connections).update(state, {}, frozenset({stream}))
+        Notices(self._context).update(state, {}, frozenset({stream}))
 
     def _duties(self) -> list[Duty]:
-        every_s = self._connections.config.sampling.every.total_seconds()
+        every_s = self._context.config.sampling.every.total_seconds()
         if not every_s:
             return []
         # The streams need all cores for their start.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from mirrorlake.context import Context
 from mirrorlake.lag import Figures, Status, measure
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +18,9 @@ _FIRST_LOOK_S = 10.0
 
 
 @contextmanager
-def measured(connections: Connections, checks: Checks, *, port: int | None) -> Iterator[None]:
+def measured(context: Context, checks: Checks, *, port: int | None) -> Iterator[None]:
     """Serve the metrics of a mirror while the body runs; without a port here or in the settings nothing is done."""
-    settings = connections.config.metrics
+    settings = context.config.metrics
     port = settings.port if port is None else port
     if port is None:
         yield
@@ -34,16 +34,16 @@ def measured(connections: Connections, checks: Checks, *, port: int | None) -> I
         try:
             server = MetricsServer(metrics.registry, port=port, address=settings.address, health=metrics.health).start()
             stack.callback(_quietly, server.stop)
-            if not is_connect(connections.spark):
+            if not is_connect(context.spark):
                 # Over Connect no query runs, and live tasks and planned batches report for themselves.
-                listener, streams = BatchListener(metrics, now=connections.now), connections.spark.streams
+                listener, streams = BatchListener(metrics, now=context.now), context.spark.streams
                 streams.addListener(listener)
                 stack.callback(_quietly, streams.removeListener, listener)
-            connections.metrics = metrics
-            stack.callback(setattr, connections, "metrics", None)
+            context.metrics = metrics
+            stack.callback(setattr, context, "metrics", None)
             every_s = settings.every.total_seconds()
             # One sampler for all looks: it knows what is away, and asks for it beside them.
-            look = partial(_look, connections, checks, checks.statuses(None))
+            look = partial(_look, context, checks, checks.statuses(None))
             first_s = min(every_s, _FIRST_LOOK_S)
             feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()
             stack.callback(_quietly, feed.stop)
@@ -60,5 +60,5 @@ def _quietly(call: Callable[..., object], *arguments: object) -> None:
         log.exception("metrics.failed what=stop")
 
 
-def _look(connections: Connections, checks: Checks, status: Callable[[], Status]) -> Figures:
-    return measure(connections.lake, checks.lag(connections.config.flows, status=status), now=connections.now)
+def _look(context: Context, checks: Checks, status: Callable[[], Status]) -> Figures:
+    return measure(context.lake, checks.lag(context.config.flows, status=status), now=context.now)

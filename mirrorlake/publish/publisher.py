@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from mirrorlake.config.schema import ClusterConfig, topic_fault
+from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.lake import (
     ACCOUNT_EVERY_S,
@@ -77,6 +78,19 @@ class Published:
 
 class _OvertakenError(Exception):
     """Another publisher's commit came first: begin again with fresh offsets."""
+
+
+def publisher_of(context: Context, cluster: str | None = None) -> Publisher:
+    """Return the publisher into a lake cluster, or into the only one; all threads of a mirror share it.
+
+    Raises:
+        UsageError: there is no such lake cluster, or there are several and none is named.
+    """
+    return context.shared(_make_publisher, context.config.lake_cluster(cluster))
+
+
+def _make_publisher(context: Context, alias: str) -> Publisher:
+    return Publisher(alias, context.config.cluster(alias), context.lake, now=context.now)
 
 
 class Publisher:

@@ -309,7 +309,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 _ELSEWHERE = """
 import fcntl, socket
-from mirrorlake.mirror import presence
+from mirrorlake.context import presence
 socket.gethostname, fcntl.flock, presence.EVERY_S = (lambda: {host!r}), (lambda *_: None), 1.0
 from mirrorlake.cli import main
 main()

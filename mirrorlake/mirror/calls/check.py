@@ -100,21 +100,21 @@ class CheckCalls(CoreCalls):
             >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
             []
         """
-        connections = self._connections
+        context = self._context
         reach = doctor.Reach(
             config=self.config,
-            lake=connections.lake,
-            now=connections.now(),
-            source=connections.source,
-            admin=connections.admin,
-            groups=connections.groups,
-            ledger=connections.ledger,
-            producer_options=connections.producer_options,
+            lake=context.lake,
+            now=context.now(),
+            source=context.source,
+            admin=context.admin,
+            groups=context.groups,
+            ledger=context.ledger,
+            producer_options=context.producer_options,
             held=self._services.streams.held,
-            others=connections.other_files,
-            control=connections.control,
-            running=partial(connections.presence.here, [one.name for one in self.config.flows]),
-            probed=connections.probed,
+            others=context.other_files,
+            control=context.control,
+            running=partial(context.presence.here, [one.name for one in self.config.flows]),
+            probed=context.probed,
         )
         return doctor.examine(reach, only=only, skip=skip)
 

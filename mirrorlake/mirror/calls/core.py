@@ -1,4 +1,4 @@
-"""What all calls of a `Mirror` share: its settings, its connections, and its services."""
+"""What all calls of a `Mirror` share: its settings, its context, and its services."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.config import mirror_sheet
 from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.context import Context, utc_now
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
-from mirrorlake.mirror.services.connections import Connections, utc_now
 from mirrorlake.progress import Display, display_here
 from mirrorlake.render import Sheet, Shown
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CoreCalls(Shown):
-    """The settings, connections and services of a mirror, and how one is made (see `Mirror`)."""
+    """The settings, context and services of a mirror, and how one is made (see `Mirror`)."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class CoreCalls(Shown):
         now: Callable[[], datetime] = utc_now,
         display: Callable[[], Display | None] = display_here,
     ) -> None:
-        self._connections = Connections(config, spark=spark, now=now, display=display)
-        self._services = Services(self._connections)
+        self._context = Context(config, spark=spark, now=now, display=display)
+        self._services = Services(self._context)
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -52,22 +52,22 @@ class CoreCalls(Shown):
     @property
     def config(self) -> MirrorConfig:
         """The settings; a running mirror adopts newer ones that were applied."""
-        return self._connections.config
+        return self._context.config
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session."""
-        return self._connections.spark
+        return self._context.spark
 
     def standing_session(self) -> SparkSession | None:
         """Return the Spark session where there is one already; None where `spark` would start it."""
-        return self._connections.standing_session()
+        return self._context.standing_session()
 
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return self._connections.lake
+        return self._context.lake
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster."""
-        return self._connections.admin(alias)
+        return self._context.admin(alias)

@@ -182,15 +182,15 @@ class LookCalls(CoreCalls):
         return records.tail_cluster(self._log(cluster, topic, partition), match=match, stop=ends)
 
     def _log(self, cluster: str, topic: str, partition: int | None) -> ClusterLog:
-        options = self._connections.reader_options(cluster)
+        options = self._context.reader_options(cluster)
         return records.ClusterLog(self.admin(cluster), options, topic, partition)
 
     def _landed(self, cluster: str, topic: str, partition: int | None, generation: int | None) -> LandedLog:
-        self._connections.create_tables()
+        self._context.create_tables()
         return records.LandedLog(self.lake, cluster, topic, partition, generation=generation)
 
     def _time(self, at: str | datetime | None) -> datetime | None:
-        return None if at is None else when(at, now=self._connections.now())
+        return None if at is None else when(at, now=self._context.now())
 
     def topics(
         self,
@@ -235,25 +235,25 @@ class LookCalls(CoreCalls):
             >>> mirror.topic("east", "orders").partitions[0].end  # doctest: +SKIP
             1139
         """
-        connections = self._connections
+        context = self._context
 
         def groups() -> Groups | None:
             is_asked = not self.config.cluster(cluster).is_lake and self.admin(cluster).was_consumed()
-            return connections.groups(cluster) if is_asked else None
+            return context.groups(cluster) if is_asked else None
 
         return self._topic_browser(cluster).page(topic, groups)
 
     def _topic_browser(self, cluster: str) -> TopicBrowser:
-        connections = self._connections
-        source = connections.source(cluster)
+        context = self._context
+        source = context.source(cluster)
         return topics.TopicBrowser(
             cluster,
             source.looks
             if isinstance(source, ClusterAdmin)
             else topics.LakeTopics(cluster, self.config.cluster(cluster), self.lake),
             flows=self.config.flows,
-            names_of=lambda alias: connections.source(alias).topic_names(),
-            now=connections.now,
+            names_of=lambda alias: context.source(alias).topic_names(),
+            now=context.now,
         )
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:
@@ -320,8 +320,8 @@ class LookCalls(CoreCalls):
             >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
         """
         self._visible(cluster, topic)
-        self._connections.create_tables()
-        registry = records.Registry(self.lake, self._connections)
+        self._context.create_tables()
+        registry = records.Registry(self.lake, self._context)
         return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:

@@ -218,16 +218,16 @@ class RecoverCalls(CoreCalls):
         Raises:
             UsageError: nothing of the source was landed.
         """
-        connections = self._connections
+        context = self._context
 
         def mending() -> landing.Mending:
-            options = connections.reader_options(source)
-            return landing.Mending(self.lake, connections.admin(source), options, alias=source, now=connections.now)
+            options = context.reader_options(source)
+            return landing.Mending(self.lake, context.admin(source), options, alias=source, now=context.now)
 
-        repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=connections.now)
+        repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=context.now)
         if check:
             return repair(writer=OneWriter(self.lake, source), check=True)
-        with connections.presence.announced([landing_stream(source)], temporary=True) as sign:
+        with context.presence.announced([landing_stream(source)], temporary=True) as sign:
             return repair(writer=OneWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:

@@ -76,7 +76,7 @@ class RunCalls(CoreCalls):
             >>> mirror.running()  # doctest: +SKIP
             {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
         """
-        return self._connections.presence.carried([one.name for one in self._connections.chosen(flow)])
+        return self._context.presence.carried([one.name for one in self._context.chosen(flow)])
 
     def land(
         self,
@@ -224,8 +224,7 @@ class RunCalls(CoreCalls):
             UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
             StoreError: the lake failed; the message says whether anything was published.
         """
-        publisher = self._connections.publisher(self.config.lake_cluster(cluster))
-        return publisher.publish(frame, topic=topic, batch_id=batch_id)
+        return publish.publisher_of(self._context, cluster).publish(frame, topic=topic, batch_id=batch_id)
 
     def publish_file(
         self,
@@ -240,7 +239,7 @@ class RunCalls(CoreCalls):
 
         `key` names the field whose value is the record's key; the other arguments, and what is raised, are those of `publish`.
         """
-        with self._connections.board() as board:
+        with self._context.board() as board:
             # One commit: nobody knows how far it is before it is made.
             board.tell(f"publish {Path(file).name}", 0, None)
             alias = self.config.lake_cluster(cluster)
@@ -251,4 +250,4 @@ class RunCalls(CoreCalls):
 
     def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
         """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
-        return publish.LakeProducer(self._connections.publisher(self.config.lake_cluster(cluster)), config=config)
+        return publish.LakeProducer(publish.publisher_of(self._context, cluster), config=config)

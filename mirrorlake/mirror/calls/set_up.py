@@ -75,7 +75,7 @@ class SetUpCalls(CoreCalls):
             ClusterError: the source does not answer.
         """
         settings = self.config.flow(flow)
-        return edit.preview(settings, self._connections.source(settings.source).topic_names())
+        return edit.preview(settings, self._context.source(settings.source).topic_names())
 
     def try_rules(self, flow: str, topic: str, newest: int) -> RuleTrial:
         """Try the rules of a flow on the newest records of a topic (see `FlowHandle.try_rules`)."""
@@ -121,11 +121,11 @@ class SetUpCalls(CoreCalls):
             UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
             SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
         """
-        return offsets.make_rebuild_plan(self.lake, self._connections, like=like, target=target, recorded=recorded)
+        return offsets.make_rebuild_plan(self.lake, self._context, like=like, target=target, recorded=recorded)
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
-        with self._connections.board() as board:
+        with self._context.board() as board:
             return offsets.apply_rebuild(plan, self._services.streams.in_order, stop=stop, tell=board.tell)
 
     def pause(
@@ -158,4 +158,4 @@ class SetUpCalls(CoreCalls):
 
     def parked(self) -> Mapping[str, Parked]:
         """Return the streams that failed in a running mirror while the others went on, by name; asks no cluster."""
-        return self._connections.control().state().parked
+        return self._context.control().state().parked

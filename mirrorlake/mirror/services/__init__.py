@@ -1,1 +1,1 @@
-"""The services that one mirror is composed of, each over the connections of the mirror."""
+"""The services that one mirror is composed of, each over the context of the mirror."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mirrorlake import failover, mm2
-from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.context import Context
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause
 from mirrorlake.model.needed_acls import NeededAcls
@@ -23,50 +23,50 @@ _SHOWN_AFTER_S = 1.0
 class Changes:
     """Plan and carry out what changes a mirror."""
 
-    def __init__(self, connections: Connections, streams: Streams) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self._context = context
         self._streams = streams
 
     def plan(self, flow: str | None) -> Plan:
         """Plan what `apply` would change (see `Mirror.plan`)."""
-        connections = self._connections
-        with connections.board(after_s=_SHOWN_AFTER_S) as board:
-            return settings_in_force.settings_plan(connections.config, connections.control(), flow=flow) + make_plan(
-                connections.chosen(flow),
-                all_flows=connections.config.flows,
-                sources=connections.sources(),
-                admins=connections.admins(),
-                lake=connections.lake,
-                audit=connections.audit(),
+        context = self._context
+        with context.board(after_s=_SHOWN_AFTER_S) as board:
+            return settings_in_force.settings_plan(context.config, context.control(), flow=flow) + make_plan(
+                context.chosen(flow),
+                all_flows=context.config.flows,
+                sources=context.sources(),
+                admins=context.admins(),
+                lake=context.lake,
+                audit=context.audit(),
                 held=self._streams.held,
-                others_of=connections.other_files,
+                others_of=context.other_files,
                 tell=board.tell,
             )
 
     def apply(self, flow: str | None, plan: Plan | None) -> Plan:
         """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
-        connections = self._connections
+        context = self._context
         chosen = self.plan(flow) if plan is None else plan
-        sources = sorted({each.source for each in connections.chosen(flow)})
-        with connections.board(after_s=_SHOWN_AFTER_S) as board:
+        sources = sorted({each.source for each in context.chosen(flow)})
+        with context.board(after_s=_SHOWN_AFTER_S) as board:
             apply_plan(
                 chosen,
                 sources=sources,
-                admins=connections.admins(),
-                lake=connections.lake,
-                now=connections.now,
+                admins=context.admins(),
+                lake=context.lake,
+                now=context.now,
                 tell=board.tell,
             )
-        control = connections.control()
+        control = context.control()
         if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
-            settings_in_force.put_in_force(connections.config, control, flow=flow)
+            settings_in_force.put_in_force(context.config, control, flow=flow)
         return chosen
 
     def acls(
         self, flow: str | None, *, principal: str, also: Collection[str], host: str, command_config: str
     ) -> NeededAcls:
         """List the ACLs that a principal needs (see `Mirror.acls`)."""
-        config, chosen = self._connections.config, self._connections.chosen(flow)
+        config, chosen = self._context.config, self._context.chosen(flow)
         homes = []
         for each in chosen:
             own = [one for one in config.flows_to(each.source) if one.source == each.target]
@@ -84,7 +84,7 @@ class Changes:
 
     def pause(self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str) -> Pause:
         """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""
-        config, control = self._connections.config, self._connections.control()
+        config, control = self._context.config, self._context.control()
         subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
         if flow is not None:
             settings_in_force.record_flow(config, control, flow)
@@ -94,22 +94,22 @@ class Changes:
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
     ) -> Pause | None:
         """End a pause, and start parked streams again (see `Mirror.resume`)."""
-        config, control = self._connections.config, self._connections.control()
+        config, control = self._context.config, self._context.control()
         subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
         settings_in_force.resume_parked(config, control, subject, reason=reason)
         return settings_in_force.resume(control, subject, reason=reason)
 
     def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
         """Carry a takeover out (see `Mirror.apply_takeover`)."""
-        connections = self._connections
-        flow = connections.config.flow(plan.flow)
+        context = self._context
+        flow = context.config.flow(plan.flow)
         mm2.apply_takeover(
             plan,
             flow,
-            target=connections.admin(flow.target),
-            producer_options=connections.producer_options(flow),
-            reader_options=connections.reader_options(flow.target),
-            lake=connections.lake,
-            now=connections.now(),
+            target=context.admin(flow.target),
+            producer_options=context.producer_options(flow),
+            reader_options=context.reader_options(flow.target),
+            lake=context.lake,
+            now=context.now(),
         )
         return plan

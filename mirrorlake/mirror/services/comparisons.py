@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake import verify
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import KeptProofs, removed_from
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReports
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 class Comparisons:
     """Compare flows of a mirror, and keep what is proven."""
 
-    def __init__(self, connections: Connections, streams: Streams) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self._context = context
         self._streams = streams
 
     @cached_property
     def _proofs(self) -> KeptProofs:
-        return KeptProofs(self._connections.lake)
+        return KeptProofs(self._context.lake)
 
     def compare(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
         """Compare flows at a fixed cut, and write down what is proven; `how` are the options of `_compare_once`.
@@ -48,7 +48,7 @@ class Comparisons:
         for attempt in range(_ATTEMPTS):
             is_last = attempt == _ATTEMPTS - 1
             before = self._read_removals()
-            verification, at = uuid.uuid4().hex, self._connections.now()
+            verification, at = uuid.uuid4().hex, self._context.now()
             try:
                 found = self._compare_once(chosen, verification, **how)
             except (FileNotFoundError, StoreError):
@@ -62,7 +62,7 @@ class Comparisons:
         return VerifyReports(found.reports, verification=verification)
 
     def _read_removals(self) -> frozenset[tuple[str, SourcePartition, int | None]]:
-        lake, sources = self._connections.lake, self._connections.config.sources
+        lake, sources = self._context.lake, self._context.config.sources
         acts = (one for alias in sources for one in removed_from(lake, alias))
         return frozenset((one.removal, one.source, one.relay_version) for one in acts)
 
@@ -85,28 +85,26 @@ class Comparisons:
         may_job: bool = True,
         tell: Tell = silent,
     ) -> Verification:
-        connections = self._connections
+        context = self._context
         into = {
-            target: self._with_redrives(target, connections.config.flows_to(target))
+            target: self._with_redrives(target, context.config.flows_to(target))
             for target in {f.target for f in chosen}
         }
         sources = {each.source for flows in into.values() for each in flows}
-        connections.lake.create_all(sources)
-        cuts = {
-            target: verify.take_cut(connections.lake, flows, connections, lost=lost) for target, flows in into.items()
-        }
+        context.lake.create_all(sources)
+        cuts = {target: verify.take_cut(context.lake, flows, context, lost=lost) for target, flows in into.items()}
         return verify.Verifier(
             chosen,
-            lake=connections.lake,
+            lake=context.lake,
             proofs=self._proofs,
-            clusters=connections,
+            clusters=context,
             cuts=cuts,
-            relays=verify.Relays(connections.lake, sources),
+            relays=verify.Relays(context.lake, sources),
             views=self._views(),
-            options=connections.reader_options,
+            options=context.reader_options,
             scope=verify.Scope(
                 full=full,
-                between=None if between is None else verify.between(connections.lake, sources, *between),
+                between=None if between is None else verify.between(context.lake, sources, *between),
                 sample=None if sample is None else sample / 100,
                 seed=verification,
             ),
@@ -114,7 +112,7 @@ class Comparisons:
             direct=direct,
             waits=waits,
             # Beside streams a job's tasks would stand in line before those that send.
-            session=connections.standing_session() if may_job else None,
+            session=context.standing_session() if may_job else None,
             tell=tell,
         ).run()
 
@@ -122,12 +120,12 @@ class Comparisons:
         """Return the flows into a target, and the flows that sent quarantined records of theirs again."""
         flows = list(flows)
         again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
-        return [*flows, *(again[topic] for topic in sorted(self._connections.admin(target).describe(again)))]
+        return [*flows, *(again[topic] for topic in sorted(self._context.admin(target).describe(again)))]
 
     def _views(self) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""
         found: dict[str, View] = {}
-        for flow in self._connections.config.flows:
+        for flow in self._context.config.flows:
             if (view := self._streams.view(flow)) is not None:
                 found |= {flow.name: view, flow.redrive_name: view}
         return found

@@ -14,11 +14,11 @@ import msgspec
 
 from mirrorlake import failover
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover import DrillReport, FailoverOptions, Journal, LagWatch, LiveLag
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.recovery import Recovery
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Subject
@@ -38,18 +38,18 @@ _LOOKS = 3
 class Drills:
     """Rehearse failovers of one mirror."""
 
-    def __init__(self, connections: Connections, checks: Checks) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, checks: Checks) -> None:
+        self._context = context
         self._checks = checks
 
     def run(self, flow: str, *, into: str | None = None) -> DrillReport:
         """Rehearse a failover of a flow (see `FlowHandle.drill`)."""
-        connections = self._connections
-        settings = connections.config.flow(flow)
-        if connections.config.cluster(settings.source).is_lake:
+        context = self._context
+        settings = context.config.flow(flow)
+        if context.config.cluster(settings.source).is_lake:
             raise UsageError(f"{flow} comes from a lake cluster", remedy="name a flow between Kafka clusters")
-        connections.create_tables()
-        journal = Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now)
+        context.create_tables()
+        journal = Journal(context.lake, flow=settings.name, where=settings.target, now=context.now)
         with self._scratch(into) as (alias, cluster):
             operation = journal.begin(failover.DRILL, before={"into": alias})
             report = self._rehearse(settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
@@ -76,8 +76,8 @@ class Drills:
 
     def history(self, flow: str) -> list[DrillReport]:
         """List the drills of a flow that came to their end, newest first."""
-        connections, settings = self._connections, self._connections.config.flow(flow)
-        journal = Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now)
+        context, settings = self._context, self._context.config.flow(flow)
+        journal = Journal(context.lake, flow=settings.name, where=settings.target, now=context.now)
         done = [
             step.after
             for one in journal.operations()
@@ -89,7 +89,7 @@ class Drills:
 
     @contextmanager
     def _scratch(self, into: str | None) -> Iterator[tuple[str, ClusterConfig]]:
-        config = self._connections.config
+        config = self._context.config
         if into is not None and into != SANDBOX:
             cluster = config.cluster(into)
             if into in {*config.sources, *config.targets} or cluster.is_lake:
@@ -121,12 +121,12 @@ class Drills:
             broker.kill()
 
     def _servers(self, alias: str) -> list[str]:
-        cluster = self._connections.config.cluster(alias)
+        cluster = self._context.config.cluster(alias)
         return [] if cluster.is_lake else cluster.servers().split(",")
 
     def _settings(self, flow: FlowConfig, alias: str, cluster: ClusterConfig, name: str) -> MirrorConfig:
         """Make settings in which the flow leads to the scratch cluster, and nothing else leads anywhere."""
-        config = self._connections.config
+        config = self._context.config
         made = flow.model_copy(update={"name": name, "target": alias, "replication_factor": None})
         made = made.bound_to(config.never_leave(flow.source), adds_hops=False)
         found = config.model_copy(
@@ -142,8 +142,8 @@ class Drills:
     # -- the rehearsal --------------------------------------------------------------------------------------------
 
     def _rehearse(self, flow: FlowConfig, alias: str, cluster: ClusterConfig, *, name: str) -> DrillReport:
-        live = self._connections
-        scratch = Connections(
+        live = self._context
+        scratch = Context(
             self._settings(flow, alias, cluster, name), spark=live.spark, now=live.now, display=live.no_display
         )
         self._require_empty(scratch, flow)
@@ -175,7 +175,7 @@ class Drills:
             lag=LiveLag(before_ms=failover.typical(before), while_ms=watch.typical, after_ms=failover.typical(after)),
         )
 
-    def _require_empty(self, scratch: Connections, flow: FlowConfig) -> None:
+    def _require_empty(self, scratch: Context, flow: FlowConfig) -> None:
         """Refuse a scratch cluster that holds a topic of the name of a remote one."""
         [drilled] = scratch.config.flows
         names = {drilled.remote_topic(topic) for topic in failover.carried(scratch.lake, drilled)}
@@ -192,7 +192,7 @@ class Drills:
         return self._checks.status(flow.name)[flow.name].time_lag_ms
 
 
-def _clear(scratch: Connections) -> None:
+def _clear(scratch: Context) -> None:
     """Delete from a named scratch cluster what the drill made there, by id: the next one wants it empty."""
     [flow] = scratch.config.flows
     try:

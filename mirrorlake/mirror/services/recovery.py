@@ -9,13 +9,13 @@ from functools import partial
 
 from mirrorlake import failover
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOptions, FailoverReport, Journal, Seam
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import OneWriter, who
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.owner import new_owner
@@ -29,8 +29,8 @@ from mirrorlake.rules import View
 class Recovery:
     """Fail flows of one mirror over and back, and cut over."""
 
-    def __init__(self, connections: Connections, streams: Streams, checks: Checks, changes: Changes) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, streams: Streams, checks: Checks, changes: Changes) -> None:
+        self._context = context
         self._streams = streams
         self._checks = checks
         self._changes = changes
@@ -90,16 +90,16 @@ class Recovery:
 
     def _with_way_home(self, flow: str) -> tuple[Recovery, str]:
         """Work with settings in which a flow leads home; these themselves where they have one, or where none can be made."""
-        connections = self._connections
-        config, settings = connections.config, connections.config.flow(flow)
-        topics = failover.local_topics(connections.lake, settings, config.flows)
+        context = self._context
+        config, settings = context.config, context.config.flow(flow)
+        topics = failover.local_topics(context.lake, settings, config.flows)
         made = failover.made_way_home(settings, topics) if topics else None
         has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
         if made is None or has_one or config.cluster(settings.source).is_lake:
             return self, ""
         if (found := config.with_flow(made)) is None:
             return self, ""
-        beside = connections.beside(found)
+        beside = context.beside(found)
         streams = Streams(beside)
         checks = Checks(beside, streams)
         return Recovery(beside, streams, checks, Changes(beside, streams)), made.name
@@ -115,17 +115,17 @@ class Recovery:
 
     def desk(self, flow: str, seam: Seam | None) -> Desk:
         """Put together what a command on a flow works with."""
-        connections, settings = self._connections, self._connections.config.flow(flow)
-        connections.create_tables()
+        context, settings = self._context, self._context.config.flow(flow)
+        context.create_tables()
         desk = Desk(
             flow=settings,
-            lake=connections.lake,
-            clusters=connections,
-            control=connections.control(),
-            journal=Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now),
+            lake=context.lake,
+            clusters=context,
+            control=context.control(),
+            journal=Journal(context.lake, flow=settings.name, where=settings.target, now=context.now),
             hands=self,
-            now=connections.now,
-            reader=connections.reader,
+            now=context.now,
+            reader=context.reader,
         )
         return desk if seam is None else replace(desk, seam=seam)
 
@@ -133,9 +133,9 @@ class Recovery:
 
     def land(self, alias: str) -> int:
         """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
-        connections = self._connections
-        with connections.presence.announced([landing(alias)], temporary=True) as sign, connections.board() as board:
-            writer = OneWriter(connections.lake, alias, owner=new_owner(sign))
+        context = self._context
+        with context.presence.announced([landing(alias)], temporary=True) as sign, context.board() as board:
+            writer = OneWriter(context.lake, alias, owner=new_owner(sign))
             return self._streams.land(alias, threading.Event(), once=True, tell=board.tell, writer=writer).records
 
     def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
@@ -143,11 +143,11 @@ class Recovery:
 
         A republisher that is replaced comes back after it.
         """
-        connections = self._connections
-        state, at = connections.control().state(), connections.now()
+        context = self._context
+        state, at = context.control().state(), context.now()
         source = Subject(kind="cluster", name=flow.source)
         rests = replace(state, pauses={**state.pauses, source: Pause(subject=source, who=who(), since=at)})
-        with connections.presence.announced([flow.name], temporary=True) as sign, connections.board() as board:
+        with context.presence.announced([flow.name], temporary=True) as sign, context.board() as board:
             tenure = Tenure(sign=sign)
             return self._streams.drain(flow, rests, tell=board.tell, through=through, tenure=tenure).records
 
@@ -165,4 +165,4 @@ class Recovery:
 
     def runs(self, stream: str) -> bool:
         """Tell whether a process of any machine carries a stream now."""
-        return bool(self._connections.presence.carried([stream]))
+        return bool(self._context.presence.carried([stream]))

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
@@ -33,22 +33,22 @@ When = str | datetime | None
 class Replaying:
     """Plan replays, and know those that were begun."""
 
-    def __init__(self, connections: Connections, streams: Streams) -> None:
-        self._connections = connections
+    def __init__(self, context: Context, streams: Streams) -> None:
+        self._context = context
         self._streams = streams
 
     def site(self) -> Site:
         """Give a replay the parts of this mirror that it needs."""
-        connections = self._connections
+        context = self._context
         return Site(
-            config=connections.config,
-            lake=connections.lake,
-            admin=connections.admin,
-            groups=connections.groups,
-            reader=connections.reader,
-            audit=connections.audit(),
+            config=context.config,
+            lake=context.lake,
+            admin=context.admin,
+            groups=context.groups,
+            reader=context.reader,
+            audit=context.audit(),
             sending=self._streams.sending_settings,
-            watching=connections.board,
+            watching=context.board,
         )
 
     def replay(
@@ -97,7 +97,7 @@ class Replaying:
 
     def is_one(self, name: str) -> bool:
         """Tell whether a name is that of a replay or a restore, and of no flow of the settings."""
-        return name.startswith(PREFIXES) and all(flow.name != name for flow in self._connections.config.flows)
+        return name.startswith(PREFIXES) and all(flow.name != name for flow in self._context.config.flows)
 
     def verify(self, name: str) -> VerifyReports:
         """Compare what a replay or a restore sent with the relay.
@@ -114,7 +114,7 @@ class Replaying:
         Raises:
             UsageError: there is neither.
         """
-        config = self._connections.config
+        config = self._context.config
         if not self.is_one(name):
             return config.flow(name)
         return flow_of(found(self.site(), name).definition, config)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mirrorlake import groups, landing, mm2, republish, rules
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options, tell_checkpoints
 from mirrorlake.lake import SIGN_EVERY_S, StreamSign, flow_sign
 from mirrorlake.mirror.results import Landing, Republishing
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, about
@@ -45,8 +45,8 @@ def view_of(flow: FlowConfig, config: MirrorConfig) -> View | None:
 class Streams:
     """Build what one stream needs, and run it."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._syncing = threading.Lock()
 
     # -- landing --------------------------------------------------------------------------------------------------
@@ -62,15 +62,15 @@ class Streams:
         writer: OneWriter | None = None,
     ) -> Landing:
         """Land a source until it is drained or `stop` is set."""
-        connections = self._connections
-        require_source(connections.admin(source), connections.config.flows_from(source))
-        connections.lake.create_all([source])
-        tell = StreamSign(connections.lake, source).signing(tell, every_s=self._sign_every(source))
+        context = self._context
+        require_source(context.admin(source), context.config.flows_from(source))
+        context.lake.create_all([source])
+        tell = StreamSign(context.lake, source).signing(tell, every_s=self._sign_every(source))
         lander = landing.Lander(
-            connections.lake,
-            connections.admin(source),
+            context.lake,
+            context.admin(source),
             self.land_settings(source),
-            now=connections.now,
+            now=context.now,
             tell=tell,
             writer=writer,
         )
@@ -80,7 +80,7 @@ class Streams:
 
     def land_settings(self, alias: str) -> LandSettings:
         """Build the settings for landing a source."""
-        config = self._connections.config
+        config = self._context.config
         cluster, flows = config.cluster(alias), config.flows_from(alias)
         return landing.LandSettings(
             alias=alias,
@@ -88,7 +88,7 @@ class Streams:
             flows=flows,
             never_leave=config.never_leave(alias).java_regex,
             kafka_options=spark_options(cluster),
-            reader_options=self._connections.reader_options(alias),
+            reader_options=self._context.reader_options(alias),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
             max_bytes_per_batch=cluster.land.max_bytes_per_batch,
@@ -99,24 +99,22 @@ class Streams:
         )
 
     def _land_listener(self, alias: str) -> LandListener:
-        connections = self._connections
-        if connections.metrics is None:
+        context = self._context
+        if context.metrics is None:
             return landing.LandListener()
-        # A heavy import for those who serve no metrics.
-        from mirrorlake.metrics import LandFeed
-
-        return LandFeed(connections.metrics, alias, now=connections.now)
+        listener: LandListener = context.metrics.land_listener(alias, now=context.now)
+        return listener
 
     def landing_identity(self, alias: str) -> str:
         """Return the fingerprint of all settings that landing a source depends on."""
-        config = self._connections.config
+        config = self._context.config
         chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
         flows = [flow.model_dump(mode="json", include=chosen) for flow in config.flows_from(alias)]
         return identity([plain(config)["clusters"][alias], sorted(flows, key=str), self._sign_every(alias)])
 
     def _sign_every(self, alias: str) -> float:
         # Heartbeats say when landing last worked.
-        flows = self._connections.config.flows_from(alias)
+        flows = self._context.config.flows_from(alias)
         every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]
         return min([*every, SIGN_EVERY_S])
 
@@ -136,7 +134,7 @@ class Streams:
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
         republisher = self._republisher(flow, state, tell, tenure=tenure)
-        settings_in_force.record_flow(self._connections.config, self._connections.control(), flow.name)
+        settings_in_force.record_flow(self._context.config, self._context.control(), flow.name)
         with about(flow=flow.name):
             republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
@@ -163,36 +161,36 @@ class Streams:
         through: Callable[[View | None], View] | None = None,
         tenure: Tenure | None = None,
     ) -> Republisher:
-        connections = self._connections
-        connections.lake.create_all([flow.source])
-        settings, audit = self.republish_settings(flow, state), connections.audit()
+        context = self._context
+        context.lake.create_all([flow.source])
+        settings, audit = self.republish_settings(flow, state), context.audit()
         if through is not None:
             settings = replace(settings, view=through(settings.view))
         audit.record(rule_changes(flow, audit), command="republish")
-        tell = StreamSign(connections.lake, flow_sign(flow.name)).signing(tell)
+        tell = StreamSign(context.lake, flow_sign(flow.name)).signing(tell)
         return republish.Republisher(
-            connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure
+            context.lake, context.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure
         )
 
     def newest_owner(self, flow: FlowConfig) -> str:
         """Read who claimed a flow last; empty where nobody has."""
-        connections = self._connections
-        with closing(connections.ledger(flow)) as ledger:
-            last = republish.read_lanes(ledger, connections.admin(flow.target), flow.ledger_topic)
+        context = self._context
+        with closing(context.ledger(flow)) as ledger:
+            last = republish.read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
         newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
         return newest.owner if newest is not None else ""
 
     def in_order(self, flow: str) -> InOrder:
         """Hold a flow's lanes in this process, for what is sent in a given order."""
-        connections = self._connections
-        settings = self.republish_settings(connections.config.flow(flow))
+        context = self._context
+        settings = self.republish_settings(context.config.flow(flow))
         return republish.Republisher(
-            connections.lake, connections.admin(settings.flow.target), settings, audit=connections.audit()
+            context.lake, context.admin(settings.flow.target), settings, audit=context.audit()
         ).in_order()
 
     def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
         """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
-        config = self._connections.config
+        config = self._context.config
         content = plain(config)
         ends = [
             {key: value for key, value in content["clusters"][alias].items() if key != "land"}
@@ -208,7 +206,7 @@ class Streams:
 
     def _selection(self, flow: FlowConfig) -> str:
         """Return the fingerprint of what decides which topics a flow carries."""
-        config = self._connections.config
+        config = self._context.config
         chosen = {"topics", "exclude_topics", "policy", "source", "target"}
         # What any cluster says of its topics counts, how it is reached does not.
         unrelated = {"bootstrap_servers", "client", "land"}
@@ -237,65 +235,62 @@ class Streams:
 
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Build the settings for sending a flow's records, without the clients that duties need."""
-        connections = self._connections
+        context = self._context
         # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
-        flow = connections.config.bind(flow)
+        flow = context.config.bind(flow)
         settings = republish.RepublishSettings(
             flow=flow,
-            producer_options=connections.producer_options(flow),
-            reader_options=connections.reader_options(flow.target),
+            producer_options=context.producer_options(flow),
+            reader_options=context.reader_options(flow.target),
             view=self.view(flow),
-            beside=connections.config.flows,
-            others=connections.other_files(flow),
+            beside=context.config.flows,
+            others=context.other_files(flow),
         )
-        if connections.metrics is None:
+        if context.metrics is None:
             return settings
-        # A heavy import for those who serve no metrics.
-        from mirrorlake.metrics import FlowFeed
-
-        return replace(settings, listener=FlowFeed(connections.metrics, flow.name, now=connections.now))
+        return replace(settings, listener=context.metrics.flow_listener(flow.name, now=context.now))
 
     def view(self, flow: FlowConfig) -> View | None:
         """Build the view that a flow applies to its records (see `view_of`)."""
-        return view_of(flow, self._connections.config)
+        return view_of(flow, self._context.config)
 
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
-        connections = self._connections
-        connections.lake.create_all([flow.source])
+        context = self._context
+        context.lake.create_all([flow.source])
         settings, held = self.sending_settings(flow), partial(self.held, flow)
         return republish.Quarantine(
-            connections.lake,
-            connections.admin(flow.target),
+            context.lake,
+            context.admin(flow.target),
             settings,
-            audit=connections.audit(),
-            watching=connections.board,
+            audit=context.audit(),
+            watching=context.board,
             held=held,
         )
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """Find the remote topics of a flow that were lost and wait for a choice."""
-        with closing(self._connections.ledger(flow)) as ledger:
-            return republish.held_now(flow, target=self._connections.admin(flow.target), ledger=ledger)
+        with closing(self._context.ledger(flow)) as ledger:
+            return republish.held_now(flow, target=self._context.admin(flow.target), ledger=ledger)
 
     def choose(self, flow: FlowConfig, topic: str, *, send_again: bool) -> HeldTopic | None:
         """Record what becomes of a remote topic that was lost: it gets everything again, or goes on empty."""
-        connections = self._connections
-        connections.lake.create_all([flow.source])
-        return republish.choose(connections.control(), flow, topic, self.held(flow), send_again=send_again)
+        context = self._context
+        context.lake.create_all([flow.source])
+        return republish.choose(context.control(), flow, topic, self.held(flow), send_again=send_again)
 
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
         """Build the group sync of a flow, which reads, plans and sets its groups, or `only` some of them.
 
         `recorded` reads positions from the lake.
         """
-        connections = self._connections
-        checkpoints = connections.mm2_writer(flow) if flow.mm2.checkpoints else None
+        context = self._context
+        checkpoints = context.mm2_writer(flow) if flow.mm2.checkpoints else None
         return groups.GroupSync(
-            connections.lake,
+            context.lake,
             flow,
-            connections,
-            now=connections.now,
+            context,
+            now=context.now,
             recorded=recorded,
             only=only,
             checkpoints=checkpoints,
@@ -304,11 +299,11 @@ class Streams:
     # -- duties ---------------------------------------------------------------------------------------------------
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
-        connections = self._connections
+        context = self._context
         duties: list[Duty] = []
-        writer = connections.mm2_writer(flow)
+        writer = context.mm2_writer(flow)
         # Nobody consumes from a lake cluster.
-        has_groups = not connections.config.cluster(flow.source).is_lake
+        has_groups = not context.config.cluster(flow.source).is_lake
         every_s = flow.sync.groups_interval.total_seconds()
         if has_groups and flow.sync.groups:
             duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
@@ -320,33 +315,33 @@ class Streams:
         duties += mm2.mm2_duties(
             flow,
             writer,
-            source=connections.source(flow.source),
-            target=connections.admin(flow.target),
-            source_options=connections.reader_options(flow.source),
-            target_options=connections.reader_options(flow.target),
+            source=context.source(flow.source),
+            target=context.admin(flow.target),
+            source_options=context.reader_options(flow.source),
+            target_options=context.reader_options(flow.target),
             landed=self._landed(flow.source),
-            beside=[each for each in connections.config.flows_from(flow.source) if each.target == flow.target],
+            beside=[each for each in context.config.flows_from(flow.source) if each.target == flow.target],
         )
         return [*duties, *self.continuous_sync(flow).duties()]
 
     def _landed(self, alias: str) -> Callable[[], int | None]:
         """When landing last worked; what applications publish into a lake cluster needs no landing."""
-        connections = self._connections
-        if connections.config.cluster(alias).is_lake:
-            return lambda: int(connections.now().timestamp() * 1000)
-        return StreamSign(connections.lake, alias).read
+        context = self._context
+        if context.config.cluster(alias).is_lake:
+            return lambda: int(context.now().timestamp() * 1000)
+        return StreamSign(context.lake, alias).read
 
     def continuous_sync(self, flow: FlowConfig) -> ContinuousSync:
         """Build what keeps the topics and ACLs of a flow in step."""
-        connections = self._connections
+        context = self._context
         return ContinuousSync(
             flow,
-            all_flows=connections.config.flows,
-            sources=connections.sources(),
-            admins=connections.admins(),
-            lake=connections.lake,
-            now=connections.now,
+            all_flows=context.config.flows,
+            sources=context.sources(),
+            admins=context.admins(),
+            lake=context.lake,
+            now=context.now,
             held=partial(self.held, flow),
-            others=connections.other_files(flow),
+            others=context.other_files(flow),
             lock=self._syncing,
         )

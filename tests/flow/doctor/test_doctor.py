@@ -52,7 +52,7 @@ def open_transaction(where: Where, topic: str) -> Iterator[None]:
 
 def found(mirror: Mirror, *only: str, later: timedelta | None = None) -> dict[str, str]:
     """Return what some checks find, by name: the details, joined; at a later time where that is given."""
-    connections = mirror._connections
+    connections = mirror._context
     now = connections.now
     if later is not None:
         connections.now = lambda: datetime.now(timezone.utc) + later

@@ -103,11 +103,11 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
 
 def assert_status_says_what_lag_says(mirror: Any, topic: str) -> None:
     """Compare both answers on a clock that stands still: the same moment, the same numbers."""
-    clock, now = mirror._connections.now, datetime.now(timezone.utc)
-    mirror._connections.now = lambda: now
+    clock, now = mirror._context.now, datetime.now(timezone.utc)
+    mirror._context.now = lambda: now
     told = {(row.topic, row.partition): row for row in mirror.status()[FLOW]}
     rows = [row for row in mirror[FLOW].lag.now().collect() if row.topic == topic]
-    mirror._connections.now = clock
+    mirror._context.now = clock
     for hop in ("landed", "republished"):
         [row] = [row for row in rows if row.hop == hop]
         status = told[topic, row.partition]

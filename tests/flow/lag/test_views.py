@@ -71,7 +71,7 @@ def by_report(mirror: Mirror) -> dict[str, Seen]:
 def by_metrics(mirror: Mirror) -> dict[str, Seen]:
     metrics, checks = Metrics(per_partition=False), mirror._services.checks
     figures = measure(
-        mirror.lake, checks.lag(mirror.config.flows, status=checks.statuses(None)), now=checks._connections.now
+        mirror.lake, checks.lag(mirror.config.flows, status=checks.statuses(None)), now=checks._context.now
     )
     metrics.show(figures)
 
@@ -107,7 +107,7 @@ def by_console(mirror: Mirror) -> tuple[dict[str, Seen], dict[str, Seen]]:
 def by_line(mirror: Mirror) -> str:
     """Return the verdict of a line of `run`."""
     said: list[dict[str, Any]] = []
-    lines = RunLines(mirror._connections.board(), now=mirror._connections.now)
+    lines = RunLines(mirror._context.board(), now=mirror._context.now)
     lines.say = lambda *_, **facts: said.append(facts)  # type: ignore[method-assign]
     lines.minute(mirror._services.checks.statuses(None))
     return str(said[0]["verdict"])

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.tracking import TrackingConfig
+from mirrorlake.context import Context
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.progress.board import Board
 from mirrorlake.tracking.store import RunStore
 from tests.flow.kit import count
@@ -55,11 +55,11 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     pair.create(RECORDS)
     boards: list[Hearing] = []
 
-    def board(_: Connections) -> Hearing:
+    def board(_: Context) -> Hearing:
         boards.append(Hearing())
         return boards[-1]
 
-    monkeypatch.setattr(Connections, "board", board)
+    monkeypatch.setattr(Context, "board", board)
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
     made = pair.mirror(east={"land": {"max_records_per_batch": 40, "execution": "streaming"}})

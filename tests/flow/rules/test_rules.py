@@ -138,7 +138,7 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     relay = mirror.lake.relay("east").where(F.col("topic") == topic).orderBy("offset")
     assert [row.value and bytes(row.value) for row in relay.collect()] == [value for _, value in RECORDS]
     assert [one.differences for one in mirror.verify()] == [(), ()]
-    definitions = [entry.after for entry in mirror._connections.audit().entries("lake", "rule")]
+    definitions = [entry.after for entry in mirror._context.audit().entries("lake", "rule")]
     assert len(definitions) == 2 * len(RULES), "each once"
     assert KEY not in json.dumps(definitions)
     assert "${secret:pii/key}" in json.dumps(definitions)

@@ -139,7 +139,7 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     state = central.describe([remote])[remote]
     assert (state.partitions, state.replicas) == (2, 1)
     assert central.configs([remote])[remote] == {"segment.ms": "60000"}
-    [entry] = mirror._connections.audit().entries("central", "topic")
+    [entry] = mirror._context.audit().entries("central", "topic")
     assert (entry.object, entry.action, entry.after["replication_factor"]) == (remote, "create", 1)
     assert mirror.doctor(only=["target.replication", "ledger"]).bad == []
     add_partitions(east, topic, 3)
@@ -256,7 +256,7 @@ def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
     intended = Change(
         where="central", kind="acl", name=str(made), action=INTENDED, after=made.as_dict(), flow="east->central"
     )
-    mirror._connections.audit().record([intended], command="apply")
+    mirror._context.audit().record([intended], command="apply")
     set_acls(central, add=[made])
     assert [change.action for change in mirror.plan().changes] == ["adopt"]
     set_acls(east, remove=[grant])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mirrorlake.context import utc_now
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
-from mirrorlake.mirror.services.connections import utc_now
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.topics.browser import TopicBrowser
 from tests.builders import mirror_config

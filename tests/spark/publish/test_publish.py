@@ -24,6 +24,7 @@ from mirrorlake.lake.relay_files import RelayFile, read_records
 from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.publish import publisher_of
 from mirrorlake.rules.murmur2 import partition_for
 from tests.commands import run_cli
 
@@ -220,7 +221,7 @@ def test_law_f_a_named_batch_is_published_once(
 
 def look_fails_once(mirror: Mirror) -> None:
     """Let the next look for a commit in the history fail: the writer is there, its commit is not seen."""
-    log = mirror._connections.publisher("app")._log
+    log = publisher_of(mirror._context)._log
     real = log.refresh
 
     def failing(**_: Any) -> None:
@@ -232,7 +233,7 @@ def look_fails_once(mirror: Mirror) -> None:
 
 def write_fails_once(mirror: Mirror, *, after: bool, error: BaseException) -> None:
     """Let the next write fail, before or after its commit: a store that goes away, or a process that dies there."""
-    publisher = mirror._connections.publisher("app")
+    publisher = publisher_of(mirror._context)
     real = publisher._lake.append
 
     def failing(frame: DataFrame, location: str, **options: Any) -> None:
@@ -284,7 +285,7 @@ def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
 ) -> None:
     """Records of hours ago, an account that a death cut short, then publishers whose clocks stand before and after it."""
     early = make_lake()
-    publisher = early._connections.publisher("app")
+    publisher = publisher_of(early._context)
     publisher.now = lambda: datetime.now(timezone.utc) - timedelta(hours=5)
     publisher._sample = lambda: None
     early.publish(keyed(spark, 10), topic="orders")
@@ -306,8 +307,8 @@ def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
         early.publish(keyed(spark, 1), topic="other")
     for hours, start in ((0, 10), (-9, 20)):
         fresh = make_lake()
-        fresh._connections.now = lambda hours=hours: datetime.now(timezone.utc) + timedelta(hours=hours)
-        assert sum(fresh._connections.source("app").latest(partitions_of("orders")).values()) == start
+        fresh._context.now = lambda hours=hours: datetime.now(timezone.utc) + timedelta(hours=hours)
+        assert sum(fresh._context.source("app").latest(partitions_of("orders")).values()) == start
         fresh.publish(keyed(spark, 10, start=start), topic="orders")
         assert_dense(fresh)
         held = landed_positions(fresh.lake, "app").reached
@@ -419,7 +420,7 @@ def test_counts_only_grow(spark: SparkSession, make_lake: MakeLake) -> None:
     make_lake({"orders": {"partitions": 4}}).publish(keyed(spark, 50), topic="orders")
     mirror = make_lake({"orders": {"partitions": 1}})
     mirror.publish(keyed(spark, 50), topic="orders")
-    assert mirror._connections.source("app").describe(["orders"])["orders"].partitions == 4
+    assert mirror._context.source("app").describe(["orders"])["orders"].partitions == 4
     assert max(rows(mirror)) == 3
     assert_dense(mirror)
 
@@ -454,7 +455,7 @@ def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> 
     assert len(mirror["app->east"].groups()) == len(mirror["app->east"].apply_groups()) == 0
     with pytest.raises(UsageError, match="is not a lake cluster"):
         mirror.publish(keyed(spark, 1), topic="orders", cluster="east")
-    source = mirror._connections.source("app")
+    source = mirror._context.source("app")
     assert source.topic_names() == ["orders"]
     assert json.dumps(sorted(p.partition for p in source.latest(source.earliest([])))) == "[]"
 

@@ -181,7 +181,7 @@ def test_nothing_is_started_to_publish_what_cannot_be(
     def start(_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("mirrorlake.mirror.services.connections.Connections.spark", property(start))
+    monkeypatch.setattr("mirrorlake.context.context.Context.spark", property(start))
     path = tmp_path / "mirror.yml"
     path.write_text(GOOD.replace('east: {bootstrap_servers: "127.0.0.1:1"}', "east: {kind: lake}"))
     done = run_cli("publish", *mistake, "--topic", "orders", "--conf", str(path))

@@ -50,7 +50,7 @@ def reach_of(folder: Path, *, now: datetime | None, running: Iterable[str], give
     file = folder / "mirror.yml"
     file.touch(mode=0o600)
     file.write_text(yaml.safe_dump(dict(given or settings())))
-    connections = Mirror(load(file), spark=None)._connections
+    connections = Mirror(load(file), spark=None)._context
     return Reach(
         config=connections.config,
         lake=connections.lake,

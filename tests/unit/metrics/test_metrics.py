@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.hop_verdicts import HopPlace
@@ -33,13 +34,13 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import gap_row
 from mirrorlake.lake.schema import GAPS, WITHHELD
-from mirrorlake.metrics.feed import BatchListener, FlowFeed, MetricsFeed
+from mirrorlake.metrics.feed import BatchListener, MetricsFeed
 from mirrorlake.metrics.health import Health
+from mirrorlake.metrics.listeners import FlowFeed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.serve_metrics import measured
-from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.offset_map import Run
@@ -351,11 +352,11 @@ class Streams:
 
 def services(streams: Streams, **metrics: int) -> Services:
     spark: Any = SimpleNamespace(streams=streams)
-    return Services(Connections(mirror_config(metrics=metrics), spark=spark, now=lambda: NOON, display=lambda: None))
+    return Services(Context(mirror_config(metrics=metrics), spark=spark, now=lambda: NOON, display=lambda: None))
 
 
 def measure_mirror(made: Services, port: int | None) -> AbstractContextManager[None]:
-    return measured(made.connections, made.checks, port=port)
+    return measured(made.context, made.checks, port=port)
 
 
 @pytest.fixture(autouse=True)
@@ -367,7 +368,7 @@ def test_without_a_port_nothing_is_started() -> None:
     streams = Streams()
     made = services(streams)
     with measure_mirror(made, None):
-        assert made.connections.metrics is None
+        assert made.context.metrics is None
         assert streams.listeners == []
 
 
@@ -376,12 +377,12 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     made = services(streams, port=port)
     with measure_mirror(made, None):
         assert len(streams.listeners) == 1
-        made.streams.sending_settings(made.connections.config.flows[0]).listener.committed(
+        made.streams.sending_settings(made.context.config.flows[0]).listener.committed(
             [ledger_record(runs=(run_of("a", 4),))]
         )
         series = scrape(f"http://127.0.0.1:{port}/metrics")
         assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
-    assert (streams.listeners, made.connections.metrics) == ([], None)
+    assert (streams.listeners, made.context.metrics) == ([], None)
     with pytest.raises(OSError, match="refused"):
         scrape(f"http://127.0.0.1:{port}/metrics")
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from mirrorlake.context.presence import Presence
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror import always_on
 from mirrorlake.mirror.always_on import AlwaysOn
-from mirrorlake.mirror.presence import Presence
 from mirrorlake.mirror.results import Landing, Ran
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import Subject
@@ -63,7 +63,7 @@ class Lake:
 
 
 @pytest.fixture
-def connections(tmp_path: Path) -> Any:
+def context(tmp_path: Path) -> Any:
     table = Table()
     config = mirror_config(*FLOWS)
     return SimpleNamespace(
@@ -78,59 +78,59 @@ def connections(tmp_path: Path) -> Any:
     )
 
 
-def names(connections: Any, **selected: Any) -> list[str]:
-    return [stream.name for stream in AlwaysOn(connections, OneBatch(), **selected).wanted()]  # type: ignore[arg-type]
+def names(context: Any, **selected: Any) -> list[str]:
+    return [stream.name for stream in AlwaysOn(context, OneBatch(), **selected).wanted()]  # type: ignore[arg-type]
 
 
-def test_a_call_runs_the_streams_it_was_asked_for(connections: Any) -> None:
-    assert names(connections) == ["land central", "land east", "east->central", "central->east"]
-    assert names(connections, flow="east->central") == ["land east", "east->central"]
-    assert names(connections, sends=False, source="east") == ["land east"]
-    assert names(connections, lands=False, flow="east->central") == ["east->central"]
-    assert names(connections, sends=False, source="given_up") == []
+def test_a_call_runs_the_streams_it_was_asked_for(context: Any) -> None:
+    assert names(context) == ["land central", "land east", "east->central", "central->east"]
+    assert names(context, flow="east->central") == ["land east", "east->central"]
+    assert names(context, sends=False, source="east") == ["land east"]
+    assert names(context, lands=False, flow="east->central") == ["east->central"]
+    assert names(context, sends=False, source="given_up") == []
 
 
-def test_what_is_paused_is_not_wanted(connections: Any) -> None:
-    settings_in_force.pause(connections.control(), Subject(kind="cluster", name="east"))
-    assert names(connections) == ["land central", "east->central"], "what the relay holds of east is sent"
-    settings_in_force.pause(connections.control(), Subject(kind="flow", name="east->central"))
-    assert names(connections) == ["land central"]
+def test_what_is_paused_is_not_wanted(context: Any) -> None:
+    settings_in_force.pause(context.control(), Subject(kind="cluster", name="east"))
+    assert names(context) == ["land central", "east->central"], "what the relay holds of east is sent"
+    settings_in_force.pause(context.control(), Subject(kind="flow", name="east->central"))
+    assert names(context) == ["land central"]
 
 
-def test_a_jvm_that_was_killed_over_its_start_ends_the_run(connections: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    connections.standing_session = lambda: None
-    streams = AlwaysOn(connections, OneBatch())  # type: ignore[arg-type]
+def test_a_jvm_that_was_killed_over_its_start_ends_the_run(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    context.standing_session = lambda: None
+    streams = AlwaysOn(context, OneBatch())  # type: ignore[arg-type]
     assert streams.lost() is None, "Spark has not been started yet"
     monkeypatch.setattr(always_on, "host_is_gone", lambda: True)
     assert streams.lost() is not None, "the streams would ask a JVM that is gone for ever"
 
 
-def test_settings_that_one_stream_cannot_be_made_of_end_that_stream_only(connections: Any) -> None:
+def test_settings_that_one_stream_cannot_be_made_of_end_that_stream_only(context: Any) -> None:
     streams = OneBatch()
     streams.faulty = "east->central"
-    *_, faulty, other = AlwaysOn(connections, streams).wanted()  # type: ignore[arg-type]
+    *_, faulty, other = AlwaysOn(context, streams).wanted()  # type: ignore[arg-type]
     assert (faulty.made_of[:5], other.made_of) == ("fault", "1")
     with pytest.raises(MirrorlakeError):
         faulty.call(threading.Event())
 
 
-def test_a_secret_that_cannot_be_read_for_a_while_stops_no_stream_that_runs(connections: Any) -> None:
+def test_a_secret_that_cannot_be_read_for_a_while_stops_no_stream_that_runs(context: Any) -> None:
     streams = OneBatch()
-    work = AlwaysOn(connections, streams)  # type: ignore[arg-type]
+    work = AlwaysOn(context, streams)  # type: ignore[arg-type]
     before = [stream.made_of for stream in work.wanted()]
     streams.faulty = "east->central"
     assert [stream.made_of for stream in work.wanted()] == before
 
 
-def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(connections: Any) -> None:
+def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(context: Any) -> None:
     streams = OneBatch()
-    work = AlwaysOn(connections, streams, sends=False, source="east", first={"rebuild": True})  # type: ignore[arg-type]
+    work = AlwaysOn(context, streams, sends=False, source="east", first={"rebuild": True})  # type: ignore[arg-type]
     assert work.run(streams.stop, isolates=False) == Ran([Landing("east", 3)], [])
     work.wanted()[0].call(threading.Event())
     assert streams.options == [{"rebuild": True}, {}]
 
 
-def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(connections: Any) -> None:
+def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(context: Any) -> None:
     streams, kept, heard = OneBatch(), threading.Event(), Heard()
     lands = streams.land
 
@@ -140,11 +140,11 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(connect
         return lands(source, stop, **options)
 
     streams.land = land  # type: ignore[method-assign]
-    connections.admin = connections.config.cluster
-    connections.board = lambda: Board(heard, clock=lambda: 0.0)
-    connections.start_spark = lambda ready: ready()
+    context.admin = context.config.cluster
+    context.board = lambda: Board(heard, clock=lambda: 0.0)
+    context.start_spark = lambda ready: ready()
     duty = Duty(name="maintain", every_s=60, do=kept.set)
     checks = SimpleNamespace(statuses=lambda _: dict)
-    runner = Runner(connections, streams, cast("Any", checks), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
+    runner = Runner(context, streams, cast("Any", checks), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}

@@ -118,12 +118,12 @@ class Failing:
         self.errors, self.starts = errors, dict.fromkeys(errors, 0)
         self.made_of = dict.fromkeys(errors, "1")
         self.table, self.stop, self.heard = Table(), threading.Event(), dict[str, Parked]()
-        connections: Any = SimpleNamespace(
+        context: Any = SimpleNamespace(
             control=lambda: self.table,
             metrics=SimpleNamespace(parked=self.heard.update, running=lambda *_, **__: None),
             config=SimpleNamespace(flows=(), sources=()),
         )
-        self.notices = Notices(connections)
+        self.notices = Notices(context)
         self.done: Callable[[], bool] = lambda: False
         self.looks = 0
 

@@ -66,7 +66,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> ml.Mirror:
         raise AssertionError("law of faces: a repr asked a cluster")
 
     monkeypatch.setattr("confluent_kafka.admin.AdminClient.__init__", refuse)
-    monkeypatch.setattr("mirrorlake.mirror.services.connections.Connections.ledger", refuse)
+    monkeypatch.setattr("mirrorlake.context.context.Context.ledger", refuse)
     return made
 
 

@@ -1,6 +1,6 @@
 """Which streams a process runs at this moment, for whoever would begin them a second time.
 
-Processes of this machine see a lock (`mirror/locks.py`). Those of other machines see a sign of life in the lake: a small file that
+Processes of this machine see a lock (`context/locks.py`). Those of other machines see a sign of life in the lake: a small file that
 its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks of two machines disagree, so a reader looks
 whether the sign changes: one that does not for 2.5 times the interval that it names is of a process that died, and the reader
 removes it.
@@ -27,7 +27,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.mirror.locks import Locks
+from mirrorlake.context.locks import Locks
 from mirrorlake.render import moment
 from mirrorlake.runtime import Folder, beating, cache_directory, folder_of
 

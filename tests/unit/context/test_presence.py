@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.mirror import presence
-from mirrorlake.mirror.presence import Presence
+from mirrorlake.context import presence
+from mirrorlake.context.presence import Presence
 from mirrorlake.model.owner import new_owner, said_owner, temporary_sign
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

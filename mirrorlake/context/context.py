@@ -1,4 +1,4 @@
-"""Where a mirror is: its settings, its session, its lake, its clusters and what a client needs to speak to them."""
+"""The context of all operations of one mirror: settings, session, lake, clients of clusters, clock and progress."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from mirrorlake import publish, runtime
+from mirrorlake import runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.context.presence import Presence
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
-from mirrorlake.mirror.presence import Presence
 from mirrorlake.progress import Board, Display
 from mirrorlake.topics import LakeTopics, LedgerFlows, OtherFiles, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirrorlake.metrics import Metrics
-    from mirrorlake.publish import Publisher
+    from mirrorlake.model.parked import Parked
 
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,24 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Connections:
-    """Make the clients that one mirror speaks through, each once.
+class ServedMetrics(Protocol):
+    """The metrics of this process, as streams feed them (see `mirrorlake.metrics`)."""
+
+    def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any:
+        """Return a listener that counts what the lander of a source does."""
+
+    def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any:
+        """Return a listener that counts what a flow does."""
+
+    def running(self, streams: frozenset[str], *, pause_s: float) -> None:
+        """Show which streams run, and the longest pause between two batches of one."""
+
+    def parked(self, streams: Mapping[str, Parked]) -> None:
+        """Show which streams are parked."""
+
+
+class Context:
+    """What operations of one mirror work with; each client is made once, when it is first needed.
 
     Args:
         config: the settings.
@@ -67,8 +83,8 @@ class Connections:
         self.config = config
         self.read_at = now()
         self.now = now
-        # What counts the records that targets confirm and the streams that are parked, while metrics are served.
-        self.metrics: Metrics | None = None
+        # Set while metrics are served.
+        self.metrics: ServedMetrics | None = None
         self._display = display
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
@@ -78,8 +94,8 @@ class Connections:
         self._ledger_flows = LedgerFlows(self.admin, self.reader_options)
         self._starting = threading.Lock()
         self._started_plainly = False
-        self._publishing = threading.Lock()
-        self._publishers: dict[str, Publisher] = {}
+        self._sharing = threading.RLock()
+        self._shared: dict[tuple[Any, ...], Any] = {}
         self._tables_of: frozenset[str] = frozenset()
 
     def adopt(self, config: MirrorConfig) -> None:
@@ -91,9 +107,20 @@ class Connections:
                 self._groups.pop(alias, None)
         self._mm2_writers.clear()
 
-    def beside(self, config: MirrorConfig) -> Connections:
-        """Make connections with other settings of the same lake, for one command; these stay as they are."""
-        return Connections(config, spark=self.standing_session(), now=self.now, display=self._display)
+    def beside(self, config: MirrorConfig) -> Context:
+        """Make a context with other settings of the same lake, for one command; this one stays as it is."""
+        return Context(config, spark=self.standing_session(), now=self.now, display=self._display)
+
+    def shared(self, make: Callable[..., T], *arguments: str) -> T:
+        """Return what the calls of one operation share, such as what it remembers; made at the first call.
+
+        Example:
+            >>> context.shared(Monitor).status(None)  # doctest: +SKIP
+        """
+        with self._sharing:
+            if (key := (make, *arguments)) not in self._shared:
+                self._shared[key] = make(self, *arguments)
+            return cast("T", self._shared[key])
 
     def chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
         """Return all flows, or the named one.
@@ -169,13 +196,6 @@ class Connections:
     def audit(self) -> Audit:
         """Return a reader and writer of what was done to the clusters."""
         return Audit(self.lake, now=self.now)
-
-    def publisher(self, alias: str) -> Publisher:
-        """Return the publisher into a lake cluster; all threads of this mirror share it."""
-        with self._publishing:
-            if alias not in self._publishers:
-                self._publishers[alias] = publish.Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)
-            return self._publishers[alias]
 
     @staticmethod
     def no_display() -> None:

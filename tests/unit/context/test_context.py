@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from mirrorlake import runtime
 from mirrorlake.config.loading import loads
+from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.lake import Lake
-from mirrorlake.mirror.services.connections import Connections
 from tests.builders import NOON, mirror_config
 
 
@@ -24,9 +24,9 @@ def forget_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
 
 
-def made() -> Connections:
+def made() -> Context:
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
-    return Connections(config, spark=None, now=lambda: NOON, display=lambda: None)
+    return Context(config, spark=None, now=lambda: NOON, display=lambda: None)
 
 
 def test_a_session_that_is_being_started_is_waited_for_and_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_no_session_is_started_to_say_that_a_new_lake_is_empty(tmp_path: Path, m
     )
 
     def lake() -> Lake:
-        return Connections(config, spark=None, now=lambda: NOON, display=lambda: None).lake
+        return Context(config, spark=None, now=lambda: NOON, display=lambda: None).lake
 
     assert len(lake().missing(["east"])) > 10
     new = lake()
@@ -94,7 +94,7 @@ def test_a_session_that_a_mirror_started_by_itself_creates_no_table(
     config = mirror_config(
         {"source": "east", "target": "central", "topics": "orders"}, lake={"root": str(tmp_path / "lake")}
     )
-    one = Connections(config, spark=None, now=lambda: NOON, display=lambda: None)
+    one = Context(config, spark=None, now=lambda: NOON, display=lambda: None)
     assert one.spark is one.spark
     assert one.lake.relay_location("east") in one.lake.create_all(["east"])
     assert one.lake.missing(["east"]) == {}
@@ -112,17 +112,15 @@ def test_a_rotated_secret_is_in_force_with_the_next_client(tmp_path: Path, monke
     }
     flow = {"source": "east", "target": "central", "topics": "orders"}
     config = loads(json.dumps({"lake": {"root": str(tmp_path / "lake")}, "clusters": clusters, "flows": [flow]}))
-    connections = Connections(config, spark=None, now=lambda: NOON, display=lambda: None)
-    admin, groups = connections.admin("east"), connections.groups("east")
-    assert (connections.admin("east"), connections.groups("east")) == (admin, groups), "a client is kept"
+    context = Context(config, spark=None, now=lambda: NOON, display=lambda: None)
+    admin, groups = context.admin("east"), context.groups("east")
+    assert (context.admin("east"), context.groups("east")) == (admin, groups), "a client is kept"
     secret.write_text("new")
-    assert connections.admin("east") is not admin
-    assert connections.groups("east") is not groups
-    assert connections.groups("east").options["sasl.password"] == "new"
-    admin, groups = connections.admin("east"), connections.groups("east")
+    assert context.admin("east") is not admin
+    assert context.groups("east") is not groups
+    assert context.groups("east").options["sasl.password"] == "new"
+    admin, groups = context.admin("east"), context.groups("east")
     secret.unlink()
-    assert (connections.admin("east"), connections.groups("east")) == (admin, groups), (
-        "the store does not answer just now"
-    )
+    assert (context.admin("east"), context.groups("east")) == (admin, groups), "the store does not answer just now"
     with pytest.raises(ConfigError):
-        Connections(config, spark=None, now=lambda: NOON, display=lambda: None).admin("east")
+        Context(config, spark=None, now=lambda: NOON, display=lambda: None).admin("east")
