@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
@@ -21,7 +22,6 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import landing
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 from mirrorlake.runtime import folder_of
@@ -87,7 +87,7 @@ class Desk:
 
     flow: FlowConfig
     lake: Lake
-    clusters: Clusters
+    clusters: Context
     control: Control
     journal: Journal
     hands: Hands

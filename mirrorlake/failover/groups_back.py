@@ -11,19 +11,20 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import goes_on
-from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
+from mirrorlake.offsets import KnownMaps, known_maps, to_run
 
 _Held = Mapping[str, Mapping[TopicPartition, Committed]]
 _FROM = tuple[TopicPartition, SourcePartition]
 
 
 def plan_groups_back(
-    lake: Lake, flow: FlowConfig, clusters: Clusters, *, only: Collection[str] | None = None
+    lake: Lake, flow: FlowConfig, clusters: Context, *, only: Collection[str] | None = None
 ) -> GroupPlan:
     """Plan where each group of a flow goes on at the flow's source, by what it has committed on the remote topics.
 
@@ -65,7 +66,7 @@ def plan_groups_back(
 
 
 def _committed(
-    flow: FlowConfig, clusters: Clusters, partitions: Collection[TopicPartition], only: Collection[str] | None
+    flow: FlowConfig, clusters: Context, partitions: Collection[TopicPartition], only: Collection[str] | None
 ) -> _Held:
     groups = clusters.groups(flow.target)
     names = [

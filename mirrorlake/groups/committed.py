@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from mirrorlake.config.schema import FlowConfig, NameMatcher
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows
+from mirrorlake.offsets import Positions, PositionsByFlow, related_flows
 
 
-def committed_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, recorded: bool = False) -> PositionsByFlow:
+def committed_positions(lake: Lake, flow: FlowConfig, clusters: Context, *, recorded: bool = False) -> PositionsByFlow:
     """Read what the groups of a flow have committed on its source, and on those of the flows that it shares topics with.
 
     Empty where they have committed nothing on the flow's own source. `recorded` takes the positions there from the lake.
@@ -40,7 +41,7 @@ def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
     )
 
 
-def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Clusters, lost: set[str]) -> Positions:
+def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Context, lost: set[str]) -> Positions:
     # The groups of the flow itself, wherever they read: another flow's own selection may leave some of them out.
     selection = flow.group_selection
     if clusters.config.cluster(each.source).is_lake:
@@ -62,7 +63,7 @@ def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Cluster
     }
 
 
-def source_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, selection: NameMatcher) -> Positions:
+def source_positions(lake: Lake, flow: FlowConfig, clusters: Context, *, selection: NameMatcher) -> Positions:
     """Read the commits of selected groups on the topics that a flow carries.
 
     Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and

@@ -16,21 +16,22 @@ Law H: the source's groups are read, never written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import GroupActive
 from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.groups.standing import group_standing
-from mirrorlake.kafka import Committed, Groups, Mm2Writer, describe_with_leaders, named, tell_checkpoints
+from mirrorlake.kafka import Committed, Groups, describe_with_leaders, named, tell_checkpoints
 from mirrorlake.lake import Lake
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
-from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows, resume_readers
+from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def plan_groups(
     lake: Lake,
     flow: FlowConfig,
     positions: PositionsByFlow,
-    clusters: Clusters,
+    clusters: Context,
     *,
     now: datetime,
     recorded: bool = False,
@@ -111,28 +112,21 @@ class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
     Where the source is lost, positions are taken from the lake (`recorded`). `only` names the groups that are meant, None for all
-    of the flow. `checkpoints` writes MirrorMaker 2's checkpoints of each plan that was carried out; None where none are asked for.
+    of the flow.
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        flow: FlowConfig,
-        clusters: Clusters,
-        *,
-        now: Callable[[], datetime],
-        recorded: bool = False,
-        only: Collection[str] | None = None,
-        checkpoints: Mm2Writer | None = None,
+        self, context: Context, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None
     ) -> None:
-        self._lake = lake
+        self._lake = context.lake
         self._flow = flow
-        self._clusters = clusters
-        self._now = now
+        self._clusters = context
+        self._now = context.now
         self._recorded = recorded
         self._only = only
-        self._checkpoints = checkpoints
-        self._records = GroupRecords(lake, flow, now)
+        # Writes MirrorMaker 2's checkpoints of each plan that is carried out.
+        self._checkpoints = context.mm2_writer(flow) if flow.mm2.checkpoints else None
+        self._records = GroupRecords(context.lake, flow, context.now)
         # Nothing to do for a flow without groups, the commonest of all.
         self._settled: PositionsByFlow | None = {}
 

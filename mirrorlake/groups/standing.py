@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import describe_with_leaders
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupStanding, StandingGroup, StandingPart
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.offsets import Clusters, Positions
+from mirrorlake.offsets import Positions
 
 _ORDER = ("hold", "move", "in_step")
 
 
-def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clusters: Clusters) -> GroupStanding:
+def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clusters: Context) -> GroupStanding:
     """Read members, state and lag of a plan's groups on both clusters.
 
     Args:
@@ -80,7 +81,7 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
     return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
 
 
-def _ends(clusters: Clusters, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(clusters: Context, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     wanted, admin = set(places), clusters.admin(alias)
     known, leaderless = describe_with_leaders(admin, {place.topic for place in wanted})
     there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ERASED_KEY, ErasedOnTarget, TombstoneWriter
 from mirrorlake.lake import Lake, write_tombstones
@@ -20,7 +21,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.loops.hops import HOP_KEY, Hop
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.removed import Removed
-from mirrorlake.offsets import Clusters, known_maps, to_run
+from mirrorlake.offsets import known_maps, to_run
 
 Ranges = list[tuple[int, int]]
 WriterOf = Callable[[FlowConfig], TombstoneWriter]
@@ -100,7 +101,7 @@ class ErasedTargets:
     def __init__(
         self,
         lake: Lake,
-        clusters: Clusters,
+        clusters: Context,
         *,
         writer_of: WriterOf,
         keys_held: Callable[[Collection[bytes]], Collection[bytes]],

@@ -22,7 +22,7 @@ from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import RunLines
-from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing

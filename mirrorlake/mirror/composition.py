@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.context import Context
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.streams import Streams
 
 if TYPE_CHECKING:
     from mirrorlake.mirror.runner import Runner
@@ -24,14 +24,14 @@ class Services:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.streams = Streams(context)
-        self.checks = Checks(context, self.streams)
+        self.checks = Checks(context)
 
     @cached_property
     def changes(self) -> Changes:
         """What a person changes."""
         from mirrorlake.mirror.services.changes import Changes
 
-        return Changes(self.context, self.streams)
+        return Changes(self.context)
 
     @cached_property
     def upkeep(self) -> Upkeep:
@@ -45,7 +45,7 @@ class Services:
         """What replays records of the relay."""
         from mirrorlake.mirror.services.replaying import Replaying
 
-        return Replaying(self.context, self.streams)
+        return Replaying(self.context)
 
     @cached_property
     def runner(self) -> Runner:
@@ -66,4 +66,4 @@ class Services:
         """What fails flows over, and back."""
         from mirrorlake.mirror.services.recovery import Recovery
 
-        return Recovery(self.context, self.streams, self.checks, self.changes)
+        return Recovery(self.context, self.checks, self.changes)

@@ -9,8 +9,8 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError, SafetyError
 from mirrorlake.kafka import librdkafka_options
-from mirrorlake.mirror.services.streams import view_of
 from mirrorlake.model.control import ControlState, Intention
+from mirrorlake.rules import view_of_flow
 
 log = logging.getLogger(__name__)
 
@@ -88,4 +88,4 @@ def _check(edited: MirrorConfig, running: MirrorConfig) -> None:
         librdkafka_options(cluster, role="admin")
     for flow in edited.flows:
         librdkafka_options(edited.cluster(flow.target), role="producer", extra=flow.producer)
-        view_of(flow, edited)
+        view_of_flow(flow, edited.flows)

@@ -6,10 +6,11 @@ import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import mm2, topics
+from mirrorlake import mm2, republish, rules, topics
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.groups import GroupSync
 from mirrorlake.lag import FlowStatus, Lag, Report
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.offsets import Offsets
@@ -83,14 +84,7 @@ class FlowHandle(Shown):
             other: where MirrorMaker kept its state.
             trust_stored: go on at its stored offsets where the records on the target do not show the place.
         """
-        context, flow = self._services.context, self.config
-        sites = mm2.Sites(
-            context.admin(flow.source),
-            context.admin(flow.target),
-            context.reader_options(flow.source),
-            context.reader_options(flow.target),
-        )
-        return mm2.make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
+        return mm2.make_takeover_plan(self._services.context, self.config, other=other, trust_stored=trust_stored)
 
     def rules(self) -> RulesShown:
         """Return the rules of this flow, in the order in which they apply, with their versions."""
@@ -107,9 +101,9 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].try_rules("orders", 500).filtered  # doctest: +SKIP
             17
         """
-        flow = self.config
-        view = self._services.streams.view(flow)
-        return topics.try_rules(self._services.context.lake, flow, view, topic=topic, newest=newest)
+        context, flow = self._services.context, self.config
+        view = rules.view_of_flow(flow, context.config.flows)
+        return topics.try_rules(context.lake, flow, view, topic=topic, newest=newest)
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -171,20 +165,25 @@ class FlowHandle(Shown):
         Raises:
             ClusterError: the target does not answer.
         """
-        return self._services.streams.held(self.config)
+        return republish.find_lost_topics(self._services.context, self.config)
 
     def send_again(self, topic: str) -> HeldTopic | None:
         """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
-        return self._services.streams.choose(self.config, topic, send_again=True)
+        return self._choose(topic, send_again=True)
 
     def accept_empty(self, topic: str) -> HeldTopic | None:
         """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
-        return self._services.streams.choose(self.config, topic, send_again=False)
+        return self._choose(topic, send_again=False)
+
+    def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
+        context, flow = self._services.context, self.config
+        context.lake.create_all([flow.source])
+        return republish.choose(context.control(), flow, topic, self.held(), send_again=send_again)
 
     @property
     def quarantine(self) -> Quarantine:
         """The records that were put aside, and the call that sends them again."""
-        return self._services.streams.quarantine(self.config)
+        return republish.open_quarantine(self._services.context, self.config)
 
     # -- consumer groups ------------------------------------------------------------------------------------------
 
@@ -200,7 +199,7 @@ class FlowHandle(Shown):
         Raises:
             UsageError: one of `groups` has no position on the flow's topics.
         """
-        return _named(self._services.streams.group_sync(self.config, recorded=recorded, only=groups).plan(), groups)
+        return _named(GroupSync(self._services.context, self.config, recorded=recorded, only=groups).plan(), groups)
 
     def apply_groups(
         self, *, recorded: bool = False, groups: Sequence[str] | None = None, plan: GroupPlan | None = None
@@ -228,11 +227,11 @@ class FlowHandle(Shown):
             )
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
-            sync = self._services.streams.group_sync(self.config, recorded=recorded, only=shown.groups)
+            sync = GroupSync(self._services.context, self.config, recorded=recorded, only=shown.groups)
             return sync.apply(shown)
         # A name that is not there is told before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
-        return self._services.streams.group_sync(self.config, recorded=recorded, only=groups).apply(chosen)
+        return GroupSync(self._services.context, self.config, recorded=recorded, only=groups).apply(chosen)
 
     def group_standing(self) -> GroupStanding:
         """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
@@ -243,7 +242,7 @@ class FlowHandle(Shown):
         Example:
             >>> mirror["east->central"].group_standing()  # doctest: +SKIP
         """
-        return self._services.streams.group_sync(self.config).standing()
+        return GroupSync(self._services.context, self.config).standing()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.services.upkeep import Upkeep
+from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, RawRecord, RecordReader
+from mirrorlake.context import Context
+from mirrorlake.kafka import RawRecord, RecordReader
 from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
@@ -39,29 +39,16 @@ class OtherMirror:
     watch_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sites:
-    """The two clusters of a flow: admins, and librdkafka options of consumers."""
-
-    source: ClusterAdmin
-    target: ClusterAdmin
-    source_options: Mapping[str, Any] = field(repr=False)
-    target_options: Mapping[str, Any] = field(repr=False)
-
-
 class Comparison:
     """Lay the end of remote partitions against their source, as MirrorMaker may have read it.
 
     It reads aborted records by default (`read_uncommitted`) and does not under exactly-once: both are tried.
     """
 
-    def __init__(self, flow: FlowConfig, sites: Sites) -> None:
-        self._flow = flow
-        self._target = sites.target
-        self._sources = [
-            RecordReader(flow.source, sites.source_options, committed=committed) for committed in (False, True)
-        ]
-        self._remote = RecordReader(flow.target, sites.target_options)
+    def __init__(self, context: Context, flow: FlowConfig) -> None:
+        self._target = context.admin(flow.target)
+        self._sources = [context.reader(flow.source, committed=committed) for committed in (False, True)]
+        self._remote = context.reader(flow.target)
         self._own_times: dict[str, bool] = {}
 
     def __enter__(self) -> Comparison:
@@ -136,15 +123,16 @@ class MirrorMakerWatch:
     """
 
     def __init__(
-        self, flow: FlowConfig, sites: Sites, other: OtherMirror, *, offsets: Sequence[TopicPartition]
+        self, context: Context, flow: FlowConfig, other: OtherMirror, *, offsets: Sequence[TopicPartition]
     ) -> None:
+        self._context = context
         self._flow = flow
-        self._sites = sites
+        self._target = context.admin(flow.target)
         self._group = connect_group(flow.source) if other.group is None else other.group
         self._until = time.monotonic() + other.watch_s
         self._heartbeats = TopicPartition(HEARTBEATS, 0)
-        watched = [*offsets, *([self._heartbeats] if HEARTBEATS in sites.target.describe([HEARTBEATS]) else [])]
-        self._before = sites.target.ends(watched)
+        watched = [*offsets, *([self._heartbeats] if HEARTBEATS in self._target.describe([HEARTBEATS]) else [])]
+        self._before = self._target.ends(watched)
 
     def add(self, ends: Mapping[TopicPartition, int]) -> None:
         """Watch more partitions, which ended there."""
@@ -153,13 +141,13 @@ class MirrorMakerWatch:
     def moved(self) -> list[str]:
         """Wait until the time is over, then return what speaks for a mirror that still runs."""
         reasons = []
-        if self._group and (members := self._sites.target.members(self._group)):
+        if self._group and (members := self._target.members(self._group)):
             reasons.append(
                 f"MirrorMaker still runs: group {self._group} on {self._flow.target} has {plural(members, 'member')}; stop it, "
                 "and give a killed one a minute to leave its group"
             )
         threading.Event().wait(max(0.0, self._until - time.monotonic()))
-        now = self._sites.target.ends(self._before)
+        now = self._target.ends(self._before)
         for place, end in now.items():
             if end > self._before[place] and (place != self._heartbeats or self._beats(self._before[place])):
                 reasons.append(f"MirrorMaker still runs: {place} on {self._flow.target} grew while it was watched")
@@ -167,7 +155,7 @@ class MirrorMakerWatch:
 
     def _beats(self, since: int) -> bool:
         """Other flows write to the same topic."""
-        with RecordReader(self._flow.target, self._sites.target_options) as reader:
+        with self._context.reader(self._flow.target) as reader:
             records = reader.read(HEARTBEATS, 0, since)
             beats = decode_all(HEARTBEATS, records, Heartbeat.from_record).values
         return any((beat.source, beat.target) == (self._flow.source, self._flow.target) for beat in beats)

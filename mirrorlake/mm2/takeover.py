@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from functools import partial
-from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import TakeoverRefused
-from mirrorlake.kafka import ClusterAdmin, RecordReader, StoredOffsets, TopicState, stored_offsets
-from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
-from mirrorlake.lake import GAPS, POSITIONS, Audit, Lake, SourceTopics, gap_row, position_row
+from mirrorlake.kafka import ClusterAdmin, StoredOffsets, TopicState, stored_offsets
+from mirrorlake.kafka.lane import LaneSender, LaneTask, ledger_spec
+from mirrorlake.lake import GAPS, POSITIONS, Audit, SourceTopics, gap_row, position_row
 from mirrorlake.mm2.locate import Found
-from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror, Sites
+from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -125,7 +124,7 @@ class TakeoverPlan(Shown):
 
 
 def make_takeover_plan(
-    flow: FlowConfig, sites: Sites, *, other: OtherMirror | None = None, trust_stored: bool = False
+    context: Context, flow: FlowConfig, *, other: OtherMirror | None = None, trust_stored: bool = False
 ) -> TakeoverPlan:
     """Find where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
 
@@ -137,17 +136,18 @@ def make_takeover_plan(
     """
     other = other or OtherMirror()
     topic = other.offsets_topic or source_offsets_topic(flow.source)
-    reasons, notes = _of_the_flow(flow, sites), list[str]()
-    state = sites.target.describe([topic]).get(topic)
+    target = context.admin(flow.target)
+    reasons, notes = _of_the_flow(context, flow), list[str]()
+    state = target.describe([topic]).get(topic)
     if state is None:
-        there = [name for name in sites.target.topic_names() if "offsets" in name and not name.startswith("__")]
+        there = [name for name in target.topic_names() if "offsets" in name and not name.startswith("__")]
         hint = f"; there are {', '.join(there)}" if there else ""
         return TakeoverPlan(
             flow=flow.name,
             reasons=(*reasons, f"{flow.target} has no topic {topic}: name Connect's with --offsets-topic{hint}"),
         )
-    watch = MirrorMakerWatch(flow, sites, other, offsets=[TopicPartition(topic, p) for p in range(state.partitions)])
-    with RecordReader(flow.target, sites.target_options) as reader:
+    watch = MirrorMakerWatch(context, flow, other, offsets=[TopicPartition(topic, p) for p in range(state.partitions)])
+    with context.reader(flow.target) as reader:
         held = stored_offsets(reader, topic, range(state.partitions), connector=other.connector, cluster=flow.source)
     notes += [f"skipped {skipped}" for skipped in held.skipped]
     left_out = sorted({place.topic for place in held.offsets if not flow.carries(place.topic)})
@@ -159,20 +159,21 @@ def make_takeover_plan(
         others = ", ".join(f"{connector} of {cluster}" for connector, cluster in held.others)
         hint = f"; it has those of {others}: see --connector, and name the clusters alike" if others else ""
         reasons.append(f"{topic} holds no offsets of {other.connector} for topics of {flow.name}{hint}")
-    partitions = _partitions(flow, sites, held, watch, trust_stored=trust_stored)
+    partitions = _partitions(context, flow, held, watch, trust_stored=trust_stored)
     reasons += watch.moved()
     lost = sum(p.left_source for p in partitions)
     if lost:
         notes.append(f"{lost} offsets left {flow.source} before anyone mirrored them; they become gaps (law E)")
-    configs = _copied_configs(flow, sites, {p.topic: p.remote for p in partitions if not p.refused})
+    configs = _copied_configs(context, flow, {p.topic: p.remote for p in partitions if not p.refused})
     return TakeoverPlan(
         flow=flow.name, partitions=tuple(partitions), configs=configs, reasons=tuple(reasons), notes=tuple(notes)
     )
 
 
-def _copied_configs(flow: FlowConfig, sites: Sites, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def _copied_configs(context: Context, flow: FlowConfig, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Find the settings that each remote topic has in common with its source, of those the flow keeps in step."""
-    upstream, downstream = sites.source.configs(remotes), sites.target.configs(remotes.values())
+    upstream = context.admin(flow.source).configs(remotes)
+    downstream = context.admin(flow.target).configs(remotes.values())
     found: dict[str, dict[str, str]] = {}
     for topic, remote in remotes.items():
         wanted, held = flow.sync.config_sync.wanted(topic, upstream[topic]), downstream[remote]
@@ -180,10 +181,10 @@ def _copied_configs(flow: FlowConfig, sites: Sites, remotes: Mapping[str, str]) 
     return found
 
 
-def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
+def _of_the_flow(context: Context, flow: FlowConfig) -> list[str]:
     reasons = []
-    with LedgerReader(flow.target, flow.ledger_topic, sites.target_options) as ledger:
-        lanes = read_lanes(ledger, sites.target, flow.ledger_topic)
+    with context.ledger(flow) as ledger:
+        lanes = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
     if any(lanes.values()):
         known = any(record is not None and record.positions for record in lanes.values())
         reasons.append(
@@ -201,15 +202,16 @@ def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
 
 
 def _partitions(
-    flow: FlowConfig, sites: Sites, held: StoredOffsets, watch: MirrorMakerWatch, *, trust_stored: bool
+    context: Context, flow: FlowConfig, held: StoredOffsets, watch: MirrorMakerWatch, *, trust_stored: bool
 ) -> list[PartitionTakeover]:
-    sources = sites.source.describe(sorted(name for name in sites.source.topic_names() if flow.carries(name)))
-    remotes = sites.target.describe(flow.remote_topic(name) for name in sources)
+    on_source, on_target = context.admin(flow.source), context.admin(flow.target)
+    sources = on_source.describe(sorted(name for name in on_source.topic_names() if flow.carries(name)))
+    remotes = on_target.describe(flow.remote_topic(name) for name in sources)
     places = _partitions_of(sources)
-    source, target = _Ends(sites.source, places), _Ends(sites.target, _partitions_of(remotes))
+    source, target = _Ends(on_source, places), _Ends(on_target, _partitions_of(remotes))
     watch.add(target.ends)
     found = []
-    with Comparison(flow, sites) as comparison:
+    with Comparison(context, flow) as comparison:
         for place in places:
             last = held.offsets.get(place)
             remote = TopicPartition(flow.remote_topic(place.topic), place.partition)
@@ -262,17 +264,8 @@ def _contradiction(position: int, place: TopicPartition, remote: TopicPartition,
     return ""
 
 
-def apply_takeover(
-    plan: TakeoverPlan,
-    flow: FlowConfig,
-    *,
-    target: ClusterAdmin,
-    producer_options: Mapping[str, Any],
-    reader_options: Mapping[str, Any],
-    lake: Lake,
-    now: datetime,
-) -> None:
-    """Write the flow's first ledger record, with every position; from then on the flow is mirrorlake's.
+def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
+    """Write the flow's first ledger record, with every position, and return the plan; from then on the flow is mirrorlake's.
 
     One record in one lane holds them all, so that it is there or not (law F); the next owner deals them out to the lanes
     (`merged_positions`). The tables are written first: without a ledger record they mean nothing.
@@ -283,6 +276,7 @@ def apply_takeover(
         TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         LaneFenced: a republisher of the flow started at the same moment; nothing was changed.
     """
+    flow, lake, now = context.config.flow(plan.flow), context.lake, context.now()
     plan.check()
     refuse_absurd_clock(now, flow=flow.name)
     lake.create_all([flow.source])
@@ -313,13 +307,13 @@ def apply_takeover(
     ]
     lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
-    target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
+    context.admin(flow.target).create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=new_owner())
     task = LaneTask(
         claim=claim,
         target=flow.target,
-        options=producer_options,
-        reader_options=reader_options,
+        options=context.producer_options(flow),
+        reader_options=context.reader_options(flow.target),
         exactly_once=flow.delivery == "exactly_once",
     )
     sender = LaneSender(task)
@@ -336,3 +330,4 @@ def apply_takeover(
         sender.close()
     changes = plan.changes(flow)
     Audit(lake, now=lambda: now).record(changes.changes, command="takeover", plan=changes)
+    return plan

@@ -3,7 +3,6 @@
 from mirrorlake.offsets import external_readers as external_readers
 from mirrorlake.offsets import translate as translate
 from mirrorlake.offsets.around import to_run as to_run
-from mirrorlake.offsets.clusters import Clusters as Clusters
 from mirrorlake.offsets.external_readers import MovedPositions as MovedPositions
 from mirrorlake.offsets.known_map import KnownMaps as KnownMaps
 from mirrorlake.offsets.known_map import known_maps as known_maps

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Committed
 from mirrorlake.lake import Lake, SourceTopics, kafka_positions, last_kafka_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
-from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.resume import resume_readers
 from mirrorlake.offsets.shared_partitions import related_flows
 from mirrorlake.render import Sheet, Shown, badge, plural, table
@@ -76,7 +76,7 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
     return found
 
 
-def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Clusters) -> MovedPositions:
+def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Context) -> MovedPositions:
     """Find where a reader with these positions (next offset to read) goes on at the target of a flow.
 
     `document` is Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import (
@@ -35,7 +36,6 @@ from mirrorlake.lake import (
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
-from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 from mirrorlake.republish import (
     LedgerCopy,
@@ -154,7 +154,7 @@ def _rows_of(table: TableSchema, name: str, which: str) -> str:
     )
 
 
-def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> KnownMaps:
+def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> KnownMaps:
     """Read table and ledgers of the flows; the ledgers in parallel.
 
     Raises:
@@ -194,7 +194,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     )
 
 
-def related_maps(lake: Lake, related: RelatedFlows, clusters: Clusters) -> KnownMaps:
+def related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> KnownMaps:
     """Read the maps that tell where readers of a flow's remote topics go on.
 
     What another cluster that does not answer would know counts as not read (law A), so the tables alone are safe there.
@@ -275,14 +275,14 @@ class _LedgerTail:
     is_trimmed: bool
 
 
-def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Clusters) -> list[_LedgerTail]:
+def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
     # Opened here: clients of one cluster are shared, and threads would open them twice.
     admins = [clusters.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
         return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
 
 
-def _read_ledger(copied: Copied, clusters: Clusters, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
+def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
     newer: list[LedgerRecord] = []
     is_trimmed = False
     with closing(clusters.ledger(flow)) as reader:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
 from mirrorlake.offsets.merge_order import RecordedStretch, in_recorded_order, remaining
 from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
@@ -35,7 +35,7 @@ _FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery"
 _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 
-def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> dict[TopicPartition, int]:
+def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> dict[TopicPartition, int]:
     """Find up to which offset the order at a target is certain, whatever is under way there; nothing for what never changes."""
     ends: dict[TopicPartition, int] = {}
     for flow in flows:
@@ -146,7 +146,7 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
     return found
 
 
-def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str, recorded: bool) -> RebuildPlan:
+def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, recorded: bool) -> RebuildPlan:
     """Plan what gives `target` the recorded order of `like`, without changing anything.
 
     `recorded` takes the order from the lake alone, where `like` is lost.

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
 from mirrorlake.offsets.around import Around, Asked, ReadPast, around, read_again
-from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, related_maps
 from mirrorlake.offsets.mesh import Mesh
 from mirrorlake.offsets.position_check import PositionChecker
@@ -31,7 +31,7 @@ def resume_readers(
     lake: Lake,
     related: RelatedFlows,
     readers: PositionsByFlow,
-    clusters: Clusters,
+    clusters: Context,
     *,
     translated: Positions | None = None,
     lost: Collection[str] = (),
@@ -60,7 +60,7 @@ class _Look:
         lake: Lake,
         related: RelatedFlows,
         maps: KnownMaps,
-        clusters: Clusters,
+        clusters: Context,
         *,
         known: Mapping[TopicPartition, int],
         lost: Collection[str],

@@ -12,12 +12,13 @@ from typing import Any
 
 from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, lives_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED, lies_in
-from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
+from mirrorlake.offsets import KnownMaps, known_maps, to_run
 from mirrorlake.records.landed_log import explain, landed_record
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
@@ -37,7 +38,7 @@ class _Maps:
 class Registry:
     """Where passports are looked up: the lake, the ledgers of all flows, and what the settings say of them."""
 
-    def __init__(self, lake: Lake, clusters: Clusters) -> None:
+    def __init__(self, lake: Lake, clusters: Context) -> None:
         self.lake = lake
         self.flows = clusters.config.flows
         self._clusters = clusters

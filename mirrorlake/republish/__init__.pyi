@@ -7,9 +7,16 @@ from mirrorlake.republish.in_order import InOrder as InOrder
 from mirrorlake.republish.ledger_tables import LedgerCopy as LedgerCopy
 from mirrorlake.republish.ledger_tables import map_rows as map_rows
 from mirrorlake.republish.ledger_tables import withheld_rows as withheld_rows
+from mirrorlake.republish.prepare import find_lost_topics as find_lost_topics
+from mirrorlake.republish.prepare import fingerprint_selection as fingerprint_selection
+from mirrorlake.republish.prepare import make_republisher as make_republisher
+from mirrorlake.republish.prepare import open_quarantine as open_quarantine
+from mirrorlake.republish.prepare import read_owner as read_owner
+from mirrorlake.republish.prepare import republish_settings as republish_settings
+from mirrorlake.republish.prepare import send_in_order as send_in_order
+from mirrorlake.republish.prepare import sending_settings as sending_settings
 from mirrorlake.republish.quarantine import Quarantine as Quarantine
 from mirrorlake.republish.remotes import choose as choose
-from mirrorlake.republish.remotes import held_now as held_now
 from mirrorlake.republish.remotes import look_at_remotes as look_at_remotes
 from mirrorlake.republish.republisher import Republisher as Republisher
 from mirrorlake.republish.settings import Extract as Extract

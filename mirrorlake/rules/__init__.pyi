@@ -4,9 +4,9 @@ from mirrorlake.rules.conditions import FALSE as FALSE
 from mirrorlake.rules.conditions import TRUE as TRUE
 from mirrorlake.rules.conditions import answers as answers
 from mirrorlake.rules.flow_view_build import make_flow_view as make_flow_view
+from mirrorlake.rules.flow_view_build import view_of_flow as view_of_flow
 from mirrorlake.rules.headers import FRAME as FRAME
 from mirrorlake.rules.hop_header import RULE as RULE
-from mirrorlake.rules.hop_header import provenance_stage as provenance_stage
 from mirrorlake.rules.murmur2 import murmur2_of as murmur2_of
 from mirrorlake.rules.murmur2 import partitions_for as partitions_for
 from mirrorlake.rules.partitioner import Placer as Placer

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mirrorlake.config.schema import FlowConfig, RuleConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.flow_view import FlowView, Stage
 from mirrorlake.rules.functions import find_function
+from mirrorlake.rules.hop_header import provenance_stage
+from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.rule import Rule
 from mirrorlake.rules.view import View
+
+
+def view_of_flow(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
+    """Make the view that a flow, one of `flows`, applies to its records; None where they go out as they are.
+
+    Raises:
+        ConfigError: a key of a rule cannot be resolved.
+        UsageError: the function of a rule does not exist.
+    """
+    loops = provenance_stage(flow, flows)
+    placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
+    return make_flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
 
 
 def make_flow_view(

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.offsets import Clusters, KnownMaps, known_maps, settled_ends
+from mirrorlake.offsets import KnownMaps, known_maps, settled_ends
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.spans import Spans
 
@@ -49,7 +50,7 @@ class FixedCut:
     ends: Mapping[TopicPartition, int]
 
 
-def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters, *, lost: Collection[str] = ()) -> FixedCut:
+def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Context, *, lost: Collection[str] = ()) -> FixedCut:
     """Fix what is compared of one target: `flows` are all that lead there. Take the versions of the relays afterwards.
 
     Sources in `lost` are not asked, which would cost their time-out: their topics are those that the lake knows.

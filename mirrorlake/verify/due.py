@@ -15,10 +15,10 @@ import numpy as np
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
-from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.verify.cut import FixedCut, kept_places, sent_places
 from mirrorlake.verify.places import Places
@@ -209,7 +209,7 @@ def _spans_of(places: Places) -> Iterable[tuple[int, int]]:
 
 
 def still_waiting(
-    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Clusters
+    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Context
 ) -> dict[SourcePartition, Waiting]:
     """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:

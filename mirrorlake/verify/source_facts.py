@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterable
 from functools import cached_property
 
+from mirrorlake.context import Context
 from mirrorlake.kafka import describe_with_leaders, named
 from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets import Clusters
 from mirrorlake.verify.direct import held_at_source
 from mirrorlake.verify.scope import erased_spans, explained_of, removed_spans
 from mirrorlake.verify.spans import OffsetSpan
@@ -35,7 +35,7 @@ class SourceFacts:
         leaderless: partitions of which nothing can be asked, because nobody leads them.
     """
 
-    def __init__(self, lake: Lake, clusters: Clusters, alias: str, *, is_lost: bool) -> None:
+    def __init__(self, lake: Lake, clusters: Context, alias: str, *, is_lost: bool) -> None:
         self._clusters = clusters
         self._alias = alias
         self.is_asked = not is_lost and not clusters.config.cluster(alias).is_lake

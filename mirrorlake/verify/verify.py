@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, spark_options
 from mirrorlake.lake import (
     RELAY_TARGET,
@@ -32,7 +33,6 @@ from mirrorlake.lake import (
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
 from mirrorlake.verify.against_sources import against_sources
@@ -99,7 +99,7 @@ class Verifier:
         *,
         lake: Lake,
         proofs: KeptProofs,
-        clusters: Clusters,
+        clusters: Context,
         cuts: Mapping[str, FixedCut],
         relays: Relays,
         views: Mapping[str, View],

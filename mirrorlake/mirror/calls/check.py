@@ -13,6 +13,7 @@ from mirrorlake.lag import Lag, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
+from mirrorlake.republish import find_lost_topics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ class CheckCalls(CoreCalls):
             groups=context.groups,
             ledger=context.ledger,
             producer_options=context.producer_options,
-            held=self._services.streams.held,
+            held=partial(find_lost_topics, context),
             others=context.other_files,
             control=context.control,
             running=partial(context.presence.here, [one.name for one in self.config.flows]),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrorlake import failover, mm2
+from mirrorlake import failover, mm2, republish
 from mirrorlake.context import Context
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
@@ -23,9 +23,8 @@ _SHOWN_AFTER_S = 1.0
 class Changes:
     """Plan and carry out what changes a mirror."""
 
-    def __init__(self, context: Context, streams: Streams) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._streams = streams
 
     def plan(self, flow: str | None) -> Plan:
         """Plan what `apply` would change (see `Mirror.plan`)."""
@@ -38,7 +37,7 @@ class Changes:
                 admins=context.admins(),
                 lake=context.lake,
                 audit=context.audit(),
-                held=self._streams.held,
+                held=partial(republish.find_lost_topics, context),
                 others_of=context.other_files,
                 tell=board.tell,
             )
@@ -101,15 +100,4 @@ class Changes:
 
     def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
         """Carry a takeover out (see `Mirror.apply_takeover`)."""
-        context = self._context
-        flow = context.config.flow(plan.flow)
-        mm2.apply_takeover(
-            plan,
-            flow,
-            target=context.admin(flow.target),
-            producer_options=context.producer_options(flow),
-            reader_options=context.reader_options(flow.target),
-            lake=context.lake,
-            now=context.now(),
-        )
-        return plan
+        return mm2.apply_takeover(self._context, plan)

@@ -37,7 +37,7 @@ from mirrorlake.lag import (
 )
 from mirrorlake.lake import newest_proofs
 from mirrorlake.mirror.services.comparisons import Comparisons
-from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.streams import continuous_sync
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets import known_maps
@@ -63,10 +63,9 @@ log = logging.getLogger(__name__)
 class Checks:
     """Look at the positions of a mirror, and compare what stands where."""
 
-    def __init__(self, context: Context, streams: Streams) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._streams = streams
-        self._comparisons = Comparisons(context, streams)
+        self._comparisons = Comparisons(context)
         # Of all samplers: a look does not wait again for a cluster that another look has found away.
         self._unreachable = Unreachable()
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
@@ -231,7 +230,7 @@ class Checks:
         def look() -> None:
             context.lake.create_all(context.config.sources)
             for flow in context.config.flows:
-                self._streams.continuous_sync(flow).look()
+                continuous_sync(context, flow).look()
 
         return History(
             context.lake,

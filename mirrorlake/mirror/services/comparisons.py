@@ -14,11 +14,10 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import KeptProofs, removed_from
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress import Tell, silent
-from mirrorlake.rules import View
+from mirrorlake.rules import View, view_of_flow
 
 if TYPE_CHECKING:
     from mirrorlake.verify import Verification
@@ -32,9 +31,8 @@ log = logging.getLogger(__name__)
 class Comparisons:
     """Compare flows of a mirror, and keep what is proven."""
 
-    def __init__(self, context: Context, streams: Streams) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._streams = streams
 
     @cached_property
     def _proofs(self) -> KeptProofs:
@@ -125,7 +123,8 @@ class Comparisons:
     def _views(self) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""
         found: dict[str, View] = {}
-        for flow in self._context.config.flows:
-            if (view := self._streams.view(flow)) is not None:
+        flows = self._context.config.flows
+        for flow in flows:
+            if (view := view_of_flow(flow, flows)) is not None:
                 found |= {flow.name: view, flow.redrive_name: view}
         return found

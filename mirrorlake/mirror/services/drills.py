@@ -20,7 +20,6 @@ from mirrorlake.failover import DrillReport, FailoverOptions, Journal, LagWatch,
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.recovery import Recovery
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import known_id
@@ -147,9 +146,7 @@ class Drills:
             self._settings(flow, alias, cluster, name), spark=live.spark, now=live.now, display=live.no_display
         )
         self._require_empty(scratch, flow)
-        streams = Streams(scratch)
-        checks = Checks(scratch, streams)
-        recovery = Recovery(scratch, streams, checks, Changes(scratch, streams))
+        recovery = Recovery(scratch, Checks(scratch), Changes(scratch))
         began_at = live.now()
         before = [failover.seen(lambda: self._lag(flow)) for _ in range(_LOOKS)]
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mirrorlake import failover
+from mirrorlake import failover, landing, republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
@@ -16,10 +16,9 @@ from mirrorlake.groups import GroupSync
 from mirrorlake.lake import OneWriter, who
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.owner import new_owner
-from mirrorlake.model.parked import landing
+from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.republish import Tenure
@@ -29,9 +28,8 @@ from mirrorlake.rules import View
 class Recovery:
     """Fail flows of one mirror over and back, and cut over."""
 
-    def __init__(self, context: Context, streams: Streams, checks: Checks, changes: Changes) -> None:
+    def __init__(self, context: Context, checks: Checks, changes: Changes) -> None:
         self._context = context
-        self._streams = streams
         self._checks = checks
         self._changes = changes
 
@@ -100,9 +98,7 @@ class Recovery:
         if (found := config.with_flow(made)) is None:
             return self, ""
         beside = context.beside(found)
-        streams = Streams(beside)
-        checks = Checks(beside, streams)
-        return Recovery(beside, streams, checks, Changes(beside, streams)), made.name
+        return Recovery(beside, Checks(beside), Changes(beside)), made.name
 
     def cutover(
         self, flow: str, *, commit: bool = False, back: bool = False, seam: Seam | None = None
@@ -134,9 +130,9 @@ class Recovery:
     def land(self, alias: str) -> int:
         """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
         context = self._context
-        with context.presence.announced([landing(alias)], temporary=True) as sign, context.board() as board:
+        with context.presence.announced([landing_stream(alias)], temporary=True) as sign, context.board() as board:
             writer = OneWriter(context.lake, alias, owner=new_owner(sign))
-            return self._streams.land(alias, threading.Event(), once=True, tell=board.tell, writer=writer).records
+            return landing.land(context, alias, threading.Event(), once=True, tell=board.tell, writer=writer)
 
     def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
         """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
@@ -148,8 +144,13 @@ class Recovery:
         source = Subject(kind="cluster", name=flow.source)
         rests = replace(state, pauses={**state.pauses, source: Pause(subject=source, who=who(), since=at)})
         with context.presence.announced([flow.name], temporary=True) as sign, context.board() as board:
+            settings = republish.republish_settings(context, flow, rests)
+            if through is not None:
+                settings = replace(settings, view=through(settings.view))
             tenure = Tenure(sign=sign)
-            return self._streams.drain(flow, rests, tell=board.tell, through=through, tenure=tenure).records
+            republisher = republish.make_republisher(context, settings, tell=board.tell, tenure=tenure)
+            republisher.run(once=True, stop=threading.Event())
+            return republisher.records
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
         """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
@@ -157,11 +158,11 @@ class Recovery:
 
     def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupSync:
         """Give the planner of the flow's groups, or of some of them."""
-        return self._streams.group_sync(flow, recorded=recorded, only=only)
+        return GroupSync(self._context, flow, recorded=recorded, only=only)
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """List the remote topics of a flow that were lost and wait for a choice."""
-        return self._streams.held(flow)
+        return republish.find_lost_topics(self._context, flow)
 
     def runs(self, stream: str) -> bool:
         """Tell whether a process of any machine carries a stream now."""

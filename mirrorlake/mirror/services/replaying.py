@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from mirrorlake import republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.replay import (
@@ -33,9 +34,8 @@ When = str | datetime | None
 class Replaying:
     """Plan replays, and know those that were begun."""
 
-    def __init__(self, context: Context, streams: Streams) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._streams = streams
 
     def site(self) -> Site:
         """Give a replay the parts of this mirror that it needs."""
@@ -47,7 +47,7 @@ class Replaying:
             groups=context.groups,
             reader=context.reader,
             audit=context.audit(),
-            sending=self._streams.sending_settings,
+            sending=partial(republish.sending_settings, context),
             watching=context.board,
         )
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
 from mirrorlake.republish.quarantine import Redriven
+from mirrorlake.rules import flow_view_build
 from mirrorlake.rules.view import Viewed
 from tests.flow.kit import commit
 from tests.servers.lakes import Pair
@@ -74,7 +74,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     topic = pair.topic
     pair.create(RECORDS, partitions=1)
     commit(pair.east, "billing", topic, {0: 0})
-    monkeypatch.setattr(Streams, "view", lambda *_: Shout())
+    monkeypatch.setattr(flow_view_build, "make_flow_view", lambda *_, **__: Shout())
     fed = pair.flow(name="fed", execution="streaming", policy={"template": "fed.{topic}"}, sync={"groups": False})
     mirror = pair.mirror(pair.flow(), fed)
     mirror.run(once=True)
@@ -107,7 +107,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
         flow="east->central", sent=0, filtered=0, still_quarantined=len(quarantined)
     )
     assert [one.records for one in handle.quarantine.summary()] == [len(quarantined)]
-    monkeypatch.setattr(Streams, "view", lambda *_: Shout(judges_all=True))
+    monkeypatch.setattr(flow_view_build, "make_flow_view", lambda *_, **__: Shout(judges_all=True))
     assert handle.quarantine.redrive().sent == len(quarantined)
     assert handle.quarantine.redrive().sent == 0, "law F"
     values = [r.value for r in pair.target()[0]]
@@ -128,7 +128,7 @@ def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.create(RECORDS, partitions=1)
-    monkeypatch.setattr(Streams, "view", lambda *_: Shout())
+    monkeypatch.setattr(flow_view_build, "make_flow_view", lambda *_, **__: Shout())
     mirror = pair.mirror()
     append = Lake.append
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.streams import duties_of
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
@@ -57,7 +58,7 @@ def set_configs(admin: ClusterAdmin, topic: str, values: Mapping[str, str | None
 
 
 def do_duties(mirror: Mirror) -> None:
-    for duty in mirror._services.streams.republish_settings(mirror.config.flows[0]).duties:
+    for duty in duties_of(mirror._context, mirror.config.flows[0]):
         duty.do()
 
 

@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.context import Context, utc_now
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
-from mirrorlake.mm2.survey import OtherMirror, Sites
+from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
@@ -32,21 +33,21 @@ class Site:
 
     def __init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
         self.servers = {"east": source.bootstrap_servers, "central": target.bootstrap_servers}
-        options = [{"bootstrap.servers": address} for address in self.servers.values()]
-        admins = [ClusterAdmin(alias, each) for alias, each in zip(self.servers, options, strict=True)]
-        self.sites = Sites(admins[0], admins[1], options[0], options[1])
+        self.context = Context(self.config("orders"), spark=None, now=utc_now, display=lambda: None)
 
-    def flow(self, topics: str, **settings: object) -> FlowConfig:
+    def config(self, topics: str, **settings: object) -> MirrorConfig:
         clusters = {alias: {"bootstrap_servers": address} for alias, address in self.servers.items()}
         entry = {"source": "east", "target": "central", "topics": topics, **settings}
-        return loads(json.dumps({"lake": {"root": "x"}, "clusters": clusters, "flows": [entry]})).flows[0]
+        return loads(json.dumps({"lake": {"root": "x"}, "clusters": clusters, "flows": [entry]}))
+
+    def flow(self, topics: str, **settings: object) -> FlowConfig:
+        return self.config(topics, **settings).flows[0]
 
     def plan(self, flow: FlowConfig, *, other: OtherMirror | None = STILL, **options: bool) -> TakeoverPlan:
-        return make_takeover_plan(flow, self.sites, other=other, **options)
+        return make_takeover_plan(self.context, flow, other=other, **options)
 
     def put(self, alias: str, topic: str, *records: tuple[bytes | None, bytes | None], partitions: int = 1) -> None:
-        admin = self.sites.source if alias == "east" else self.sites.target
-        admin.create(TopicSpec(name=topic, partitions=partitions))
+        self.context.admin(alias).create(TopicSpec(name=topic, partitions=partitions))
         send(self.servers[alias], topic, [{"value": v, "key": k, "partition": 0, "timestamp": NOW} for k, v in records])
 
 
@@ -136,7 +137,7 @@ def test_a_flow_that_has_begun_is_refused(site: Site) -> None:
     stored(site, "begun", 0)
     flow = site.flow("begun", name="begun")
     record = ledger_record(flow="begun", positions={SourcePartition("begun", 1, 0): 1})
-    site.sites.target.create(ledger_spec(flow.ledger_topic, 1))
+    site.context.admin("central").create(ledger_spec(flow.ledger_topic, 1))
     send(site.servers["central"], flow.ledger_topic, [(record.to_json(), b"0", 0)])
     assert "the flow has begun already" in str(site.plan(flow).refused)
 

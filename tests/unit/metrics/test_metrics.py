@@ -45,6 +45,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
+from mirrorlake.republish import sending_settings
 from mirrorlake.sandbox.ports import free_ports
 from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
 
@@ -377,7 +378,7 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     made = services(streams, port=port)
     with measure_mirror(made, None):
         assert len(streams.listeners) == 1
-        made.streams.sending_settings(made.context.config.flows[0]).listener.committed(
+        sending_settings(made.context, made.context.config.flows[0]).listener.committed(
             [ledger_record(runs=(run_of("a", 4),))]
         )
         series = scrape(f"http://127.0.0.1:{port}/metrics")

@@ -161,7 +161,7 @@ def test_a_minute_after_a_minute_is_told_by_one_sampler(monkeypatch: pytest.Monk
     chosen: list[Any] = [("a flow",), ("a flow",), ("another",)]
     context: Any = SimpleNamespace(chosen=lambda _: chosen.pop(0))
     unused: Any = None
-    checks, made = Checks(context, unused), iter(range(9))
+    checks, made = Checks(context), iter(range(9))
     monkeypatch.setattr(checks, "sampler", lambda of: (of, next(made)))
     monkeypatch.setattr(checks, "_status", lambda of, sampler: (of, sampler))
     status = checks.statuses(None)

@@ -26,7 +26,6 @@ from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
-from mirrorlake.mirror.services.streams import view_of
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
@@ -45,7 +44,7 @@ from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
 from mirrorlake.replay.restore import restore_topics
 from mirrorlake.replay.then import GroupThen
 from mirrorlake.republish.lane_tasks import within
-from mirrorlake.rules import HopAdded, Restamped
+from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import batch_of, map_row, run
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
@@ -544,7 +543,7 @@ def test_law_f_a_topic_that_is_mirrored_both_ways_knows_where_replayed_records_c
     view = view_of_replay(found.definition, flow_of(found.definition, site.config))
     assert view is not None
     sent = view(ORDERS, batch_of([4], values=[b"a"])).records
-    back = view_of(site.config.flow("central->east"), site.config)
+    back = view_of_flow(site.config.flow("central->east"), site.config.flows)
     assert back is not None
     assert len(back(SourcePartition("orders.replayed", 1, 0), sent).records) == 0, "it goes back to where it came from"
     assert "keeps what comes from east from going back" in found.notes[0]

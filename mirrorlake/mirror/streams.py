@@ -1,0 +1,135 @@
+"""Run one stream: landing of a source, republishing of a flow, with the duties beside it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mirrorlake import landing, mm2, republish, rules
+from mirrorlake.config import identity, plain
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.groups import GroupSync
+from mirrorlake.kafka import tell_checkpoints
+from mirrorlake.lake import OneWriter, StreamSign
+from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.model.control import ControlState
+from mirrorlake.progress import Tell, about
+from mirrorlake.republish import Tenure
+from mirrorlake.runtime import Duty
+from mirrorlake.topics import ContinuousSync, settings_in_force
+
+
+class Streams:
+    """Run the streams of one mirror, and fingerprint what each is made of: another fingerprint means to start it again."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def land(
+        self, source: str, stop: threading.Event, *, once: bool, tell: Tell, writer: OneWriter | None = None, **how: Any
+    ) -> Landing:
+        """Land a source until it is drained or `stop` is set."""
+        return Landing(source, landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how))
+
+    def republish(
+        self,
+        flow: FlowConfig,
+        state: ControlState,
+        stop: threading.Event,
+        *,
+        once: bool,
+        tell: Tell,
+        tenure: Tenure | None = None,
+        **how: Any,
+    ) -> Republishing:
+        """Republish a flow until it is drained or `stop` is set; its duties rest where `state` pauses its source."""
+        context = self._context
+        settings = republish.republish_settings(context, flow, state)
+        if state.of_cluster(flow.source) is None:
+            settings = replace(settings, duties=duties_of(context, settings.flow))
+        republisher = republish.make_republisher(context, settings, tell=tell, tenure=tenure)
+        settings_in_force.record_flow(context.config, context.control(), flow.name)
+        with about(flow=flow.name):
+            republisher.run(once=once, stop=stop, **how)
+        return Republishing(flow.name, republisher.records)
+
+    def newest_owner(self, flow: FlowConfig) -> str:
+        """Read who claimed a flow last; empty where nobody has."""
+        return republish.read_owner(self._context, flow)
+
+    def landing_identity(self, alias: str) -> str:
+        """Return the fingerprint of all settings that landing a source depends on."""
+        config = self._context.config
+        chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
+        flows = [flow.model_dump(mode="json", include=chosen) for flow in config.flows_from(alias)]
+        every_s = landing.sign_every_s(self._context, alias)
+        return identity([plain(config)["clusters"][alias], sorted(flows, key=str), every_s])
+
+    def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
+        """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
+        config = self._context.config
+        content = plain(config)
+        ends = [
+            {key: value for key, value in content["clusters"][alias].items() if key != "land"}
+            for alias in (flow.source, flow.target)
+        ]
+        # Flows that meet on one target share ACLs: none may judge by an older list of the others.
+        others = [content["flows"][other.name] for other in config.flows_to(flow.target) if flow.sync.acls]
+        paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
+        paused += [sorted((one.remote, one.known, one.action) for one in state.choices if one.flow == flow.name)]
+        view = rules.view_of_flow(flow, config.flows)
+        version = view.version if view is not None else ""
+        selection = republish.fingerprint_selection(self._context, flow)
+        return identity([content["flows"][flow.name], selection, version, ends, others, paused])
+
+
+def duties_of(context: Context, flow: FlowConfig) -> list[Duty]:
+    """Build the duties beside a flow: its groups, MirrorMaker 2's topics, its topics and ACLs."""
+    duties: list[Duty] = []
+    writer = context.mm2_writer(flow)
+    # Nobody consumes from a lake cluster.
+    is_lake = context.config.cluster(flow.source).is_lake
+    every_s = flow.sync.groups_interval.total_seconds()
+    if not is_lake and flow.sync.groups:
+        duties.append(Duty(name="groups", every_s=every_s, do=GroupSync(context, flow).once))
+    elif not is_lake and flow.mm2.checkpoints:
+        sync = GroupSync(context, flow)
+        duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, sync.plan())))
+    duties += mm2.mm2_duties(
+        flow,
+        writer,
+        source=context.source(flow.source),
+        target=context.admin(flow.target),
+        source_options=context.reader_options(flow.source),
+        target_options=context.reader_options(flow.target),
+        landed=partial(_landed_at, context) if is_lake else StreamSign(context.lake, flow.source).read,
+        beside=[each for each in context.config.flows_from(flow.source) if each.target == flow.target],
+    )
+    return [*duties, *continuous_sync(context, flow).duties()]
+
+
+def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
+    """Build what keeps the topics and ACLs of a flow in step."""
+    return ContinuousSync(
+        flow,
+        all_flows=context.config.flows,
+        sources=context.sources(),
+        admins=context.admins(),
+        lake=context.lake,
+        now=context.now,
+        held=partial(republish.find_lost_topics, context, flow),
+        others=context.other_files(flow),
+        lock=context.shared(_sync_lock),
+    )
+
+
+def _landed_at(context: Context) -> int:
+    """Return now: what applications publish into a lake cluster needs no landing."""
+    return int(context.now().timestamp() * 1000)
+
+
+def _sync_lock(_: Context) -> threading.Lock:
+    return threading.Lock()
