@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
+from mirrorlake.context import Context
+
 # Each file's checks join when it is imported, in this order.
 from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, lake_checks, topic_checks, flow_checks  # noqa: F401  isort: skip
 from mirrorlake.doctor.findings import Finding, Findings, Seen, failure
-from mirrorlake.doctor.ground import Ground, Reach
+from mirrorlake.doctor.ground import Ground
 from mirrorlake.doctor.registry import Catalogue, Check, chosen
 from mirrorlake.errors import ConfigError, MirrorlakeError
 
@@ -24,18 +26,18 @@ def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Ca
     return chosen(only, skip)
 
 
-def examine(reach: Reach, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
+def examine(context: Context, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
     """Examine settings, this machine, clusters, lake and flows.
 
     Args:
-        reach: how to reach them.
+        context: of the mirror.
         only: run these checks; `kafka` stands for all that begin so.
         skip: leave these out.
 
     Raises:
         UsageError: a name is that of no check.
     """
-    ground, found, said = Ground(reach), Findings(), set[tuple[str, str]]()
+    ground, found, said = Ground(context), Findings(), set[tuple[str, str]]()
     for one in chosen(only, skip):
         for subject, look in _looks(one, ground):
             for seen in _guarded(look, subject):

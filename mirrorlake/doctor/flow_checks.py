@@ -50,7 +50,7 @@ def _ledger_state(at: FlowGround) -> Iterator[Seen]:
         else:
             yield fine(at.flow.name, "there is no ledger yet")
         return
-    with at.ground.reach.ledger(at.flow) as reader:
+    with at.ground.context.ledger(at.flow) as reader:
         records = {lane: reader.last(lane) for lane in range(at.ledger.partitions)}
     short = {lane: seq for lane, seq in copied.items() if (one := records.get(lane)) is None or one.seq < seq}
     for lane, seq in short.items():
@@ -93,7 +93,7 @@ def _groups_live(at: FlowGround) -> Iterator[Seen]:
         yield fine(at.flow.name, "no group is kept in step")
         return
     live = [
-        at.ground.once(("live", alias), at.ground.reach.groups(alias).active)
+        at.ground.once(("live", alias), at.ground.context.groups(alias).active)
         for alias in (at.flow.source, at.flow.target)
     ]
     both = at.flow.group_selection.select(set.intersection(*live))
@@ -167,7 +167,7 @@ def _twice(ground: Ground) -> Iterator[Seen]:
     for source in ground.config.sources:
         if not ground.answers(source):
             continue
-        names = ground.once(("names", source), ground.reach.source(source).topic_names)
+        names = ground.once(("names", source), ground.context.source(source).topic_names)
         ways = Counter(
             (name, flow.target) for flow in ground.config.flows_from(source) for name in names if flow.carries(name)
         )
@@ -196,7 +196,7 @@ def _other_files(at: FlowGround) -> Iterator[Seen]:
     sources: dict[str, list[str]] = {}
     for name in at.topics:
         sources.setdefault(at.flow.remote_topic(name), []).append(name)
-    found = at.ground.reach.others(at.flow).refuse(remotes, sources)
+    found = at.ground.context.other_files(at.flow).refuse(remotes, sources)
     for remote, why in sorted(found.items()):
         yield failure(remote, f"{at.flow.name} does not send to it: {why.cause}", why.remedy)
     if not found:

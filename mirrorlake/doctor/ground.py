@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, cast
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.kafka import ClusterAdmin, Groups, TopicSetting, TopicState
-from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import Control, Lake, TableSchema, landed_positions, read_to
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
+from mirrorlake.lake import TableSchema, landed_positions, read_to
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import TopicPartition, furthest
-from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.topics import LakeTopics, OtherFiles, TopicSource
+from mirrorlake.topics import LakeTopics
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How the doctor reaches what a mirror reaches; everything that is a function may fail.
-
-    `running` says which flows a process of this machine runs, and `probed` what is wrong with each address of a cluster.
-    """
-
-    config: MirrorConfig
-    lake: Lake
-    now: datetime
-    source: Callable[[str], TopicSource]
-    admin: Callable[[str], ClusterAdmin]
-    groups: Callable[[str], Groups]
-    ledger: Callable[[FlowConfig], LedgerReader]
-    producer_options: Callable[[FlowConfig], Mapping[str, str]]
-    held: Callable[[FlowConfig], Iterable[HeldTopic]]
-    others: Callable[[FlowConfig], OtherFiles]
-    control: Callable[[], Control]
-    running: Callable[[], Mapping[str, str]]
-    probed: Callable[[], Mapping[str, Mapping[str, str]]]
 
 
 class LandedTimes(NamedTuple):
@@ -69,11 +45,11 @@ class _Once:
 class Ground:
     """What all checks share; each question is asked once."""
 
-    def __init__(self, reach: Reach) -> None:
-        self.reach = reach
-        self.config = reach.config
-        self.lake = reach.lake
-        self.now = reach.now
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.config = context.config
+        self.lake = context.lake
+        self.now = context.now()
         self.once = _Once()
 
     @property
@@ -92,7 +68,7 @@ class Ground:
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a Kafka cluster."""
-        return self.reach.admin(alias)
+        return self.context.admin(alias)
 
     def brokers(self, alias: str) -> int:
         """Return how many brokers answer."""
@@ -113,15 +89,15 @@ class Ground:
 
     def probed(self) -> Mapping[str, Mapping[str, str]]:
         """Say what is wrong with each address of every cluster, "" where it listens."""
-        return self.once("probed", self.reach.probed)
+        return self.once("probed", self.context.probed)
 
     def running(self) -> Mapping[str, str]:
         """Return who runs which flows on this machine."""
-        return self.once("running", self.reach.running)
+        return self.once("running", lambda: self.context.presence.here([one.name for one in self.config.flows]))
 
     def control(self) -> ControlState:
         """Read the pauses and settings in force of the control table."""
-        return self.once("control", lambda: self.reach.control().state())
+        return self.once("control", lambda: self.context.control().state())
 
     def missing(self) -> Mapping[str, TableSchema]:
         """Return the tables that the lake lacks, by location."""
@@ -172,7 +148,7 @@ class FlowGround:
     def __init__(self, ground: Ground, flow: FlowConfig) -> None:
         self.ground = ground
         self.flow = flow
-        self.source = ground.reach.source(flow.source)
+        self.source = ground.context.source(flow.source)
         self.target = ground.admin(flow.target)
 
     @property

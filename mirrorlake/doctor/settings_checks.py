@@ -147,7 +147,7 @@ def _drift(ground: Ground) -> Iterator[Seen]:
     if ground.control().applied is None:
         yield fine("settings", "none were applied yet; runs take the file's")
         return
-    changes = list(settings_in_force.settings_plan(ground.config, ground.reach.control()).changes)
+    changes = list(settings_in_force.settings_plan(ground.config, ground.context.control()).changes)
     if changes:
         named = ", ".join(dict.fromkeys(f"{one.kind} {one.name}".strip() for one in changes[:3]))
         yield warning(

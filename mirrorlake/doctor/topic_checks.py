@@ -13,6 +13,7 @@ from mirrorlake.lake import landed_positions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.render import count, duration, plural, size
+from mirrorlake.republish import find_lost_topics
 
 _AHEAD_MS = 60_000
 _HUNG_S = 15 * 60
@@ -198,7 +199,7 @@ def _clock_skew(at: FlowGround) -> Iterator[Seen]:
 @check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
 def _remote_topics(at: FlowGround) -> Iterator[Seen]:
     """No remote topic that records were sent to was deleted, created again or cut: nothing is sent to it until a person chooses."""
-    held = list(at.ground.reach.held(at.flow))
+    held = find_lost_topics(at.ground.context, at.flow)
     yield from (failure(one.remote, one.cause, one.remedy) for one in held)
     if not held:
         yield fine(at.flow.name, "each is the one that records were sent to")
@@ -374,7 +375,7 @@ def _transaction_timeout(at: FlowGround) -> Iterator[Seen]:
     if at.flow.delivery != "exactly_once":
         yield fine(at.flow.name, "sends without transactions")
         return
-    asked = int(at.ground.reach.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
+    asked = int(at.ground.context.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
     allowed = at.ground.broker_configs(at.flow.target).get("transaction.max.timeout.ms")
     if allowed is not None and asked > int(allowed):
         yield failure(

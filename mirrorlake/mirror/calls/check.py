@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrorlake import doctor
@@ -13,7 +12,6 @@ from mirrorlake.lag import Lag, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.republish import find_lost_topics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,23 +99,7 @@ class CheckCalls(CoreCalls):
             >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
             []
         """
-        context = self._context
-        reach = doctor.Reach(
-            config=self.config,
-            lake=context.lake,
-            now=context.now(),
-            source=context.source,
-            admin=context.admin,
-            groups=context.groups,
-            ledger=context.ledger,
-            producer_options=context.producer_options,
-            held=partial(find_lost_topics, context),
-            others=context.other_files,
-            control=context.control,
-            running=partial(context.presence.here, [one.name for one in self.config.flows]),
-            probed=context.probed,
-        )
-        return doctor.examine(reach, only=only, skip=skip)
+        return doctor.examine(self._context, only=only, skip=skip)
 
     @property
     def lag(self) -> Lag:

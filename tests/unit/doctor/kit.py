@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from mirrorlake.config.loading import load
+from mirrorlake.context import Context, utc_now
 from mirrorlake.doctor.examination import examine
 from mirrorlake.doctor.findings import Findings
-from mirrorlake.doctor.ground import Ground, Reach
-from mirrorlake.mirror.mirror import Mirror
+from mirrorlake.doctor.ground import Ground
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -37,35 +37,25 @@ def examined(
     given: Mapping[str, Any] | None = None,
 ) -> Findings:
     """Write the settings, and examine them."""
-    return examine(reach_of(folder, now=now, running=running, given=given), only=only, skip=skip)
+    return examine(context_of(folder, now=now, running=running, given=given), only=only, skip=skip)
 
 
 def ground_of(folder: Path, *, given: Mapping[str, Any]) -> Ground:
     """Write the settings, and stand on them."""
-    return Ground(reach_of(folder, now=None, running=(), given=given))
+    return Ground(context_of(folder, given=given))
 
 
-def reach_of(folder: Path, *, now: datetime | None, running: Iterable[str], given: Mapping[str, Any] | None) -> Reach:
-    """Write the settings, and reach what they name."""
+def context_of(
+    folder: Path, *, now: datetime | None = None, running: Iterable[str] = (), given: Mapping[str, Any] | None = None
+) -> Context:
+    """Write the settings, and return their context, in which a process of this machine runs some flows."""
     file = folder / "mirror.yml"
     file.touch(mode=0o600)
     file.write_text(yaml.safe_dump(dict(given or settings())))
-    connections = Mirror(load(file), spark=None)._context
-    return Reach(
-        config=connections.config,
-        lake=connections.lake,
-        now=now or connections.now(),
-        source=connections.source,
-        admin=connections.admin,
-        groups=connections.groups,
-        ledger=connections.ledger,
-        producer_options=connections.producer_options,
-        held=lambda _: (),
-        others=connections.other_files,
-        control=connections.control,
-        running=lambda: dict.fromkeys(running, "process 1"),
-        probed=connections.probed,
-    )
+    context = Context(load(file), spark=None, now=utc_now if now is None else lambda: now, display=lambda: None)
+    # Its locks would be this test's own.
+    context.presence.here = lambda _: dict.fromkeys(running, "process 1")  # type: ignore[method-assign]
+    return context
 
 
 def bad(folder: Path, *only: str, **more: Any) -> list[tuple[str, str]]:

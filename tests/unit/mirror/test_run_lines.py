@@ -160,7 +160,6 @@ def test_only_the_thread_that_made_the_board_draws(lines: RunLines, heard: Heard
 def test_a_minute_after_a_minute_is_told_by_one_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[Any] = [("a flow",), ("a flow",), ("another",)]
     context: Any = SimpleNamespace(chosen=lambda _: chosen.pop(0))
-    unused: Any = None
     checks, made = Checks(context), iter(range(9))
     monkeypatch.setattr(checks, "sampler", lambda of: (of, next(made)))
     monkeypatch.setattr(checks, "_status", lambda of, sampler: (of, sampler))
