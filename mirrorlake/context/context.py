@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from mirrorlake import runtime
+from mirrorlake import runtime, tracking
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.context.presence import Presence
 from mirrorlake.errors import ConfigError, UsageError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirrorlake.model.parked import Parked
+    from mirrorlake.tracking import Tracker
 
 T = TypeVar("T")
 
@@ -181,6 +182,11 @@ class Context:
     def presence(self) -> Presence:
         """What shows other processes of this lake which streams this one carries, and sees theirs."""
         return Presence(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """What logs verifications and drills as MLflow runs, where the settings and this machine allow it."""
+        return tracking.make_tracker(self.config)
 
     def create_tables(self) -> None:
         """Create the tables of all sources, once: it takes a dozen looks at the lake, for which a reader would wait."""

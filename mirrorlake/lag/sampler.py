@@ -10,22 +10,21 @@ Law H: nothing is written to any cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
-from mirrorlake.config.schema import FlowConfig, SamplingConfig
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import ClusterAdmin, Groups, describe_with_leaders, named
-from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.kafka import describe_with_leaders, named
 from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake import (
     METADATA,
     Key,
     KnownTopic,
-    Lake,
     LandedPositions,
     Look,
     Remembered,
@@ -46,7 +45,6 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.removed import Removed, past_removed
 from mirrorlake.republish import merged_positions, read_lanes
-from mirrorlake.topics import TopicSource
 
 log = logging.getLogger(__name__)
 
@@ -116,24 +114,14 @@ class SampledMoment:
         return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSites:
-    """What a sampler looks at; built for each look, because a running mirror adopts new settings."""
-
-    flows: Sequence[FlowConfig]
-    sampling: SamplingConfig
-    sources: Mapping[str, TopicSource]
-    admins: Mapping[str, ClusterAdmin]
-    groups: Mapping[str, Groups]
-    ledger: Callable[[FlowConfig], LedgerReader]
-
-    def flows_from(self, alias: str) -> list[FlowConfig]:
-        """Return the flows whose source is this cluster."""
-        return [flow for flow in self.flows if flow.source == alias]
-
-
 class Sampler:
     """Look at the positions of one mirror, and remember them, so that only changes are written.
+
+    Args:
+        context: of the mirror.
+        flows: look at these, and at no group; without them at all that the settings have at each look, groups included.
+        now: the clock, in UTC, where it is not that of the context.
+        unreachable: the clusters that another sampler has found away.
 
     Example:
         >>> sample = mirror.sample(once=True)  # doctest: +SKIP
@@ -143,15 +131,18 @@ class Sampler:
 
     def __init__(
         self,
-        lake: Lake,
-        sites: Callable[[], SampleSites],
+        context: Context,
+        flows: Sequence[FlowConfig] | None = None,
         *,
-        now: Callable[[], datetime],
+        now: Callable[[], datetime] | None = None,
         unreachable: Unreachable | None = None,
     ) -> None:
-        self._lake = lake
-        self._sites = sites
-        self._now = now
+        self._context = context
+        self._lake = context.lake
+        self._chosen = flows
+        self._flows: Sequence[FlowConfig] = ()
+        self._clusters: Collection[str] = ()
+        self._now = now or context.now
         self._remembered: Remembered | None = None
         self._looks_done = 0
         self._living: dict[str, dict[str, KnownTopic]] = {}
@@ -174,7 +165,7 @@ class Sampler:
             StoreError: the lake failed.
         """
         if self._remembered is None:
-            self._lake.create_all({flow.source for flow in self._sites().flows})
+            self._lake.create_all(self._context.config.sources)
             self._remembered = remember(self._lake)
         remembered, seen = self._remembered, self.look()
         at = seen.observed_at
@@ -189,17 +180,20 @@ class Sampler:
             self._tell(look)
             remembered.note(look, at)
         if any(look.complete for look in looks):
-            tidy(self._lake, before=at - self._sites().sampling.keep, now=at)
+            tidy(self._lake, before=at - self._context.config.sampling.keep, now=at)
         return replace(seen, looks=looks)
 
     def look(self) -> SampledMoment:
         """Look at where everything stands now; writes nothing."""
-        sites, round_ = self._sites(), Round()
-        for alias in sites.admins:
+        context, round_ = self._context, Round()
+        # A running mirror adopts new settings between two looks.
+        flows = self._flows = context.config.flows if self._chosen is None else self._chosen
+        sources = list(dict.fromkeys(flow.source for flow in flows))
+        self._clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
+        for alias in self._clusters:
             if (why := self._unreachable.why(alias)) is not None:
-                _leave_out(sites, round_, alias, why)
-        sources = list(sites.sources)
-        found = round_.ask({("cluster", a): partial(self._topics_of, sites, a) for a in sources})
+                self._leave_out(round_, alias, why)
+        found = round_.ask({("cluster", a): partial(self._topics_of, a) for a in sources})
         # After the first questions, where a cluster that has just gone away costs its time-out.
         at = self._now()
         for (_, alias), topics in found.items():
@@ -207,13 +201,14 @@ class Sampler:
         for alias in set(sources) - self._living.keys():
             # It has not answered since this sampler was made: its topics as the lake knows them.
             self._living[alias] = dict(self._recorded(alias))
-        held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
+        with_groups = self._clusters if self._chosen is None else ()
+        held = round_.ask({("cluster", a): partial(self._held_by_groups, a) for a in with_groups})
         for alias in round_.away:
-            _leave_out(sites, round_, alias, round_.errors["cluster", alias])
-        lanes = round_.ask({("flow", flow.name): partial(_lanes, sites, flow) for flow in sites.flows})
+            self._leave_out(round_, alias, round_.errors["cluster", alias])
+        lanes = round_.ask({("flow", flow.name): partial(self._lanes, flow) for flow in flows})
         sent = {subject: merged_positions(last) for subject, last in lanes.items()}
-        landed = round_.ask({("relay", a): partial(self._landed_of, sites, a) for a in sources})
-        ends = round_.ask({("cluster", a): partial(self._ends_of, sites, a) for a in sources})
+        landed = round_.ask({("relay", a): partial(self._landed_of, a) for a in sources})
+        ends = round_.ask({("cluster", a): partial(self._ends_of, a) for a in sources})
         positions: dict[Subject, dict[Key, int]] = {subject: {} for subject in round_.took}
         for subject, groups in held.items():
             positions[subject] |= groups
@@ -225,7 +220,7 @@ class Sampler:
                     key = Key(alias, None, tp.topic, topic.generation_of(tp.partition), tp.partition, kind, None)
                     positions["cluster", alias][key] = offset
         for (_, alias), (relay, seen) in landed.items():
-            self._stand(sites, alias, relay, seen, sent, positions)
+            self._stand(alias, relay, seen, sent, positions)
         looks = [
             Look(
                 subject=subject,
@@ -238,8 +233,8 @@ class Sampler:
         ]
         self._looks_done += 1
         for alias in round_.away:
-            if alias in sites.admins:
-                ask = sites.admins[alias].broker_count
+            if alias in self._clusters:
+                ask = context.admin(alias).broker_count
                 self._unreachable.note(alias, round_.errors["cluster", alias], ask=ask)
         return SampledMoment(
             observed_at=at,
@@ -251,7 +246,6 @@ class Sampler:
 
     def _stand(
         self,
-        sites: SampleSites,
         alias: str,
         relay: LandedPositions,
         seen: Mapping[SourcePartition, int],
@@ -261,7 +255,7 @@ class Sampler:
         """Fill in how far the partitions of a source are landed and republished."""
         living = self._living.get(alias, {})
         ends = self._ends.get(alias, {})
-        flows = [(flow, sent["flow", flow.name]) for flow in sites.flows_from(alias) if ("flow", flow.name) in sent]
+        flows = [(flow, sent["flow", flow.name]) for flow in self._flows_from(alias) if ("flow", flow.name) in sent]
 
         @lru_cache
         def gone() -> tuple[Mapping[SourcePartition, int], Sequence[Removed]]:
@@ -308,9 +302,8 @@ class Sampler:
                 for flow, offset in waiting:
                     put(("flow", flow.name), flow.name, source, "republished", offset)
 
-    def _topics_of(self, sites: SampleSites, alias: str) -> dict[str, KnownTopic]:
-        source = sites.sources[alias]
-        flows = sites.flows_from(alias)
+    def _topics_of(self, alias: str) -> dict[str, KnownTopic]:
+        source, flows = self._context.source(alias), self._flows_from(alias)
         states = source.describe(name for name in source.topic_names() if any(flow.carries(name) for flow in flows))
         topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
 
@@ -335,18 +328,18 @@ class Sampler:
             return {}
         return SourceTopics(self._lake, alias).load()
 
-    def _partitions(self, sites: SampleSites, alias: str) -> dict[TopicPartition, int]:
+    def _partitions(self, alias: str) -> dict[TopicPartition, int]:
         """Return the partitions of a cluster whose groups count, with their generations: sources, and remote topics."""
         remote = {
             flow.remote_topic(name)
-            for flow in sites.flows
+            for flow in self._flows
             if flow.target == alias
             for name in self._living.get(flow.source, {})
             if flow.carries(name)
         }
         found = {
             TopicPartition(name, partition): 1
-            for name, state in sites.admins[alias].describe(remote).items()
+            for name, state in self._context.admin(alias).describe(remote).items()
             for partition in range(state.partitions)
         }
         return found | {
@@ -355,9 +348,9 @@ class Sampler:
             for partition in range(topic.partitions)
         }
 
-    def _held_by_groups(self, sites: SampleSites, alias: str) -> dict[Key, int]:
-        partitions, groups = self._partitions(sites, alias), sites.groups[alias]
-        selection = sites.sampling.group_selection
+    def _held_by_groups(self, alias: str) -> dict[Key, int]:
+        partitions, groups = self._partitions(alias), self._context.groups(alias)
+        selection = self._context.config.sampling.group_selection
         names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
         wants_all = len(names) * len(partitions) <= _ASK_ALL_BELOW
         asked: dict[str, Iterable[TopicPartition]] = {}
@@ -372,9 +365,9 @@ class Sampler:
                 found[Key(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = committed.offset
         return found
 
-    def _landed_of(self, sites: SampleSites, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
+    def _landed_of(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
         # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
-        known = self._landed.get(alias) if alias in sites.admins else None
+        known = self._landed.get(alias) if alias in self._clusters else None
         if not self._lake.exists(self._lake.relay_location(alias)):
             return LandedPositions({}, {}), {}
         # Before the relay: what is read and not in the relay is a marker then, and needs no republishing.
@@ -384,10 +377,10 @@ class Sampler:
         )
         return self._landed[alias], seen
 
-    def _ends_of(self, sites: SampleSites, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        source = sites.sources[alias]
+    def _ends_of(self, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        source = self._context.source(alias)
         partitions = [TopicPartition(n, p) for n, topic in self._living[alias].items() for p in range(topic.partitions)]
-        if alias not in sites.admins:
+        if alias not in self._clusters:
             # What is published is landed, also between two questions.
             reached = self._landed.get(alias, LandedPositions({}, {})).reached
             return dict.fromkeys(partitions, 0), {
@@ -396,7 +389,7 @@ class Sampler:
         try:
             return source.earliest(partitions), source.latest(partitions)
         except ClusterError:
-            admin = sites.admins[alias]
+            admin = self._context.admin(alias)
             _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
             led = [tp for tp in partitions if tp not in leaderless]
             if len(led) == len(partitions):
@@ -420,11 +413,13 @@ class Sampler:
             log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
         self._said[look.asked] = error
 
+    def _flows_from(self, alias: str) -> list[FlowConfig]:
+        return [flow for flow in self._flows if flow.source == alias]
 
-def _lanes(sites: SampleSites, flow: FlowConfig) -> Lanes:
-    with sites.ledger(flow) as reader:
-        return read_lanes(reader, sites.admins[flow.target], flow.ledger_topic)
+    def _lanes(self, flow: FlowConfig) -> Lanes:
+        with self._context.ledger(flow) as reader:
+            return read_lanes(reader, self._context.admin(flow.target), flow.ledger_topic)
 
-
-def _leave_out(sites: SampleSites, round_: Round, alias: str, why: ClusterError) -> None:
-    round_.leave_out([("cluster", alias), *(("flow", flow.name) for flow in sites.flows if flow.target == alias)], why)
+    def _leave_out(self, round_: Round, alias: str, why: ClusterError) -> None:
+        flows = [("flow", flow.name) for flow in self._flows if flow.target == alias]
+        round_.leave_out([("cluster", alias), *flows], why)

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mirrorlake.context import Context
-from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.streams import Streams
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ class Services:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.streams = Streams(context)
-        self.checks = Checks(context)
 
     @cached_property
     def changes(self) -> Changes:
@@ -52,18 +50,18 @@ class Services:
         """What lands and republishes."""
         from mirrorlake.mirror.runner import Runner
 
-        return Runner(self.context, self.streams, self.checks, self.upkeep)
+        return Runner(self.context, self.streams, self.upkeep)
 
     @cached_property
     def drills(self) -> Drills:
         """What rehearses failovers."""
         from mirrorlake.mirror.services.drills import Drills
 
-        return Drills(self.context, self.checks)
+        return Drills(self.context)
 
     @cached_property
     def recovery(self) -> Recovery:
         """What fails flows over, and back."""
         from mirrorlake.mirror.services.recovery import Recovery
 
-        return Recovery(self.context, self.checks, self.changes)
+        return Recovery(self.context, self.changes)

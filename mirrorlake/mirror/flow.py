@@ -6,12 +6,13 @@ import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import mm2, republish, rules, topics
+from mirrorlake import groups as consumer_groups
+from mirrorlake import mm2, republish, rules, topics, tracking
+from mirrorlake import verify as verification
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.groups import GroupSync
-from mirrorlake.lag import FlowStatus, Lag, Report
+from mirrorlake.lag import FlowStatus, Lag, Monitor, Report
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.mirror.results import Ran, Republishing
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
+    from mirrorlake.groups import GroupSync
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import RulesShown, RuleTrial
@@ -199,7 +201,7 @@ class FlowHandle(Shown):
         Raises:
             UsageError: one of `groups` has no position on the flow's topics.
         """
-        return _named(GroupSync(self._services.context, self.config, recorded=recorded, only=groups).plan(), groups)
+        return _named(self._sync(recorded=recorded, only=groups).plan(), groups)
 
     def apply_groups(
         self, *, recorded: bool = False, groups: Sequence[str] | None = None, plan: GroupPlan | None = None
@@ -227,11 +229,13 @@ class FlowHandle(Shown):
             )
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
-            sync = GroupSync(self._services.context, self.config, recorded=recorded, only=shown.groups)
-            return sync.apply(shown)
+            return self._sync(recorded=recorded, only=shown.groups).apply(shown)
         # A name that is not there is told before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
-        return GroupSync(self._services.context, self.config, recorded=recorded, only=groups).apply(chosen)
+        return self._sync(recorded=recorded, only=groups).apply(chosen)
+
+    def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
+        return consumer_groups.GroupSync(self._services.context, self.config, recorded=recorded, only=only)
 
     def group_standing(self) -> GroupStanding:
         """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
@@ -242,7 +246,7 @@ class FlowHandle(Shown):
         Example:
             >>> mirror["east->central"].group_standing()  # doctest: +SKIP
         """
-        return GroupSync(self._services.context, self.config).standing()
+        return self._sync().standing()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -366,7 +370,7 @@ class FlowHandle(Shown):
 
     def status(self) -> FlowStatus:
         """Show where each partition of this flow stands (see `Mirror.status`)."""
-        return self._services.checks.status(self.name)[self.name]
+        return self._services.context.shared(Monitor).status(self.name)[self.name]
 
     def verify(
         self,
@@ -378,22 +382,26 @@ class FlowHandle(Shown):
         direct: bool = False,
     ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
-        return self._services.checks.verify(
+        return self._services.context.shared(verification.Verifications).verify(
             self.name, full=full, since=since, until=until, sample=sample, direct=direct
         )[0]
 
     @property
     def lag(self) -> Lag:
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
-        return self._services.checks.lag([self.config])
+        return self._services.context.shared(Monitor).lag([self.config])
 
     def report(self, *, since: str | timedelta | datetime = "24h", verify: bool = False) -> Report:
         """Report on this flow (see `Mirror.report`)."""
-        return self._services.checks.report(self.name, since=since, verify=verify)
+        context = self._services.context
+        if verify:
+            self.verify()
+        known = context.shared(verification.Verifications).newest([self.config])
+        return context.shared(Monitor).report([self.config], since=since, known=known)
 
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
-        return self._services.checks.runs(kind=kind, flow=self.name, newest=newest)
+        return tracking.runs_frame(self._services.context.tracker.runs(kind=kind, flow=self.name, newest=newest))
 
 
 def _named(plan: GroupPlan, groups: Sequence[str] | None) -> GroupPlan:

@@ -13,12 +13,12 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
+from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
-from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
@@ -27,6 +27,7 @@ from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, Tell
 from mirrorlake.render import plural
 from mirrorlake.runtime import Duties, Duty, keep_log_small, log_file, log_into_file
+from mirrorlake.verify import Verifications
 
 _FIRST_SAMPLE_S = 20.0
 
@@ -34,10 +35,9 @@ _FIRST_SAMPLE_S = 20.0
 class Runner:
     """Run the streams of one mirror."""
 
-    def __init__(self, context: Context, streams: Streams, checks: Checks, upkeep: Upkeep) -> None:
+    def __init__(self, context: Context, streams: Streams, upkeep: Upkeep) -> None:
         self._context = context
         self._streams = streams
-        self._checks = checks
         self._upkeep = upkeep
         self._lines: RunLines | None = None
 
@@ -99,7 +99,7 @@ class Runner:
                 return self._drain(sources, flows, stop, board)
             self._lines, minute = lines, self._minute(lines, flow)
             background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
-            with background, measured(self._context, self._checks, port=metrics_port):
+            with background, measured(self._context, port=metrics_port):
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
@@ -162,7 +162,7 @@ class Runner:
         lines.say("spark", "starting")
 
     def _minute(self, lines: RunLines, flow: str | None) -> Duty:
-        status = self._checks.statuses(flow)
+        status = self._context.shared(Monitor).statuses(flow)
 
         def say() -> None:
             lines.minute(status)
@@ -208,7 +208,7 @@ class Runner:
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
         both = [Duties("mirror", self._duties()), Duties("lines", [minute]), *self._kept_small(stop)]
         if config.verify.every:
-            both.append(Duties("proofs", [self._checks.duty()]))
+            both.append(Duties("proofs", [self._context.shared(Verifications).duty()]))
         with _beside(*both):
             yield
 
@@ -253,7 +253,7 @@ class Runner:
             return []
         # The streams need all cores for their start.
         first_s = min(every_s, _FIRST_SAMPLE_S)
-        return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._checks.sampler().once)]
+        return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._context.shared(Monitor).sampler().once)]
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from mirrorlake.context import Context
-from mirrorlake.lag import Figures, Status, measure
-from mirrorlake.mirror.services.checks import Checks
+from mirrorlake.lag import Figures, Monitor, Status, measure
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +17,7 @@ _FIRST_LOOK_S = 10.0
 
 
 @contextmanager
-def measured(context: Context, checks: Checks, *, port: int | None) -> Iterator[None]:
+def measured(context: Context, *, port: int | None) -> Iterator[None]:
     """Serve the metrics of a mirror while the body runs; without a port here or in the settings nothing is done."""
     settings = context.config.metrics
     port = settings.port if port is None else port
@@ -43,7 +42,7 @@ def measured(context: Context, checks: Checks, *, port: int | None) -> Iterator[
             stack.callback(setattr, context, "metrics", None)
             every_s = settings.every.total_seconds()
             # One sampler for all looks: it knows what is away, and asks for it beside them.
-            look = partial(_look, context, checks, checks.statuses(None))
+            look = partial(_look, context, context.shared(Monitor).statuses())
             first_s = min(every_s, _FIRST_LOOK_S)
             feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()
             stack.callback(_quietly, feed.stop)
@@ -60,5 +59,5 @@ def _quietly(call: Callable[..., object], *arguments: object) -> None:
         log.exception("metrics.failed what=stop")
 
 
-def _look(context: Context, checks: Checks, status: Callable[[], Status]) -> Figures:
-    return measure(context.lake, checks.lag(context.config.flows, status=status), now=context.now)
+def _look(context: Context, status: Callable[[], Status]) -> Figures:
+    return measure(context.lake, context.shared(Monitor).lag(context.config.flows, status=status), now=context.now)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mirrorlake import landing, mm2, republish, rules
+from mirrorlake import groups, landing, mm2, republish, rules
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import tell_checkpoints
-from mirrorlake.lake import OneWriter, StreamSign
+from mirrorlake.lake import StreamSign
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.control import ControlState
 from mirrorlake.progress import Tell, about
-from mirrorlake.republish import Tenure
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import ContinuousSync, settings_in_force
+
+if TYPE_CHECKING:
+    from mirrorlake.lake import OneWriter
+    from mirrorlake.republish import Tenure
 
 
 class Streams:
@@ -94,9 +96,9 @@ def duties_of(context: Context, flow: FlowConfig) -> list[Duty]:
     is_lake = context.config.cluster(flow.source).is_lake
     every_s = flow.sync.groups_interval.total_seconds()
     if not is_lake and flow.sync.groups:
-        duties.append(Duty(name="groups", every_s=every_s, do=GroupSync(context, flow).once))
+        duties.append(Duty(name="groups", every_s=every_s, do=groups.GroupSync(context, flow).once))
     elif not is_lake and flow.mm2.checkpoints:
-        sync = GroupSync(context, flow)
+        sync = groups.GroupSync(context, flow)
         duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, sync.plan())))
     duties += mm2.mm2_duties(
         flow,

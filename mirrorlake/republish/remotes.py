@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely
-from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
@@ -36,10 +37,24 @@ def look_at_remotes(
     return held, states
 
 
-def held_now(flow: FlowConfig, *, target: ClusterAdmin, ledger: LedgerReader) -> list[HeldTopic]:
-    """Find the remote topics of a flow that are not those its ledger knows."""
-    last = read_lanes(ledger, target, flow.ledger_topic)
+def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
+    """Find the remote topics of a flow that are not those its ledger knows, and wait for a choice.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    target = context.admin(flow.target)
+    with closing(context.ledger(flow)) as ledger:
+        last = read_lanes(ledger, target, flow.ledger_topic)
     return look_at_remotes(flow, target, merged_remotes(last), merged_positions(last))[0]
+
+
+def read_owner(context: Context, flow: FlowConfig) -> str:
+    """Read who claimed a flow last; empty where nobody has."""
+    with closing(context.ledger(flow)) as ledger:
+        last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
+    newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
+    return newest.owner if newest is not None else ""
 
 
 def choose(

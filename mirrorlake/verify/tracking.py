@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.lake import AUDIT, Audit, Lake
+from mirrorlake.context import Context
+from mirrorlake.lake import AUDIT
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import COUNTS, PROBLEMS, VerifyReport
-from mirrorlake.tracking import FLOW, TrackedRun, Tracker, html_page, json_report
+from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
 
 log = logging.getLogger(__name__)
 
@@ -86,22 +86,20 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def track_verification(
-    timed: Timed, flow: FlowConfig, config: MirrorConfig, *, tracker: Tracker, lake: Lake, now: Callable[[], datetime]
-) -> str | None:
+def track_verification(context: Context, timed: Timed, flow: FlowConfig) -> str | None:
     """Log a verification's run, write its id into `audit`, and return it; None where runs are not logged.
 
     Raises nothing: neither the tracking store nor the audit row may change what a verification says.
     """
-    if not tracker.is_on:
+    if not context.tracker.is_on:
         return None
-    run_id = tracker.log(verification_run(timed, flow, config))
+    run_id = context.tracker.log(verification_run(timed, flow, context.config))
     if run_id is not None:
         after = {"equal": timed.found.equal, "differences": len(timed.found.differences), "run_id": run_id}
         change = Change(where="lake", kind=VERIFICATION, name=flow.name, action="logged", after=after, flow=flow.name)
         try:
-            lake.create_side_table(AUDIT)
-            Audit(lake, now=now).record([change], command="verify")
+            context.lake.create_side_table(AUDIT)
+            context.audit().record([change], command="verify")
         except Exception as error:
             log.warning("tracking.not_in_audit run_id=%s why=%s: %s", run_id, type(error).__name__, str(error)[:200])
     return run_id

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from mirrorlake.lake import (
     SOURCE_RELAY,
     SOURCE_TARGET,
     KeptProofs,
-    Lake,
     ProvenRange,
     RangeProof,
     Tombstones,
@@ -79,12 +78,12 @@ class Verifier:
     """Compare flows at a cut; the relays were looked at after it.
 
     Args:
+        context: of the mirror.
         flows: those to compare.
         proofs: what was proven before.
         cuts: of every target, with all flows into it.
         relays: those of all sources of these flows.
         views: what the rules make of records, by flow.
-        options: of consumers, by cluster.
         lost: sources that are not asked: of their flows, relay and target are compared.
         direct: whether all that a source still holds is compared with the target without the relay between them; otherwise only
             what has left the relay is.
@@ -95,15 +94,13 @@ class Verifier:
 
     def __init__(
         self,
+        context: Context,
         flows: Iterable[FlowConfig],
         *,
-        lake: Lake,
         proofs: KeptProofs,
-        clusters: Context,
         cuts: Mapping[str, FixedCut],
         relays: Relays,
         views: Mapping[str, View],
-        options: Callable[[str], Mapping[str, str]],
         scope: Scope,
         lost: Collection[str] = (),
         direct: bool = False,
@@ -113,13 +110,12 @@ class Verifier:
         tell: Tell = silent,
     ) -> None:
         self._flows = tuple(flows)
-        self._lake = lake
+        self._lake = context.lake
         self._proofs = proofs
-        self._clusters = clusters
+        self._context = context
         self._cuts = cuts
         self._relays = relays
         self._views = views
-        self._options = options
         self._scope = scope
         self._lost = frozenset(lost)
         self._direct = direct
@@ -142,7 +138,7 @@ class Verifier:
         """
         aliases = {flow.source for cut in self._cuts.values() for flow in cut.flows.values()}
         self._sources = {
-            alias: SourceFacts(self._lake, self._clusters, alias, is_lost=alias in self._lost)
+            alias: SourceFacts(self._lake, self._context, alias, is_lost=alias in self._lost)
             for alias in sorted(aliases)
         }
         for alias in {flow.source for flow in self._flows}:
@@ -237,7 +233,7 @@ class Verifier:
         wanted = {s: left for s, spans in wanted.items() if (left := spans - early[s])}
         if not wanted:
             return {}
-        admin, landed = self._clusters.admin(alias), self._relays[alias].landed
+        admin, landed = self._context.admin(alias), self._relays[alias].landed
         held = facts.held(wanted)
         for s in held.keys() & landed.keys():
             there = wanted[s] & Spans([held[s]])
@@ -252,12 +248,12 @@ class Verifier:
             relay=self._relays[alias],
             erased=erased,
             fetching=self._capacity_at(admin).fetching or fetch_as_consumer,
-            options=self._options(alias),
+            options=self._context.reader_options(alias),
         )
 
     def _target_ids(self, flow: FlowConfig, known: Iterable[SourcePartition]) -> dict[str, str]:
         remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
-        states = self._clusters.admin(flow.target).describe(remotes)
+        states = self._context.admin(flow.target).describe(remotes)
         return {name: known_id(state.topic_id) for name, state in states.items()}
 
     def _count_due(self, stands: Sequence[Stand]) -> dict[str, int]:
@@ -282,17 +278,17 @@ class Verifier:
             known=known,
             recorded=facts.recorded,
             removed=facts.removed,
-            options=self._options(alias),
+            options=self._context.reader_options(alias),
             default_cleanup=facts.default_cleanup,
             leaderless=facts.leaderless,
         )
         topics = by_the_relay(side) if self._direct else side.topics
-        if self._clusters.config.cluster(alias).is_lake:
+        if self._context.config.cluster(alias).is_lake:
             hop = dense(side, self._scope)
         elif alias in self._lost or not topics:
             hop = HopResult()
         else:
-            admin, asked = self._clusters.admin(alias), replace(side, topics=topics)
+            admin, asked = self._context.admin(alias), replace(side, topics=topics)
             hop = against_source(asked, admin, self._scope, self._capacity_at(admin), partial(self._more, _LANDING))
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
@@ -311,10 +307,10 @@ class Verifier:
             removed={alias: facts.removed for alias, facts in self._sources.items()},
             source_ids={alias: facts.ids for alias, facts in self._sources.items()},
             tombstones=self._tombstones[target],
-            options=self._options(target),
+            options=self._context.reader_options(target),
         )
         sources = {flow.source for flow in self._cuts[target].flows.values()}
-        admin, more = self._clusters.admin(target), partial(self._more, _SENDING)
+        admin, more = self._context.admin(target), partial(self._more, _SENDING)
         hop = against_target(side, admin, self._scope, self._capacity(sources), more)
         directly = {FeedKey(stand.flow.name, s): feed for stand in mine for s, feed in stand.directly.items()}
         if directly:
@@ -340,13 +336,13 @@ class Verifier:
         # Elsewhere nothing of a verification loads pyspark.
         from mirrorlake.verify.untouched import fetch_by_spark
 
-        options = spark_options(self._clusters.config.cluster(source.alias))
+        options = spark_options(self._context.config.cluster(source.alias))
         return replace(capacity, fetching=fetch_by_spark(self._lake.spark, options))
 
     def _capacity(self, sources: Iterable[str]) -> Capacity:
         """Allow a job where its tasks may read these relays, as tasks that send do."""
         sources = set(sources)
-        flows = [flow for flow in self._clusters.config.flows if flow.source in sources]
+        flows = [flow for flow in self._context.config.flows if flow.source in sources]
         may_read = all(self._relays[alias].has_files for alias in sources)
         is_allowed = may_read and all(flow.execution == "live" for flow in flows)
         return Capacity(session=self._session if is_allowed else None, job_from=self._job_from)
@@ -362,7 +358,7 @@ class Verifier:
             landing,
             sending,
             lost=lost,
-            left=still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting,
+            left=still_waiting(relay, waiting, flow, self._context) if self._waits else waiting,
             before=proven_before(stand, cut, self._scope),
             leaderless=facts.leaderless,
             explained=explained_by(

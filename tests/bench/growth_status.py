@@ -25,7 +25,7 @@ from prometheus_client import generate_latest
 
 import mirrorlake as ml
 from mirrorlake.lag import Lag, Status, measure, read_status
-from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lake import (
     METADATA,
     POSITIONS,
@@ -134,17 +134,12 @@ def scene(folder: str, partitions: int) -> Scene:
     )
     both = {"east": played, "central": played}
 
-    def sites() -> SampleSites:
-        return SampleSites(
-            flows=mirror.config.flows,
-            sampling=mirror.config.sampling,
-            sources={"east": played},
-            admins=both,
-            groups={},
-            ledger=lambda _: played,
-        )
+    context = mirror._context
+    for client in ("admin", "source", "groups"):
+        setattr(context, client, both.__getitem__)
+    context.ledger = lambda _: played  # type: ignore[method-assign]
 
-    sampler = Sampler(lake, sites, now=lambda: now)
+    sampler = Sampler(context, mirror.config.flows, now=lambda: now)
     unused: Any = None
     flows = mirror.config.flows
     lag = Lag(lake, flows, look=sampler.look, runs=unused, readers=lambda _: played, now=lambda: now)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import mirrorlake as ml
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.kafka.topic_looks import TopicState
-from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.series import lag_points, rpo_points
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
@@ -160,18 +160,13 @@ def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> Non
         ],
     )
 
-    def sites() -> SampleSites:
-        both = {"east": played, "central": played}
-        return SampleSites(
-            flows=mirror.config.flows,
-            sampling=mirror.config.sampling,
-            sources={"east": played},
-            admins=both,
-            groups=both,
-            ledger=lambda _: played,
-        )
+    both = {"east": played, "central": played}
+    context = mirror._context
+    for client in ("admin", "source", "groups"):
+        setattr(context, client, both.__getitem__)
+    context.ledger = lambda _: played  # type: ignore[method-assign]
 
-    sampler, tree = Sampler(lake, sites, now=lambda: datetime.now(timezone.utc)), ProcessTree(os.getpid())
+    sampler, tree = Sampler(context), ProcessTree(os.getpid())
     looks = [("the first of a process, everything written", 0), ("the second", 0), *[("nothing moved", 0)] * 3]
     looks += [*[("a tenth of the topics moved", topics // 10)] * 3, ("all topics moved", topics)]
     for what, moved in looks:

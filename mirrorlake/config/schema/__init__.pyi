@@ -12,6 +12,5 @@ from mirrorlake.config.schema.route import Route as Route
 from mirrorlake.config.schema.rules import HIDING as HIDING
 from mirrorlake.config.schema.rules import RuleConfig as RuleConfig
 from mirrorlake.config.schema.rules import keeping as keeping
-from mirrorlake.config.schema.sampling import SamplingConfig as SamplingConfig
 from mirrorlake.config.schema.selection import NameMatcher as NameMatcher
 from mirrorlake.config.schema.tracking import without_user as without_user

@@ -6,20 +6,21 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import doctor
+from mirrorlake import doctor, tracking, verify
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Lag, Report, Status
+from mirrorlake.lag import Lag, Monitor, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
+from mirrorlake.mirror.streams import continuous_sync
 from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
+from mirrorlake.topics import History
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.doctor import Findings
-    from mirrorlake.topics import History
     from mirrorlake.tracking import Tracker
-    from mirrorlake.verify import ProofReport
+    from mirrorlake.verify import ProofReport, Verifications
 
 
 class CheckCalls(CoreCalls):
@@ -31,7 +32,11 @@ class CheckCalls(CoreCalls):
         Raises:
             StoreError: the lake failed.
         """
-        return self._services.checks.status(flow)
+        return self._context.shared(Monitor).status(flow)
+
+    @property
+    def _verifications(self) -> Verifications:
+        return self._context.shared(verify.Verifications)
 
     def verify(
         self,
@@ -69,7 +74,7 @@ class CheckCalls(CoreCalls):
             if since is not None or until is not None or sample is not None or direct:
                 raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
             return self._services.replaying.verify(flow)
-        return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
+        return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
 
     def proof_report(self, verification: str) -> ProofReport:
         """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
@@ -83,7 +88,7 @@ class CheckCalls(CoreCalls):
         Example:
             >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP
         """
-        return self._services.checks.proof_report(verification)
+        return self._verifications.report(verification)
 
     def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
         """Look at every layer the mirror stands on: settings, this machine, clusters, lake and flows; changes nothing.
@@ -104,7 +109,7 @@ class CheckCalls(CoreCalls):
     @property
     def lag(self) -> Lag:
         """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
-        return self._services.checks.lag(self.config.flows)
+        return self._context.shared(Monitor).lag(self.config.flows)
 
     def lag_of(self, flow: str) -> Lag:
         """Return the lag of each hop of a flow (see `Lag`)."""
@@ -133,17 +138,29 @@ class CheckCalls(CoreCalls):
         Example:
             >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
         """
-        return self._services.checks.report(flow, since=since, verify=verify)
+        context, flows = self._context, self._context.chosen(flow)
+        if verify:
+            self.verify(flow)
+        known = self._verifications.newest(flows)
+        return context.shared(Monitor).report(flows, since=since, known=known)
 
     @property
     def history(self) -> History:
         """The history of the clusters, which also plans the way back to an earlier state."""
-        return self._services.checks.history()
+        context = self._context
+
+        def look() -> None:
+            context.lake.create_all(context.config.sources)
+            for flow in context.config.flows:
+                continuous_sync(context, flow).look()
+
+        targets = context.config.targets
+        return History(context.lake, targets=targets, look=look, audit=context.audit(), now=context.now)
 
     @property
     def tracking(self) -> Tracker:
         """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
-        return self._services.checks.tracker
+        return self._context.tracker
 
     def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
@@ -155,4 +172,4 @@ class CheckCalls(CoreCalls):
         Example:
             >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
         """
-        return self._services.checks.runs(kind=kind, flow=flow, newest=newest)
+        return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=flow, newest=newest))

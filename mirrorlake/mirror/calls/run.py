@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake import publish
 from mirrorlake.config import closest, length_of
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import SampledMoment
+from mirrorlake.lag import Monitor, SampledMoment
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
@@ -198,11 +198,11 @@ class RunCalls(CoreCalls):
             StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
         """
         if once:
-            sample = self._services.checks.sampler().once()
+            sample = self._context.shared(Monitor).sampler().once()
             tell(sample)
             return sample
         every_s = None if every is None else length_of(every).total_seconds()
-        self._services.checks.sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        self._context.shared(Monitor).sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
         return None
 
     def publish(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrorlake import offsets
+from mirrorlake import offsets, republish
 from mirrorlake.config import edit
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.control import Pause
@@ -16,7 +16,6 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
-from mirrorlake.republish import send_in_order
 
 if TYPE_CHECKING:
     from mirrorlake.config.edit import FlowPreview
@@ -128,7 +127,9 @@ class SetUpCalls(CoreCalls):
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
         with self._context.board() as board:
-            return offsets.apply_rebuild(plan, partial(send_in_order, self._context), stop=stop, tell=board.tell)
+            return offsets.apply_rebuild(
+                plan, partial(republish.send_in_order, self._context), stop=stop, tell=board.tell
+            )
 
     def pause(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""

@@ -17,8 +17,8 @@ from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover import DrillReport, FailoverOptions, Journal, LagWatch, LiveLag
+from mirrorlake.lag import Monitor
 from mirrorlake.mirror.services.changes import Changes
-from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.recovery import Recovery
 from mirrorlake.model.control import Subject
 from mirrorlake.model.ledger import merged_remotes
@@ -37,9 +37,8 @@ _LOOKS = 3
 class Drills:
     """Rehearse failovers of one mirror."""
 
-    def __init__(self, context: Context, checks: Checks) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._checks = checks
 
     def run(self, flow: str, *, into: str | None = None) -> DrillReport:
         """Rehearse a failover of a flow (see `FlowHandle.drill`)."""
@@ -53,7 +52,7 @@ class Drills:
             operation = journal.begin(failover.DRILL, before={"into": alias})
             report = self._rehearse(settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
             run_id = None
-            tracker = self._checks.tracker
+            tracker = self._context.tracker
             if tracker.is_on:
                 run_id = tracker.log(failover.drill_run(report))
             report = replace(report, id=operation.id, run_id=run_id)
@@ -146,7 +145,7 @@ class Drills:
             self._settings(flow, alias, cluster, name), spark=live.spark, now=live.now, display=live.no_display
         )
         self._require_empty(scratch, flow)
-        recovery = Recovery(scratch, Checks(scratch), Changes(scratch))
+        recovery = Recovery(scratch, Changes(scratch))
         began_at = live.now()
         before = [failover.seen(lambda: self._lag(flow)) for _ in range(_LOOKS)]
         try:
@@ -186,7 +185,7 @@ class Drills:
             )
 
     def _lag(self, flow: FlowConfig) -> float | None:
-        return self._checks.status(flow.name)[flow.name].time_lag_ms
+        return self._context.shared(Monitor).status(flow.name)[flow.name].time_lag_ms
 
 
 def _clear(scratch: Context) -> None:

@@ -15,7 +15,6 @@ from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOpt
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import OneWriter, who
 from mirrorlake.mirror.services.changes import Changes
-from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
@@ -23,14 +22,14 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.republish import Tenure
 from mirrorlake.rules import View
+from mirrorlake.verify import Verifications
 
 
 class Recovery:
     """Fail flows of one mirror over and back, and cut over."""
 
-    def __init__(self, context: Context, checks: Checks, changes: Changes) -> None:
+    def __init__(self, context: Context, changes: Changes) -> None:
         self._context = context
-        self._checks = checks
         self._changes = changes
 
     def failover(
@@ -98,7 +97,7 @@ class Recovery:
         if (found := config.with_flow(made)) is None:
             return self, ""
         beside = context.beside(found)
-        return Recovery(beside, Checks(beside), Changes(beside)), made.name
+        return Recovery(beside, Changes(beside)), made.name
 
     def cutover(
         self, flow: str, *, commit: bool = False, back: bool = False, seam: Seam | None = None
@@ -154,7 +153,7 @@ class Recovery:
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
         """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
-        return self._checks.verify(flow.name, lost=lost)[0]
+        return self._context.shared(Verifications).verify(flow.name, lost=lost)[0]
 
     def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupSync:
         """Give the planner of the flow's groups, or of some of them."""

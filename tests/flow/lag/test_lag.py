@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from mirrorlake.lag import Monitor
 from mirrorlake.lake.samples import remember
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
@@ -33,7 +34,7 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
     commit(pair.east, billing, topic, {0: 5})
     commit(pair.central, audit, pair.remote, {0: 8})
 
-    sampler = mirror._services.checks.sampler()
+    sampler = mirror._context.shared(Monitor).sampler()
     first = sampler.once()
     assert not first.unanswered
     assert {(look.subject, look.name) for look in first.looks} == {
@@ -125,7 +126,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     topic = new_topic(east, 3, partitions=1)
     away: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
     flows = [{"source": source, "target": "central", "topics": topic} for source in ("east", "west")]
-    sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._services.checks.sampler()
+    sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._context.shared(Monitor).sampler()
     first = sampler.once()
     assert [(look.subject, look.name) for look in first.unanswered] == [("cluster", "west")]
     assert "west" in (first.unanswered[0].error or "")

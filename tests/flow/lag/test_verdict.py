@@ -62,7 +62,7 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     begun = datetime.now(timezone.utc)
     for age_s in (900, 600, 300, 0):
         at = begun - timedelta(seconds=age_s)
-        Sampler(mirror.lake, mirror._services.checks.sample_sites, now=lambda at=at: at).once()
+        Sampler(mirror._context, now=lambda at=at: at).once()
     found = mirror[FLOW].lag.verdict()
     hops = {(hop.place.hop, hop.place.group_id): hop for hop in found.hops}
     assert {key: hop.verdict for key, hop in hops.items()} == {

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import load
+from mirrorlake.lag import Monitor
 from mirrorlake.lag.figures import measure
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
@@ -69,10 +70,9 @@ def by_report(mirror: Mirror) -> dict[str, Seen]:
 
 
 def by_metrics(mirror: Mirror) -> dict[str, Seen]:
-    metrics, checks = Metrics(per_partition=False), mirror._services.checks
-    figures = measure(
-        mirror.lake, checks.lag(mirror.config.flows, status=checks.statuses(None)), now=checks._context.now
-    )
+    metrics, monitor = Metrics(per_partition=False), mirror._context.shared(Monitor)
+    lag = monitor.lag(mirror.config.flows, status=monitor.statuses())
+    figures = measure(mirror.lake, lag, now=mirror._context.now)
     metrics.show(figures)
 
     def value(name: str, **labels: str) -> float | None:
@@ -109,7 +109,7 @@ def by_line(mirror: Mirror) -> str:
     said: list[dict[str, Any]] = []
     lines = RunLines(mirror._context.board(), now=mirror._context.now)
     lines.say = lambda *_, **facts: said.append(facts)  # type: ignore[method-assign]
-    lines.minute(mirror._services.checks.statuses(None))
+    lines.minute(mirror._context.shared(Monitor).statuses())
     return str(said[0]["verdict"])
 
 
@@ -130,7 +130,7 @@ def look_back(mirror: Mirror, *ages_s: int) -> None:
     now = datetime.now(timezone.utc)
     for age_s in ages_s:
         at = now - timedelta(seconds=age_s)
-        Sampler(mirror.lake, mirror._services.checks.sample_sites, now=lambda at=at: at).once()
+        Sampler(mirror._context, now=lambda at=at: at).once()
 
 
 @pytest.mark.law("E")

@@ -14,7 +14,6 @@ import pytest
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_looks import TopicState
 from mirrorlake.lag import reading as status_module
@@ -22,7 +21,7 @@ from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.reading import Windows, read_status
-from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.verdict import Verdict
@@ -99,6 +98,18 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
+def context_of(lake: Lake, clusters: Mapping[str, Any]) -> Any:
+    """Return a context of these clusters, a minute after noon."""
+    return SimpleNamespace(
+        lake=lake,
+        config=SimpleNamespace(lake_clusters=()),
+        now=lambda: NOON + timedelta(seconds=60),
+        source=clusters.__getitem__,
+        admin=clusters.__getitem__,
+        ledger=lambda _: nullcontext(),
+    )
+
+
 def status(
     lake: Lake,
     source: Any,
@@ -113,15 +124,7 @@ def status(
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
     monkeypatch.setattr(status_module, "look_at_remotes", look_at_remotes or (lambda *_: (list(held), {})))
-    sites = SampleSites(
-        flows=[FLOW],
-        sampling=SamplingConfig(),
-        sources={"east": source},
-        admins={"east": source, "central": source},
-        groups={},
-        ledger=lambda _: nullcontext(),  # type: ignore[arg-type,return-value]
-    )
-    moment = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60)).look()
+    moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).look()
     return read_status(
         [FLOW],
         moment,
@@ -234,15 +237,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
     monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
     east, west = Cluster({"orders": ("orders", 12)}), Away({})
     flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
-    sites = SampleSites(
-        flows=flows,
-        sampling=SamplingConfig(),
-        sources={"east": east, "west": west},
-        admins={"east": east, "west": west, "central": east},  # type: ignore[dict-item]
-        groups={},
-        ledger=lambda _: nullcontext(),  # type: ignore[arg-type,return-value]
-    )
-    look = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60))
+    look = Sampler(context_of(lake, {"east": east, "west": west, "central": east}), flows)
 
     def asked(*those: Any) -> Status:
         return read_status(

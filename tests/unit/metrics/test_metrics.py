@@ -7,7 +7,6 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +38,6 @@ from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.listeners import FlowFeed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
-from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -351,13 +349,9 @@ class Streams:
         self.listeners.remove(listener)
 
 
-def services(streams: Streams, **metrics: int) -> Services:
+def context_of(streams: Streams, **metrics: int) -> Context:
     spark: Any = SimpleNamespace(streams=streams)
-    return Services(Context(mirror_config(metrics=metrics), spark=spark, now=lambda: NOON, display=lambda: None))
-
-
-def measure_mirror(made: Services, port: int | None) -> AbstractContextManager[None]:
-    return measured(made.context, made.checks, port=port)
+    return Context(mirror_config(metrics=metrics), spark=spark, now=lambda: NOON, display=lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -367,23 +361,21 @@ def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_port_nothing_is_started() -> None:
     streams = Streams()
-    made = services(streams)
-    with measure_mirror(made, None):
-        assert made.context.metrics is None
+    made = context_of(streams)
+    with measured(made, port=None):
+        assert made.metrics is None
         assert streams.listeners == []
 
 
 def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     streams, port = Streams(), free_ports(1)[0]
-    made = services(streams, port=port)
-    with measure_mirror(made, None):
+    made = context_of(streams, port=port)
+    with measured(made, port=None):
         assert len(streams.listeners) == 1
-        sending_settings(made.context, made.context.config.flows[0]).listener.committed(
-            [ledger_record(runs=(run_of("a", 4),))]
-        )
+        sending_settings(made, made.config.flows[0]).listener.committed([ledger_record(runs=(run_of("a", 4),))])
         series = scrape(f"http://127.0.0.1:{port}/metrics")
         assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
-    assert (streams.listeners, made.context.metrics) == ([], None)
+    assert (streams.listeners, made.metrics) == ([], None)
     with pytest.raises(OSError, match="refused"):
         scrape(f"http://127.0.0.1:{port}/metrics")
 
@@ -391,14 +383,14 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
 @pytest.mark.parametrize("when", ["start", "stop"])
 def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
     ran = False
-    with caplog.at_level(logging.ERROR), measure_mirror(services(Streams(fails=when)), free_ports(1)[0]):
+    with caplog.at_level(logging.ERROR), measured(context_of(Streams(fails=when)), port=free_ports(1)[0]):
         ran = True
     assert ran
     assert f"metrics.failed what={when}" in caplog.text
 
 
 def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
-    with pytest.raises(KeyError), measure_mirror(services(Streams()), free_ports(1)[0]):
+    with pytest.raises(KeyError), measured(context_of(Streams()), port=free_ports(1)[0]):
         raise KeyError("orders")
 
 

@@ -144,7 +144,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(context
     context.board = lambda: Board(heard, clock=lambda: 0.0)
     context.start_spark = lambda ready: ready()
     duty = Duty(name="maintain", every_s=60, do=kept.set)
-    checks = SimpleNamespace(statuses=lambda _: dict)
-    runner = Runner(context, streams, cast("Any", checks), cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
+    context.shared = lambda _: SimpleNamespace(statuses=lambda _: dict)
+    runner = Runner(context, streams, cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}

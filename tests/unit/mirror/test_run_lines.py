@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag import Status
+from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
-from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.progress import Board, Phase, Said
 from tests.builders import NOON
 from tests.unit.values import partition_status, status
@@ -160,7 +159,7 @@ def test_only_the_thread_that_made_the_board_draws(lines: RunLines, heard: Heard
 def test_a_minute_after_a_minute_is_told_by_one_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[Any] = [("a flow",), ("a flow",), ("another",)]
     context: Any = SimpleNamespace(chosen=lambda _: chosen.pop(0))
-    checks, made = Checks(context), iter(range(9))
+    checks, made = Monitor(context), iter(range(9))
     monkeypatch.setattr(checks, "sampler", lambda of: (of, next(made)))
     monkeypatch.setattr(checks, "_status", lambda of, sampler: (of, sampler))
     status = checks.statuses(None)

@@ -18,7 +18,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.proofs import write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.verify import ProofReport, proof_report
+from mirrorlake.verify.report import ProofReport, proof_report
 
 AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 LANDED = RangeProof(

@@ -1,0 +1,153 @@
+"""Monitor a mirror: sample its positions, and tell its lag and where it stands."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from mirrorlake.config import identity, plain, when
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.lag.blocked import Blocked, blocked_partitions
+from mirrorlake.lag.judge import Retention
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.others import other_flows
+from mirrorlake.lag.reading import Windows, read_status
+from mirrorlake.lag.report import Report, make_report
+from mirrorlake.lag.sampler import SampledMoment, Sampler
+from mirrorlake.lag.status import Status
+from mirrorlake.lag.unreachable import Unreachable
+from mirrorlake.lake import newest_proofs
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets import known_maps
+
+# The time between two looks where neither the settings nor the command give one.
+_SAMPLE_S = 30.0
+_WINDOWS_AGE = timedelta(seconds=15)
+
+
+class Monitor:
+    """Look at the positions of a mirror; all looks of one mirror share what they learn."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        # A look does not wait again for a cluster that another look has found away.
+        self._unreachable = Unreachable()
+        self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
+
+    def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
+        """Build a sampler of all positions of the mirror, or of these flows without any group.
+
+        Keep one for as long as it samples, because it remembers.
+        """
+        return Sampler(self._context, flows, unreachable=self._unreachable)
+
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[SampledMoment], None]) -> None:
+        """Look at all positions until `stop` is set (see `Mirror.sample`)."""
+        sampler = self.sampler()
+        while not stop.is_set():
+            begun = time.monotonic()
+            tell(sampler.once())
+            every = every_s or self._context.config.sampling.every.total_seconds() or _SAMPLE_S
+            stop.wait(max(0.0, begun + every - time.monotonic()))
+
+    def lag(self, flows: Sequence[FlowConfig], *, status: Callable[[], Status] | None = None) -> Lag:
+        """Build the lag of these flows; `status` tells where they stand, for verdicts, instead of a sampler of their own."""
+        context = self._context
+        return Lag(
+            context.lake,
+            flows,
+            look=lambda: self.sampler().look(),
+            runs=lambda names: known_maps(
+                context.lake, [flow for flow in flows if flow.name in names], context
+            ).runs_text(),
+            readers=context.reader,
+            now=context.now,
+            retention_of=Retention(context.config, admin=context.admin),
+            status=status or (lambda: self._status(flows, self.sampler(flows))),
+            paused=lambda: context.control().state(),
+            every=context.config.sampling.every,
+        )
+
+    def report(
+        self,
+        flows: Sequence[FlowConfig],
+        *,
+        since: str | timedelta | datetime,
+        known: Iterable[tuple[VerifyReport, datetime]],
+    ) -> Report:
+        """Report on lag, latency, RPO and verdicts since a time, with verifications that are `known`, and their times."""
+        end, known = self._context.now(), [*known]
+        others = {flow.name for flow in flows} - {found.flow for found, _ in known}
+        return make_report(
+            self.lag(flows),
+            start=when(since, now=end),
+            end=end,
+            settings=identity(plain(self._context.config)),
+            verifications=[found for found, _ in known],
+            verified_at=min((at for _, at in known), default=None),
+            recorded=newest_proofs(self._context.lake, sorted(others)) if others else (),
+            mirror=", ".join(flow.name for flow in flows),
+            host=socket.gethostname(),
+        )
+
+    def status(self, flow: str | None = None) -> Status:
+        """Return where each partition of each flow, or of one, stands."""
+        return self.statuses(flow)()
+
+    def statuses(self, flow: str | None = None) -> Callable[[], Status]:
+        """Make what tells the status again and again, to one thread: it follows the relays from one time to the next."""
+        of: tuple[FlowConfig, ...] = ()
+        sampler = self.sampler(of)
+
+        def status() -> Status:
+            nonlocal of, sampler
+            if of != (chosen := self._context.chosen(flow)):
+                of, sampler = chosen, self.sampler(chosen)
+            return self._status(of, sampler)
+
+        return status
+
+    def _status(self, flows: Sequence[FlowConfig], sampler: Sampler) -> Status:
+        context, look = self._context, sampler.look()
+        state = context.control().state()
+        status = read_status(
+            flows,
+            look,
+            lake=context.lake,
+            target=context.admin,
+            readers=context.reader,
+            state=state,
+            retention_of=Retention(context.config, admin=context.admin),
+            windows=lambda: self._windows_of(flows),
+            blocked_of=self._blocked,
+        )
+        sources = {flow.source for flow in flows}
+        others = other_flows(context.config, state, lake=context.lake, now=context.now(), sources=sources)
+        return replace(status, other_flows=others)
+
+    def _blocked(self, alias: str, stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
+        context = self._context
+        if context.config.cluster(alias).is_lake:
+            return {}
+        readers = partial(context.reader, committed=False)
+        return blocked_partitions(context.admin(alias), readers, stable, now=context.now())
+
+    def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
+        """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart.
+
+        A view of some flows takes what a view of more flows has read, so that both judge the same.
+        """
+        names, now = frozenset(flow.name for flow in flows), self._context.now()
+        for known, (read_at, windows) in list(self._windows.items()):
+            if names <= known and timedelta() <= now - read_at < _WINDOWS_AGE:
+                return windows
+        windows = self.lag(flows).windows()
+        self._windows[names] = now, windows
+        return windows

@@ -1,0 +1,49 @@
+"""Make what sends a flow's records, from the context of its mirror."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.lake import StreamSign, flow_sign
+from mirrorlake.progress import Tell, silent
+from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.prepare import republish_settings, sending_settings
+from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish.remotes import find_lost_topics
+from mirrorlake.republish.republisher import Republisher
+from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.republish.tenure import Tenure
+from mirrorlake.topics import rule_changes
+
+
+def make_republisher(
+    context: Context, settings: RepublishSettings, *, tell: Tell = silent, tenure: Tenure | None = None
+) -> Republisher:
+    """Make the republisher of a flow, and record its rules."""
+    flow, audit = settings.flow, context.audit()
+    context.lake.create_all([flow.source])
+    audit.record(rule_changes(flow, audit), command="republish")
+    tell = StreamSign(context.lake, flow_sign(flow.name)).signing(tell)
+    return Republisher(context.lake, context.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure)
+
+
+def send_in_order(context: Context, flow: str) -> InOrder:
+    """Hold a flow's lanes in this process, for what is sent in a given order."""
+    settings = republish_settings(context, context.config.flow(flow))
+    admin = context.admin(settings.flow.target)
+    return Republisher(context.lake, admin, settings, audit=context.audit()).in_order()
+
+
+def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:
+    """Open the quarantined records of a flow."""
+    context.lake.create_all([flow.source])
+    return Quarantine(
+        context.lake,
+        context.admin(flow.target),
+        sending_settings(context, flow),
+        audit=context.audit(),
+        watching=context.board,
+        held=partial(find_lost_topics, context, flow),
+    )

@@ -1,0 +1,196 @@
+"""Verify flows of a mirror: at a fixed cut, again where records leave a relay meanwhile; write down what is proven."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from mirrorlake.config import when
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lake import KeptProofs, removed_from
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
+from mirrorlake.rules import View, view_of_flow
+from mirrorlake.runtime import Duty
+from mirrorlake.verify.cut import take_cut
+from mirrorlake.verify.relays import Relays
+from mirrorlake.verify.report import ProofReport, proof_report
+from mirrorlake.verify.scope import Scope, between
+from mirrorlake.verify.tracking import Timed, track_verification
+from mirrorlake.verify.verify import Verification, Verifier
+
+_FIRST_VERIFY_S = 120.0
+_MOST_LOGGED = 10
+# An erasure and the pass of a retention may come one after the other.
+_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+
+class Verifications:
+    """Compare flows of a mirror, and remember what was found."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._newest: dict[str, tuple[VerifyReport, datetime]] = {}
+        self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
+
+    @cached_property
+    def _proofs(self) -> KeptProofs:
+        return KeptProofs(self._context.lake)
+
+    def verify(
+        self,
+        flow: str | None,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+        direct: bool = False,
+        lost: Collection[str] = (),
+    ) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
+
+        Sources in `lost` are not asked: of their flows, relay and target are compared.
+        """
+        context = self._context
+        chosen = context.chosen(flow)
+        now = context.now()
+        first, last = (None if text is None else when(text, now=now) for text in (since, until))
+        if sample is not None and not 0 < sample <= 100:
+            raise UsageError(f"a sample of {sample} percent is none", remedy="mirrorlake verify --sample 5")
+        within = None if first is last is None else (first, last)
+        context.tracker.warm_up()
+        began_at = context.now()
+        how = {"full": full, "within": within, "sample": sample, "direct": direct, "lost": lost}
+        with context.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+            call = pool.submit(self._compare, chosen, **how, tell=board.tell)
+            while wait([call], timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            found = call.result()
+        ended_at = context.now()
+        for each, report in zip(chosen, found, strict=True):
+            track_verification(context, Timed(found=report, began_at=began_at, ended_at=ended_at), each)
+        self._newest |= {report.flow: (report, ended_at) for report in found}
+        self._reports[found.verification] = tuple(found), began_at
+        return found
+
+    def newest(self, flows: Iterable[FlowConfig]) -> list[tuple[VerifyReport, datetime]]:
+        """Return what was found last of these flows, and when; of those that were compared here."""
+        return [self._newest[flow.name] for flow in flows if flow.name in self._newest]
+
+    def report(self, verification: str) -> ProofReport:
+        """Make the report of a verification (see `Mirror.proof_report`)."""
+        reports, at = self._reports.get(verification, ((), None))
+        return proof_report(self._context.lake, verification, reports, at)
+
+    def duty(self) -> Duty:
+        """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
+
+        def do() -> None:
+            for report in self._compare(self._context.config.flows, waits=False, may_job=False):
+                # What waits for a flow is its lag, which others tell.
+                found = [one for one in report.differences if one.problem != "not_republished"]
+                for one in found[:_MOST_LOGGED]:
+                    log.error("verify.different flow=%s found=%s", report.flow, one)
+                if found:
+                    log.error("verify.different flow=%s differences=%d next=mirrorlake verify", report.flow, len(found))
+
+        every_s = self._context.config.verify.every.total_seconds()
+        # The streams need all cores for their start.
+        return Duty(name="verify", every_s=every_s, first_s=min(every_s, _FIRST_VERIFY_S), do=do)
+
+    def _compare(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
+        """Compare flows at a fixed cut, and write down what is proven; `how` are the options of `_compare_once`.
+
+        An erasure or a retention may take records out of a relay after a comparison has read which of them left: compare again.
+        """
+        for attempt in range(_ATTEMPTS):
+            is_last = attempt == _ATTEMPTS - 1
+            before = self._read_removals()
+            verification, at = uuid.uuid4().hex, self._context.now()
+            try:
+                found = self._compare_once(chosen, verification, **how)
+            except (FileNotFoundError, StoreError):
+                if is_last or not self._has_left(before):
+                    raise
+            else:
+                if is_last or all(one.equal for one in found.reports) or not self._has_left(before):
+                    break
+            log.info("verify.again why=%s", "records left a relay meanwhile")
+        self._proofs.write(found.proofs, verification=verification, at=at)
+        return VerifyReports(found.reports, verification=verification)
+
+    def _read_removals(self) -> frozenset[tuple[str, SourcePartition, int | None]]:
+        acts = (one for alias in self._context.config.sources for one in removed_from(self._context.lake, alias))
+        return frozenset((one.removal, one.source, one.relay_version) for one in acts)
+
+    def _has_left(self, before: Collection[tuple[str, SourcePartition, int | None]]) -> bool:
+        """Return whether records have left a relay since `before`, or are about to."""
+        now = self._read_removals()
+        return now != before or any(version is None for *_, version in now)
+
+    def _compare_once(
+        self,
+        chosen: Sequence[FlowConfig],
+        verification: str,
+        *,
+        full: bool = False,
+        within: tuple[datetime | None, datetime | None] | None = None,
+        sample: float | None = None,
+        direct: bool = False,
+        lost: Collection[str] = (),
+        waits: bool = True,
+        may_job: bool = True,
+        tell: Tell = silent,
+    ) -> Verification:
+        context = self._context
+        into = {target: self._with_redrives(target) for target in {flow.target for flow in chosen}}
+        sources = {each.source for flows in into.values() for each in flows}
+        context.lake.create_all(sources)
+        cuts = {target: take_cut(context.lake, flows, context, lost=lost) for target, flows in into.items()}
+        scope = Scope(
+            full=full,
+            between=None if within is None else between(context.lake, sources, *within),
+            sample=None if sample is None else sample / 100,
+            seed=verification,
+        )
+        return Verifier(
+            context,
+            chosen,
+            proofs=self._proofs,
+            cuts=cuts,
+            relays=Relays(context.lake, sources),
+            views=self._views(),
+            scope=scope,
+            lost=lost,
+            direct=direct,
+            waits=waits,
+            # Beside streams a job's tasks would stand in line before those that send.
+            session=context.standing_session() if may_job else None,
+            tell=tell,
+        ).run()
+
+    def _with_redrives(self, target: str) -> list[FlowConfig]:
+        """Return the flows into a target, and the flows that sent quarantined records of theirs again."""
+        flows = self._context.config.flows_to(target)
+        again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
+        return [*flows, *(again[topic] for topic in sorted(self._context.admin(target).describe(again)))]
+
+    def _views(self) -> dict[str, View]:
+        """Return the view of each flow that has one, under its name and under that of its re-drive."""
+        found: dict[str, View] = {}
+        flows = self._context.config.flows
+        for flow in flows:
+            if (view := view_of_flow(flow, flows)) is not None:
+                found |= {flow.name: view, flow.redrive_name: view}
+        return found
