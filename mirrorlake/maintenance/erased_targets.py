@@ -9,13 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ERASED_KEY, ErasedOnTarget, TombstoneWriter
-from mirrorlake.lake import Lake, write_tombstones
+from mirrorlake.lake import write_tombstones
 from mirrorlake.maintenance.erasure_results import OnTarget
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.loops.hops import HOP_KEY, Hop
@@ -24,7 +23,6 @@ from mirrorlake.model.removed import Removed
 from mirrorlake.offsets import known_maps, to_run
 
 Ranges = list[tuple[int, int]]
-WriterOf = Callable[[FlowConfig], TombstoneWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,27 +89,13 @@ class ErasedTargets:
     """Look for erased records of one topic on the target of a flow, and write tombstones for them.
 
     Args:
-        lake: the lake.
-        clusters: clients of the clusters.
-        writer_of: makes a flow's writer of tombstones.
+        context: of the mirror.
         keys_held: tells which of some keys records of a topic have that stay in the relay.
-        now: the clock.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        clusters: Context,
-        *,
-        writer_of: WriterOf,
-        keys_held: Callable[[Collection[bytes]], Collection[bytes]],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._lake = lake
-        self._clusters = clusters
-        self._writer_of = writer_of
+    def __init__(self, context: Context, *, keys_held: Callable[[Collection[bytes]], Collection[bytes]]) -> None:
+        self._context = context
         self._keys_held = keys_held
-        self._now = now
 
     def on(self, row: OnTarget, flow: FlowConfig, topic: str, erased: ErasedSpans, *, apply: bool) -> OnTarget:
         """Say what stands on the flow's target and what tombstones do there; write them with `apply`."""
@@ -123,10 +107,16 @@ class ErasedTargets:
             return replace(row, stays=error.cause)
 
     def _on(self, row: OnTarget, flow: FlowConfig, topic: str, erased: ErasedSpans, *, apply: bool) -> OnTarget:
-        admin = self._clusters.admin(flow.target)
+        admin = self._context.admin(flow.target)
         places = self._places(flow, topic, erased)
         states = admin.describe({tp.topic for tp in places})
-        writer = self._writer_of(flow)
+        writer = TombstoneWriter(
+            flow.target,
+            producer=self._context.producer_options(flow),
+            reader=self._context.reader_options(flow.target),
+            # Under the prefix that the flow's lanes need a permission for anyway.
+            transactional_id=f"mirrorlake.{kafka_name(flow.name)}.erase",
+        )
         looks = writer.look({tp: ranges for tp, ranges in places.items() if tp.topic in states})
         standing = sum(one.records for one in looks.values())
         compacts = {name for name in states if "compact" in (admin.config_value(name, "cleanup.policy") or "")}
@@ -148,11 +138,11 @@ class ErasedTargets:
 
     def _places(self, flow: FlowConfig, topic: str, erased: ErasedSpans) -> dict[TopicPartition, Ranges]:
         again = flow.redrive()
-        flows = [flow, *([again] if self._clusters.admin(flow.target).describe([again.ledger_topic]) else [])]
+        flows = [flow, *([again] if self._context.admin(flow.target).describe([again.ledger_topic]) else [])]
         edges = [edge for ranges in erased.spans.values() for span in ranges for edge in span]
         if not edges:
             return {}
-        rows = known_maps(self._lake, flows, self._clusters).ask(
+        rows = known_maps(self._context.lake, flows, self._context).ask(
             "SELECT * FROM {runs} WHERE source_topic = :topic AND last_upstream >= :first AND first_upstream < :end_at",
             topic=topic,
             first=min(edges),
@@ -168,14 +158,14 @@ class ErasedTargets:
         ids: Mapping[str, str],
     ) -> None:
         write_tombstones(
-            self._lake,
+            self._context.lake,
             flow.target,
             offsets,
             removal=erased.removal,
             flow=flow.name,
             reason=erased.reason,
             ids=ids,
-            at=self._now(),
+            at=self._context.now(),
         )
 
 
@@ -205,8 +195,3 @@ def _reasons(
     if held:
         reasons.append(f"{held} keys have other records that stay in the relay: erase these by --key")
     return reasons
-
-
-def transactional_id_of(flow: FlowConfig) -> str:
-    """Name the transactions of a flow's tombstones; under the prefix that its lanes need a permission for anyway."""
-    return f"mirrorlake.{kafka_name(flow.name)}.erase"

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mirrorlake.mirror.services.drills import Drills
     from mirrorlake.mirror.services.recovery import Recovery
     from mirrorlake.mirror.services.replaying import Replaying
-    from mirrorlake.mirror.services.upkeep import Upkeep
 
 
 class Services:
@@ -32,13 +31,6 @@ class Services:
         return Changes(self.context)
 
     @cached_property
-    def upkeep(self) -> Upkeep:
-        """What keeps the lake small."""
-        from mirrorlake.mirror.services.upkeep import Upkeep
-
-        return Upkeep(self.context)
-
-    @cached_property
     def replaying(self) -> Replaying:
         """What replays records of the relay."""
         from mirrorlake.mirror.services.replaying import Replaying
@@ -50,7 +42,7 @@ class Services:
         """What lands and republishes."""
         from mirrorlake.mirror.runner import Runner
 
-        return Runner(self.context, self.streams, self.upkeep)
+        return Runner(self.context, self.streams)
 
     @cached_property
     def drills(self) -> Drills:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from mirrorlake import maintenance
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
@@ -19,7 +20,6 @@ from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
-from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
@@ -35,10 +35,9 @@ _FIRST_SAMPLE_S = 20.0
 class Runner:
     """Run the streams of one mirror."""
 
-    def __init__(self, context: Context, streams: Streams, upkeep: Upkeep) -> None:
+    def __init__(self, context: Context, streams: Streams) -> None:
         self._context = context
         self._streams = streams
-        self._upkeep = upkeep
         self._lines: RunLines | None = None
 
     def land(
@@ -173,7 +172,7 @@ class Runner:
     def _kept_small(self, stop: threading.Event) -> list[Duties]:
         if not self._context.config.maintenance.every:
             return []
-        return [Duties("lake", [self._upkeep.duty(stop.is_set)])]
+        return [Duties("lake", [maintenance.maintain_duty(self._context, stop.is_set)])]
 
     def _stay_on(
         self, stream: str, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any

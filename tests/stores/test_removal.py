@@ -31,8 +31,10 @@ from mirrorlake.lake import (
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.maintenance import Eraser, LakeUpkeep, Selector, removal
+from mirrorlake.maintenance import Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.erasure import Eraser
+from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from tests.servers.store import StoreServer

@@ -240,7 +240,7 @@ class RecoverCalls(CoreCalls):
             >>> mirror.maintain(plan=True)  # doctest: +SKIP
             Upkeep: ✓ ok · 9 600 files would become 8 · 0 files deleted · 0 ledger records deleted
         """
-        return self._services.upkeep.once(plan=plan)
+        return maintenance.maintain_lake(self._context, plan=plan)
 
     def retire(self, flow: str, *, reason: str, apply: bool = False) -> Retirement:
         """Retire a flow that is gone for good: what it has not sent no longer stays in the relay for it.
@@ -256,7 +256,7 @@ class RecoverCalls(CoreCalls):
             >>> mirror.retire("east->old", reason="the cluster is gone", apply=True)  # doctest: +SKIP
             retire east->old: ✓ retired · releases 300 offsets to retention
         """
-        return self._services.upkeep.retire(flow, reason=reason, apply=apply)
+        return maintenance.retire_flow(self._context, flow, reason=reason, apply=apply)
 
     def erase(
         self,
@@ -305,4 +305,6 @@ class RecoverCalls(CoreCalls):
             header=None if header is None else (header[0], raw(header[1])),
             where=where,
         )
-        return self._services.upkeep.erase(source, topic, selector, reason=reason, targets=targets, apply=apply)
+        return maintenance.erase_records(
+            self._context, source, topic, selector, reason=reason, targets=targets, apply=apply
+        )

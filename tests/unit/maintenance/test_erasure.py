@@ -22,8 +22,9 @@ from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import left_before
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, RELAY
-from mirrorlake.maintenance import Eraser, Erasure, Selector, removal
+from mirrorlake.maintenance import Erasure, Selector, removal
 from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
+from mirrorlake.maintenance.erasure import Eraser
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern

@@ -16,7 +16,7 @@ from mirrorlake.lake import OFFSET_MAP, Lake, RelayLog, Signed
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import HEARTBEATS, QUARANTINE, RELAY
-from mirrorlake.maintenance import LakeUpkeep
+from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows

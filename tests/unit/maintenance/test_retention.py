@@ -17,9 +17,10 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import POSITIONS, RELAY
-from mirrorlake.maintenance import LakeUpkeep, replaying
 from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import KeptTable
+from mirrorlake.maintenance.retention import replaying
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern

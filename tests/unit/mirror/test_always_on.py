@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -130,7 +130,9 @@ def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(context:
     assert streams.options == [{"rebuild": True}, {}]
 
 
-def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(context: Any) -> None:
+def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     streams, kept, heard = OneBatch(), threading.Event(), Heard()
     lands = streams.land
 
@@ -145,6 +147,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(context
     context.start_spark = lambda ready: ready()
     duty = Duty(name="maintain", every_s=60, do=kept.set)
     context.shared = lambda _: SimpleNamespace(statuses=lambda _: dict)
-    runner = Runner(context, streams, cast("Any", SimpleNamespace(duty=lambda _: duty)))  # type: ignore[arg-type]
+    monkeypatch.setattr("mirrorlake.maintenance.maintain_duty", lambda *_: duty)
+    runner = Runner(context, streams)  # type: ignore[arg-type]
     assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}

@@ -63,7 +63,7 @@ def test_a_drain_whose_source_was_taken_over_does_not_take_the_flow_from_the_one
     monkeypatch.setattr(runner, "Notices", lambda _: nobody)
     streams: Any = Ran(east=failure)
     flows = mirror_config({"target": "central"}, {"source": "west", "target": "central"}).flows
-    run = Runner(nobody, streams, nobody)
+    run = Runner(nobody, streams)
     with pytest.raises(type(failure)):
         run._drain(["east", "west"], flows, threading.Event(), nobody)
     assert streams.sent == sent

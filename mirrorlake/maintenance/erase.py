@@ -1,0 +1,105 @@
+"""Erase records that a person names from the lake of a mirror, and do on targets what was chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from mirrorlake.context import Context
+from mirrorlake.errors import ClusterError, SafetyError, UsageError
+from mirrorlake.lake import AUDIT
+from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.erased_targets import ErasedTargets
+from mirrorlake.maintenance.erasure import Eraser
+from mirrorlake.maintenance.erasure_results import CHOICES, REWRITE, TOMBSTONE, Erasure, sending_again
+from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger
+from mirrorlake.maintenance.selector import Selector
+from mirrorlake.model.plan import Change
+from mirrorlake.replay import EXPORT
+
+# What says how long a topic keeps a record.
+_KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+
+def erase_records(
+    context: Context, source: str, topic: str, selector: Selector, *, reason: str, targets: str, apply: bool
+) -> Erasure:
+    """Erase records, or say what would be (see `Mirror.erase`)."""
+    config = context.config
+    if targets not in CHOICES:
+        raise UsageError(
+            f"targets is {targets}, which is none of {', '.join(CHOICES)}",
+            consequence="nothing was erased",
+            remedy="say what becomes of what was sent; see docs/erasure.md",
+        )
+    if config.cluster(source).is_lake:
+        raise SafetyError(
+            f"{source} is a lake cluster: its relay's history tells what was published, and is not rewritten",
+            consequence="nothing was erased",
+            remedy="publish a tombstone for the key, and let the targets compact; see docs/erasure.md",
+            alias=source,
+        )
+    standing = [read_ledger(context, flow, plan=True)[0] for flow in config.flows if flow.source == source]
+    standing += [known for known in flows_of_other_files(context) if known.flow.source == source]
+    eraser = Eraser(
+        context.lake,
+        source,
+        standing,
+        on_target=partial(_kept_there, context),
+        now=context.now,
+        foreign_flows=foreign_flows(context, [source])[source],
+        exports=list(dict.fromkeys(one.object for one in context.audit().entries(source, EXPORT))),
+    )
+    if not apply:
+        return _on_targets(context, eraser.plan(topic, selector, reason), eraser, selector, targets)
+    context.lake.create_side_table(AUDIT)
+    done = eraser.erase(topic, selector, reason)
+    after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
+    after |= {"searched_files": done.searched, "still_in": [one.path for one in done.remains]}
+    after["sent_to"] = list(done.sent_to)
+    change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
+    context.audit().record([change], command="erase")
+    told = _on_targets(context, done, eraser, selector, targets)
+    written = [
+        Change(where=one.target, kind="topic", name=one.topic, action="write_tombstones", after=one.tombstones)
+        for one in told.targets
+        if one.tombstones
+    ]
+    context.audit().record(written, command="erase")
+    return told
+
+
+def _on_targets(context: Context, told: Erasure, eraser: Eraser, selector: Selector, choice: str) -> Erasure:
+    """Do on the targets what was chosen, or say what would be done."""
+    if choice == REWRITE:
+        return replace(told, choice=choice, commands=tuple(sending_again(told.targets, context.servers)))
+    if choice != TOMBSTONE:
+        return told
+    erased = eraser.meant(told.topic, selector, planned=told.planned)
+    keys_held = partial(eraser.keys_held, told.topic, but=selector)
+    found = ErasedTargets(context, keys_held=keys_held)
+    flow_of = context.config.flow
+    own = {flow.name for flow in context.config.flows}
+    targets = tuple(
+        found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned)
+        if one.flow in own
+        else replace(one, stays=f"{one.flow} belongs to another settings file: erase with that one, too")
+        for one in told.targets
+    )
+    return replace(told, choice=choice, targets=targets)
+
+
+def _kept_there(context: Context, standing: SentUpTo, topic: str) -> str:
+    """Say how long a target keeps what was sent to it."""
+    flow, remote = standing.flow, standing.flow.remote_topic(topic)
+    try:
+        state = context.admin(flow.target).describe([remote]).get(remote)
+    except ClusterError:
+        return f"not known: {flow.target} does not answer"
+    except UsageError:
+        return f"not known: this settings file has no cluster {flow.target}"
+    if state is None:
+        return f"not at all: {flow.target} has no {remote}"
+    found = [f"{name}={state.configs[name]}" for name in _KEEPING if name in state.configs]
+    rest = [] if len(found) == len(_KEEPING) else [f"the rest by the defaults of {flow.target}"]
+    return ", ".join([*found, *rest])

@@ -1,0 +1,104 @@
+"""Maintain the lake of a mirror and the ledgers of its flows; safe while it runs, here or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mirrorlake.context import Context
+from mirrorlake.errors import SafetyError, StoreError, UsageError
+from mirrorlake.lag import SIGN_TIMEOUT, count_waiting
+from mirrorlake.lake import StreamSign, flow_sign, landed_positions
+from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.flows import flows_of_other_files, foreign_flows, read_ledger, unfinished_replays
+from mirrorlake.maintenance.maintain import LakeUpkeep
+from mirrorlake.maintenance.results import Maintained, Retirement
+from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
+from mirrorlake.model.plan import Change
+from mirrorlake.runtime import Duty
+from mirrorlake.topics import settings_in_force
+
+_FIRST_S = 60.0
+
+
+def maintain_lake(
+    context: Context, *, plan: bool = False, is_stopped: Callable[[], bool] = lambda: False
+) -> Maintained:
+    """Do what is due (see `Mirror.maintain`)."""
+    config, lake = context.config, context.lake
+    standing: dict[str, list[SentUpTo]] = {alias: [] for alias in config.sources}
+    ledgers = []
+    for flow in config.flows:
+        found, trimmed = read_ledger(context, flow, plan=plan)
+        standing[flow.source].append(found)
+        ledgers.append(trimmed)
+    for known in flows_of_other_files(context):
+        if known.flow.source in standing:
+            standing[known.flow.source].append(known)
+    upkeep = LakeUpkeep(
+        lake,
+        config.maintenance,
+        now=context.now,
+        clusters=config.clusters,
+        needed=unfinished_replays(context),
+        foreign_flows=foreign_flows(context, config.sources),
+        is_stopped=is_stopped,
+    )
+    tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
+    return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
+
+
+def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> Duty:
+    """Return the duty of a mirror that runs; what it could not do is logged, and tried again at its next turn."""
+
+    def do() -> None:
+        done = maintain_lake(context, is_stopped=is_stopped)
+        if not done.ok:
+            raise StoreError(
+                "; ".join(done.why_not), consequence="the rest was kept", remedy="mirrorlake maintain tries again"
+            )
+
+    every_s = context.config.maintenance.every.total_seconds()
+    # The streams need all cores for their start.
+    return Duty(name="maintain", every_s=every_s, first_s=min(every_s, _FIRST_S), do=do)
+
+
+def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Retirement:
+    """Release the records that a flow holds back (see `Mirror.retire`)."""
+    config, control = context.config, context.control()
+    state = control.state()
+    if any(each.name == flow for each in config.flows):
+        raise UsageError(
+            f"{flow} is a flow of this settings file",
+            consequence="nothing was retired",
+            remedy="take it out of `flows` first; what it has not sent stays in the relay until then",
+            flow=flow,
+        )
+    others = {each.name: each for each in settings_in_force.flows_of_other_files(config, state)}
+    if flow in state.retired_flows:
+        return Retirement(flow=flow, state="retired", is_repeat=True)
+    if flow not in others:
+        raise UsageError(
+            f"the lake knows no flow {flow}",
+            consequence="nothing was retired",
+            remedy=f"name one of: {', '.join(others)}"
+            if others
+            else "every flow that it knows is in this settings file",
+            flow=flow,
+        )
+    signed_ms = StreamSign(context.lake, flow_sign(flow)).read() or 0
+    age_s = context.now().timestamp() - signed_ms / 1000
+    if age_s < SIGN_TIMEOUT.total_seconds():
+        raise SafetyError(
+            f"{flow} was republished {age_s:.0f} s ago",
+            consequence="it runs, so it was not retired",
+            remedy="stop it, and run this again a minute later",
+            flow=flow,
+        )
+    landed = landed_positions(context.lake, others[flow].source).reached
+    waiting = {str(s): n for s, n in count_waiting(context.lake, others[flow], landed).items()}
+    if apply:
+        change = Change(where="lake", kind="flow", name=flow, action="retire", after=waiting, reason=reason, flow=flow)
+        # First: a flow that is retired without a row in `audit` could not be explained later.
+        context.audit().record([change], command="retire")
+        control.append(RETIRE, Subject(kind=KNOWN_FLOW, name=flow), reason=reason)
+    return Retirement(flow=flow, state="retired" if apply else "planned", waiting=waiting)
