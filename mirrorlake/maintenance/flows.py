@@ -50,7 +50,7 @@ def unfinished_replays(context: Context) -> dict[str, list[Guard]]:
     found = dict[str, list[Guard]]()
     if not any(cluster.retention for cluster in context.config.clusters.values()):
         return found
-    for name, one in Register(context.lake, context.audit()).all().items():
+    for name, one in Register(context).all().items():
         if one.done_at is None and one.begun_at > context.now() - _REPLAYS_FOR:
             spans = {
                 SourcePartition(span.topic, span.generation, span.partition): (span.first, span.end)
@@ -64,6 +64,6 @@ def foreign_flows(context: Context, aliases: Iterable[str]) -> dict[str, list[st
     """List, by source, the names under which records of the other sources are quarantined."""
     others = settings_in_force.flows_of_other_files(context.config, context.control().state())
     names = [(flow.source, name) for flow in (*context.config.flows, *others) for name in quarantined_by(flow)]
-    replays = Register(context.lake, context.audit()).all().values()
+    replays = Register(context).all().values()
     names += [(one.definition.source, one.definition.name) for one in replays]
     return {alias: sorted({name for source, name in names if source != alias}) for alias in aliases}

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mirrorlake.mirror.services.changes import Changes
     from mirrorlake.mirror.services.drills import Drills
     from mirrorlake.mirror.services.recovery import Recovery
-    from mirrorlake.mirror.services.replaying import Replaying
 
 
 class Services:
@@ -29,13 +28,6 @@ class Services:
         from mirrorlake.mirror.services.changes import Changes
 
         return Changes(self.context)
-
-    @cached_property
-    def replaying(self) -> Replaying:
-        """What replays records of the relay."""
-        from mirrorlake.mirror.services.replaying import Replaying
-
-        return Replaying(self.context)
 
     @cached_property
     def runner(self) -> Runner:

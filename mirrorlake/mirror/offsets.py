@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake import replay
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.composition import Services
 from mirrorlake.model.offset_map import Translation
-from mirrorlake.model.replay import PREFIXES
 from mirrorlake.offsets import translate
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ class Offsets:
 
     @property
     def _flow(self) -> FlowConfig:
-        if self._name.startswith(PREFIXES):
-            return self._services.replaying.flow(self._name)
-        return self._services.context.config.flow(self._name)
+        return replay.find_flow(self._services.context, self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
         """Find the place of the record at an upstream offset on the target, or the reason why it has none.

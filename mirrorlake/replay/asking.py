@@ -152,6 +152,23 @@ class Leave:
 NOTHING_ALLOWED = Leave()
 
 
+def plain_word(value: Any) -> Any:
+    """Return an option as it is written down: a time as text, several values as a tuple.
+
+    Raises:
+        UsageError: a time has no time zone.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise UsageError(f"{value.isoformat()} has no time zone", remedy=f"write {value.isoformat()}Z for UTC")
+        return value.isoformat()
+    if value is None or isinstance(value, str | int):
+        return value
+    return (
+        tuple(value.items()) if isinstance(value, Mapping) else tuple(value) if isinstance(value, Iterable) else value
+    )
+
+
 def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
     """Make the rules of named predicates."""
     return tuple(keeping(name, text) for name, text in predicates)

@@ -1,57 +1,28 @@
-"""From a request to a definition, down to the offsets; and the parts of a mirror that this needs."""
+"""From a request to a definition, down to the offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import TopicDenied, UsageError
-from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader
-from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
+from mirrorlake.lake import KnownTopic, newest_topics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.replay import Definition, TopicThen, chain
-from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave
 from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
-from mirrorlake.replay.register import Register
 from mirrorlake.replay.survey import RelayExtent, look_at_relay, spans_of
 from mirrorlake.rules import Placer
 
-if TYPE_CHECKING:
-    from mirrorlake.republish import RepublishSettings
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What a replay needs of a mirror: its settings, its lake, its clusters, and how records are sent.
-
-    `sending` gives what sending a flow's records takes, `watching` opens a board for the progress of a call.
-    """
-
-    config: MirrorConfig
-    lake: Lake
-    admin: Callable[[str], ClusterAdmin]
-    groups: Callable[[str], Groups]
-    reader: Callable[[str], RecordReader]
-    audit: Audit
-    sending: Callable[[FlowConfig], RepublishSettings]
-    watching: Callable[[], AbstractContextManager[Board]]
-
-    @property
-    def register(self) -> Register:
-        """The register of replays."""
-        return Register(self.lake, self.audit)
-
-
-def require_relay(site: Site, alias: str) -> RelayExtent:
+def require_relay(context: Context, alias: str) -> RelayExtent:
     """Look at the relay of a cluster. Raises UsageError: the cluster is not known, or nothing of it was landed."""
-    site.config.cluster(alias)
+    context.config.cluster(alias)
     held = RelayExtent(ends={}, files=())
-    if site.lake.exists(site.lake.relay_location(alias)):
-        held = look_at_relay(site.lake, alias)
+    if context.lake.exists(context.lake.relay_location(alias)):
+        held = look_at_relay(context.lake, alias)
     if not held.ends:
         raise UsageError(
             f"the relay holds nothing of {alias}",
@@ -62,7 +33,7 @@ def require_relay(site: Site, alias: str) -> RelayExtent:
 
 
 def define(
-    site: Site, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
+    context: Context, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
 ) -> tuple[Definition, RelayExtent]:
     """Define what a replay sends, and look at the relay.
 
@@ -70,14 +41,14 @@ def define(
         UsageError: the range is not in the relay, or something that is named does not exist.
         TopicDenied: the topic may never leave its cluster.
     """
-    config, now = site.config, site.audit.now()
-    held = require_relay(site, asked.source)
+    config, now = context.config, context.now()
+    held = require_relay(context, asked.source)
     if asked.through:
         config.flow(asked.through)
     start, end = asked.times(now=now)
     since, until = (None if at is None else int(at.timestamp() * 1000) for at in (start, end))
-    topic = _topic(site, asked, held)
-    spans = spans_of(site.lake, asked.source, held, _limits(asked, topic), since_ms=since, until_ms=until)
+    topic = _topic(context, asked, held)
+    spans = spans_of(context.lake, asked.source, held, _limits(asked, topic), since_ms=since, until_ms=until)
     if not spans:
         raise _outside(asked, held)
     asked.rules()
@@ -121,7 +92,7 @@ def define(
     return replace(definition, rules=lent_rules(flow)), held
 
 
-def _topic(site: Site, asked: Asked, held: RelayExtent) -> KnownTopic:
+def _topic(context: Context, asked: Asked, held: RelayExtent) -> KnownTopic:
     """Find the source topic, in the requested life."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
@@ -130,7 +101,7 @@ def _topic(site: Site, asked: Asked, held: RelayExtent) -> KnownTopic:
             f"the relay of {asked.source} holds nothing of a topic '{asked.topic}'", remedy=f"it holds: {shown}"
         )
     lives = sorted({source.generation for source in mine})
-    known = newest_topics(site.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
+    known = newest_topics(context.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
     if known.generation not in lives and not known.cuts:
         # Created again, and nothing of the new life was landed yet.
         known = replace(known, generation=lives[-1])
@@ -141,7 +112,7 @@ def _topic(site: Site, asked: Asked, held: RelayExtent) -> KnownTopic:
                 remedy=f"it holds: {', '.join(map(str, lives))}",
             )
         known = replace(known, generation=asked.generation, cuts=())
-    cluster = site.config.cluster(asked.source)
+    cluster = context.config.cluster(asked.source)
     counts = [known.partitions, *(source.partition + 1 for source in mine)]
     return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+from mirrorlake.context import Context
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.replay.asking import Leave
-from mirrorlake.replay.define import Site
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.restored import RestorePlan
 
@@ -16,8 +16,8 @@ P = TypeVar("P", bound="ReplayPlan | RestorePlan")
 class Planned(Shown, Generic[P]):
     """A planned replay or restore; it shows itself as its plan."""
 
-    def __init__(self, site: Site, plan: P, *, leave: Leave) -> None:
-        self._site = site
+    def __init__(self, context: Context, plan: P, *, leave: Leave) -> None:
+        self._context = context
         self._leave = leave
         self.plan = plan
 

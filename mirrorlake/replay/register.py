@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lake import Audit, Lake
+from mirrorlake.context import Context
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import Definition
 
@@ -35,9 +35,9 @@ class Begun:
 class Register:
     """Read and write the replays of one lake."""
 
-    def __init__(self, lake: Lake, audit: Audit) -> None:
-        self._lake = lake
-        self._audit = audit
+    def __init__(self, context: Context) -> None:
+        self._lake = context.lake
+        self._audit = context.audit()
 
     def find(self, name: str) -> Begun | None:
         """Find a replay by the name of its flow; None where none was begun."""

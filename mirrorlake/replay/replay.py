@@ -6,23 +6,24 @@ import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import AUDIT
 from mirrorlake.model.plan import Change
-from mirrorlake.model.replay import Definition
-from mirrorlake.model.verify import VerifyReport
-from mirrorlake.replay.asking import Leave
-from mirrorlake.replay.define import Site
+from mirrorlake.model.replay import PREFIXES, Definition
+from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.replay.asking import Asked, Leave, plain_word
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import EXPORT
-from mirrorlake.replay.replays import run_replay
+from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay, run_replay
 from mirrorlake.rules import View
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Replay(Planned[ReplayPlan]):
         >>> again.run()  # doctest: +SKIP
     """
 
-    def __init__(self, site: Site, plan: ReplayPlan, *, leave: Leave, folder: str | None = None) -> None:
-        super().__init__(site, plan, leave=leave)
+    def __init__(self, context: Context, plan: ReplayPlan, *, leave: Leave, folder: str | None = None) -> None:
+        super().__init__(context, plan, leave=leave)
         self._folder = folder
 
     def run(self, *, stop: threading.Event | None = None) -> ReplayResult:
@@ -62,7 +63,7 @@ class Replay(Planned[ReplayPlan]):
             raise UsageError(
                 f"{self.name} has no target", remedy="give into='central:orders.replayed', or ask for .pandas()"
             )
-        return run_replay(self._site, self.plan, leave=self._leave, stop=stop)
+        return run_replay(self._context, self.plan, leave=self._leave, stop=stop)
 
     def verify(self) -> VerifyReport:
         """Compare what was sent with the relay, record by record: bytes, headers, timestamps, order.
@@ -71,11 +72,11 @@ class Replay(Planned[ReplayPlan]):
             UsageError: it has no target, or its records do not keep their partition number.
             ClusterError, StoreError: the target or the lake failed.
         """
-        return compare(self._site, self.plan.definition)
+        return compare(self._context, self.plan.definition)
 
     def arrow(self) -> pa.Table:
         """Read the records as an Arrow table, with upstream offsets; they must fit into memory."""
-        return table_of(self._site.lake, self.plan.definition, self._view(self.plan.definition))
+        return table_of(self._context.lake, self.plan.definition, self._view(self.plan.definition))
 
     def pandas(self) -> pd.DataFrame:
         """Read the records as a pandas frame; they must fit into memory."""
@@ -84,43 +85,94 @@ class Replay(Planned[ReplayPlan]):
 
     def frame(self) -> DataFrame:
         """Read the records as a frame of the Spark session; send more than fits into memory `into="parquet:PATH"`."""
-        return self._site.lake.frame_of(self.arrow())
+        return self._context.lake.frame_of(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
         # First: an erasure finds the folder by it.
-        self._site.lake.create_side_table(AUDIT)
+        self._context.lake.create_side_table(AUDIT)
         change = Change(
             where=self.plan.definition.source, kind=EXPORT, name=str(Path(folder).absolute()), action="begin"
         )
-        self._site.audit.record([change], command="replay")
-        with self._site.watching() as board:
+        self._context.audit().record([change], command="replay")
+        with self._context.board() as board:
             definition, written = write_parquet(
-                self._site.lake, self.plan.definition, self._view, folder, tell=board.tell
+                self._context.lake, self.plan.definition, self._view, folder, tell=board.tell
             )
         total, records = records_in(folder), definition.records
         return ReplayResult(name=folder, sent=written, records=records, total=total, filtered=records - total)
 
     def _view(self, definition: Definition) -> View | None:
-        return view_of_replay(definition, flow_of(definition, self._site.config))
+        return view_of_replay(definition, flow_of(definition, self._context.config))
 
 
-def compare(site: Site, definition: Definition) -> VerifyReport:
+def make_replay(
+    context: Context,
+    *,
+    name: str | None,
+    leave: Leave,
+    source: str | None,
+    topic: str | None,
+    into: str,
+    **asked: Any,
+) -> Replay:
+    """Plan a replay (see `Mirror.replay`)."""
+    if source is None and topic is None and name is not None and not into:
+        return Replay(context, plan_again(context, name, leave=leave), leave=leave)
+    if source is None or topic is None:
+        raise UsageError(
+            "a replay needs a source and a topic",
+            remedy="mirrorlake replay --source east --topic orders --into central:orders.replayed; one that was begun "
+            "goes on with --name alone",
+        )
+    given = {key: plain_word(value) for key, value in asked.items()}
+    wanted = Asked(source=source, topic=topic, into=into, **given)
+    if not into or wanted.files is not None:
+        return Replay(context, plan_here(context, wanted), leave=leave, folder=wanted.files)
+    return Replay(context, plan_replay(context, wanted, name=name, leave=leave), leave=leave)
+
+
+def is_replay(config: MirrorConfig, name: str) -> bool:
+    """Tell whether a name is that of a replay or a restore, and of no flow of the settings."""
+    return name.startswith(PREFIXES) and all(flow.name != name for flow in config.flows)
+
+
+def find_flow(context: Context, name: str) -> FlowConfig:
+    """Find the flow of the settings, or of a replay that was begun, of this name.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    if not is_replay(context.config, name):
+        return context.config.flow(name)
+    return flow_of(found(context, name).definition, context.config)
+
+
+def verify_replay(context: Context, name: str) -> VerifyReports:
+    """Compare what a replay or a restore sent with the relay.
+
+    Raises:
+        UsageError: none of this name was begun, or it cannot be compared.
+    """
+    return VerifyReports([compare(context, found(context, name).definition)])
+
+
+def compare(context: Context, definition: Definition) -> VerifyReport:
     """Compare what a replay or a restore sent with the relay, record by record.
 
     Raises:
         UsageError: it has no target, or its records do not keep their partition number.
         ClusterError, StoreError: the target or the lake failed.
     """
-    flow = flow_of(definition, site.config)
+    flow = flow_of(definition, context.config)
     if definition.target == HERE or flow.placement.kind != "keep":
         raise UsageError(
             f"{definition.name} is not compared: it has no target, or `placement` chooses the partitions",
             remedy="`run` says how many records were sent, and `offsets` where each stands",
         )
-    with site.watching() as board, closing(site.reader(definition.target)) as reader:
-        compacts = partial(_compacts, site.admin(definition.target))
+    with context.board() as board, closing(context.reader(definition.target)) as reader:
+        compacts = partial(_compacts, context.admin(definition.target))
         return prove(
-            site.lake, definition, view_of_replay(definition, flow), reader, compacts=compacts, tell=board.tell
+            context.lake, definition, view_of_replay(definition, flow), reader, compacts=compacts, tell=board.tell
         )
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake import republish
 from mirrorlake.config import rate as rate_of
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition
@@ -29,11 +30,11 @@ from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
-from mirrorlake.replay.define import Site, define, lent_rules, require_relay
+from mirrorlake.replay.define import define, lent_rules, require_relay
 from mirrorlake.replay.files import read_begun
 from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.register import Begun
+from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
 from mirrorlake.rules import TIMES
@@ -52,7 +53,9 @@ _COUNTS = """
 """
 
 
-def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
+def plan_replay(
+    context: Context, asked: Asked, *, name: str | None = None, leave: Leave = NOTHING_ALLOWED
+) -> ReplayPlan:
     """Plan a replay; changes nothing. One that was begun under the name goes on as it was begun.
 
     Raises:
@@ -64,18 +67,18 @@ def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Lea
     rate_of(leave.rate) if leave.rate else None
     words = asked.words()
     flow = flow_name(name, [asked.topic], words)
-    require_free(site, flow)
-    before = site.register.find(flow)
+    require_free(context, flow)
+    before = Register(context).find(flow)
     target, into = asked.place()
     if before is None:
-        definition, held = define(site, asked, flow, target=target, into=into, leave=leave)
+        definition, held = define(context, asked, flow, target=target, into=into, leave=leave)
     else:
         refuse_other_words(before, words)
-        definition, held = before.definition, look_at_relay(site.lake, before.definition.source)
-    return plan_of(site, definition, held, before, leave)
+        definition, held = before.definition, look_at_relay(context.lake, before.definition.source)
+    return plan_of(context, definition, held, before, leave)
 
 
-def plan_here(site: Site, asked: Asked) -> ReplayPlan:
+def plan_here(context: Context, asked: Asked) -> ReplayPlan:
     """Plan a replay into files or a frame; no cluster is asked.
 
     One that was begun in its folder goes on with the records that it was planned with (law F), whatever a time like `-2h` means now.
@@ -87,26 +90,26 @@ def plan_here(site: Site, asked: Asked) -> ReplayPlan:
     name = flow_name(None, [asked.topic], asked.words())
     begun = read_begun(asked.files, name) if asked.files is not None else None
     if begun is not None:
-        definition, held = begun, require_relay(site, asked.source)
+        definition, held = begun, require_relay(context, asked.source)
     else:
-        definition, held = define(site, asked, name, target=HERE, into=None)
+        definition, held = define(context, asked, name, target=HERE, into=None)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
         state="new" if begun is None else "begun",
-        notes=tuple(gone_notes(site.lake, definition)),
+        notes=tuple(gone_notes(context.lake, definition)),
         files=None if held.files is None else len({file.uri for file in files}),
         relay_bytes=None if held.files is None else size_of(files, definition.spans),
     )
 
 
-def plan_again(site: Site, name: str, *, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
+def plan_again(context: Context, name: str, *, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
     """Plan a replay that was begun, by its name alone.
 
     Raises:
         UsageError: none of this name was begun, or it is a restore, which does more than send records.
     """
-    before = found(site, name)
+    before = found(context, name)
     if before.definition.at_ms is not None:
         words = before.definition.asked
         raise UsageError(
@@ -115,12 +118,12 @@ def plan_again(site: Site, name: str, *, leave: Leave = NOTHING_ALLOWED) -> Repl
             remedy=f"mirrorlake restore --source {words['source']} --topics '{', '.join(words['topics'])}' "
             f"--at '{words['at']}' --into {words['into']} --name {before.definition.name} goes on with it",
         )
-    return plan_of(site, before.definition, look_at_relay(site.lake, before.definition.source), before, leave)
+    return plan_of(context, before.definition, look_at_relay(context.lake, before.definition.source), before, leave)
 
 
-def found(site: Site, name: str) -> Begun:
+def found(context: Context, name: str) -> Begun:
     """Find a replay that was begun, by its name. Raises UsageError: none was; lists those that are not done."""
-    known = site.register.all()
+    known = Register(context).all()
     for one in (name, flow_name(name, [], {})):
         if one in known:
             return known[one]
@@ -131,27 +134,29 @@ def found(site: Site, name: str) -> Begun:
     )
 
 
-def plan_of(site: Site, definition: Definition, held: RelayExtent, before: Begun | None, leave: Leave) -> ReplayPlan:
+def plan_of(
+    context: Context, definition: Definition, held: RelayExtent, before: Begun | None, leave: Leave
+) -> ReplayPlan:
     """Plan a definition: new, begun or done."""
     if before is not None and before.done_at is not None:
         return ReplayPlan(definition=definition, state="done", done_at=before.done_at)
-    flow = flow_of(definition, site.config)
+    flow = flow_of(definition, context.config)
     _refuse_other_rules(definition, flow)
-    seen = _look(site, definition, flow, begun=before is not None, leave=leave)
+    seen = _look(context, definition, flow, begun=before is not None, leave=leave)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
         state="new" if before is None else "begun",
         changes=seen.changes,
         refusals=seen.refusals,
-        notes=(*gone_notes(site.lake, definition), *seen.notes),
+        notes=(*gone_notes(context.lake, definition), *seen.notes),
         files=None if held.files is None else len({file.uri for file in files}),
         relay_bytes=None if held.files is None else size_of(files, definition.spans),
     )
 
 
 def run_replay(
-    site: Site, plan: ReplayPlan, *, leave: Leave = NOTHING_ALLOWED, stop: threading.Event | None = None
+    context: Context, plan: ReplayPlan, *, leave: Leave = NOTHING_ALLOWED, stop: threading.Event | None = None
 ) -> ReplayResult:
     """Send what a plan holds; `stop` ends it between two transactions, and the same call goes on there.
 
@@ -162,18 +167,20 @@ def run_replay(
     """
     definition = plan.definition
     if plan.state == "done":
-        return _result(site, definition, sent=0, done=True)
+        return _result(context, definition, sent=0, done=True)
     refuse(plan)
-    site.lake.create_all([definition.source])
+    context.lake.create_all([definition.source])
     if plan.state == "new":
-        definition = site.register.begin(definition)
-    result = send(site, definition, leave=leave, stop=stop or threading.Event())
+        definition = Register(context).begin(definition)
+    result = send(context, definition, leave=leave, stop=stop or threading.Event())
     if result.done:
-        site.register.end(definition, {"records": result.total, "filtered": result.filtered, "missing": result.missing})
+        Register(context).end(
+            definition, {"records": result.total, "filtered": result.filtered, "missing": result.missing}
+        )
     return result
 
 
-def send(site: Site, definition: Definition, *, leave: Leave, stop: threading.Event) -> ReplayResult:
+def send(context: Context, definition: Definition, *, leave: Leave, stop: threading.Event) -> ReplayResult:
     """Send what a definition holds and its ledger does not; it is written down already.
 
     Raises:
@@ -181,10 +188,14 @@ def send(site: Site, definition: Definition, *, leave: Leave, stop: threading.Ev
         LaneFenced, ClusterError, StoreError: as `run_replay` does.
     """
     began = time.monotonic()
-    flow = flow_of(definition, site.config, rate=rate_of(leave.rate) if leave.rate else (None, None))
-    with site.watching() as board:
+    flow = flow_of(definition, context.config, rate=rate_of(leave.rate) if leave.rate else (None, None))
+    with context.board() as board:
         sender = republish.Republisher(
-            site.lake, site.admin(flow.target), _settings(site, definition, flow), audit=site.audit, tell=board.tell
+            context.lake,
+            context.admin(flow.target),
+            _settings(context, definition, flow),
+            audit=context.audit(),
+            tell=board.tell,
         )
         try:
             sender.run(once=True, stop=stop)
@@ -195,7 +206,7 @@ def send(site: Site, definition: Definition, *, leave: Leave, stop: threading.Ev
                 remedy="give it another --name: it sends everything again, into a topic that is empty",
                 flow=flow.name,
             ) from error
-    result = _result(site, definition, sent=sender.records, done=not stop.is_set())
+    result = _result(context, definition, sent=sender.records, done=not stop.is_set())
     log.info("replay.sent name=%s records=%s done=%s", definition.name, result.sent, result.done)
     return replace(result, took_s=round(time.monotonic() - began, 3))
 
@@ -217,9 +228,9 @@ def refuse(plan: ReplayPlan) -> None:
         )
 
 
-def require_free(site: Site, name: str) -> None:
+def require_free(context: Context, name: str) -> None:
     """Check that no flow of the settings has the name of a replay. Raises UsageError: one has."""
-    if any(flow.name == name for flow in site.config.flows):
+    if any(flow.name == name for flow in context.config.flows):
         raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
 
 
@@ -270,22 +281,22 @@ def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
         )
 
 
-def _look(site: Site, definition: Definition, flow: FlowConfig, *, begun: bool, leave: Leave) -> TargetLook:
+def _look(context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: Leave) -> TargetLook:
     return look_at_target(
         definition,
         flow,
-        config=site.config,
-        admin=site.admin(flow.target),
-        lake=site.lake,
-        now=site.audit.now(),
+        config=context.config,
+        admin=context.admin(flow.target),
+        lake=context.lake,
+        now=context.now(),
         begun=begun,
         append=leave.append,
         accept_expiry=leave.accept_expiry,
     )
 
 
-def _settings(site: Site, definition: Definition, flow: FlowConfig) -> RepublishSettings:
-    settings = site.sending(flow)
+def _settings(context: Context, definition: Definition, flow: FlowConfig) -> RepublishSettings:
+    settings = republish.sending_settings(context, flow)
     return replace(
         settings,
         view=view_of_replay(definition, settings.flow),
@@ -294,8 +305,8 @@ def _settings(site: Site, definition: Definition, flow: FlowConfig) -> Republish
     )
 
 
-def _result(site: Site, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
-    rows = site.lake.ask(_COUNTS, flow=definition.name)
+def _result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
+    rows = context.lake.ask(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
 
     def of(what: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:
@@ -310,7 +321,7 @@ def _result(site: Site, definition: Definition, *, sent: int, done: bool) -> Rep
         filtered=of("filtered", lambda row: row.rule != TIMES),
         unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
         quarantined=of("quarantined"),
-        gone=_gone_since(site.lake, definition),
+        gone=_gone_since(context.lake, definition),
         done=done,
     )
 

@@ -1,6 +1,6 @@
 """Restore topics as they were at a time, with their groups, into a cluster that does not have them.
 
-    restore = restore_topics(site, source="east", topics="orders, clicks.*", at="2026-11-22 03:30", into="scratch")
+    restore = restore_topics(context, source="east", topics="orders, clicks.*", at="2026-11-22 03:30", into="scratch")
     restore.run()
 
 A restore is a replay under the topics' own names (`mirrorlake.replay.replays`), up to where the source was at that time; before
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.config import when
 from mirrorlake.config.schema import NameMatcher
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.groups import apply_groups
 from mirrorlake.lake import KnownTopic
@@ -29,13 +30,13 @@ from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
 from mirrorlake.render import plural
-from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name
-from mirrorlake.replay.define import Site, require_relay
+from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name, plain_word
+from mirrorlake.replay.define import require_relay
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.groups import plan_groups_then
 from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import runs_of
-from mirrorlake.replay.register import Begun
+from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.replay import compare
 from mirrorlake.replay.replays import (
     plan_of,
@@ -63,14 +64,14 @@ class Restore(Planned[RestorePlan]):
             SafetyError: the plan is refused; nothing was changed.
             ClusterError, StoreError: the target or the lake failed; run it again.
         """
-        return _run(self._site, self.plan, leave=self._leave, stop=stop or threading.Event())
+        return _run(self._context, self.plan, leave=self._leave, stop=stop or threading.Event())
 
 
 def restore_topics(
-    site: Site,
+    context: Context,
     *,
     source: str,
-    topics: str | tuple[str, ...],
+    topics: str | Iterable[str],
     at: str | datetime,
     into: str,
     name: str | None = None,
@@ -81,7 +82,7 @@ def restore_topics(
     """Plan to restore topics of a source as they were at a time, data and groups, into a cluster; changes nothing.
 
     Args:
-        site: the mirror (`Replaying.site`).
+        context: of the mirror.
         source: the alias of the cluster whose relay is read.
         topics: names or regular expressions, as in a flow.
         at: the time; as text also `-2h`, `now`, or without a zone in UTC.
@@ -97,30 +98,32 @@ def restore_topics(
         ClusterError, StoreError: the target or the lake failed.
     """
     texts = [topics] if isinstance(topics, str) else list(topics)
-    written = at if isinstance(at, str) else at.astimezone(timezone.utc).isoformat()
+    written = plain_word(at)
     words = {"source": source, "topics": texts, "at": written, "into": into}
-    now = site.audit.now()
-    site.config.cluster(into)
-    held = require_relay(site, source)
+    now = context.now()
+    context.config.cluster(into)
+    held = require_relay(context, source)
     flow = flow_name(name, ["topics"], words, prefix=RESTORE)
-    require_free(site, flow)
-    before = site.register.find(flow)
+    require_free(context, flow)
+    before = Register(context).find(flow)
     if before is None:
         moment = when(written, now=now)
-        chosen = _chosen(site, source, texts, moment)
-        known = source_then(site.lake, source, chosen, held.ends, at=moment)
-        definition = _define(site, flow, words, known, held, at=moment, now=now, into=into, leave=leave)
+        chosen = _chosen(context, source, texts, moment)
+        known = source_then(context.lake, source, chosen, held.ends, at=moment)
+        definition = _define(context, flow, words, known, held, at=moment, now=now, into=into, leave=leave)
     else:
         refuse_other_words(before, words)
         definition = before.definition
         moment = datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc)
-        chosen = _chosen(site, source, texts, moment)
-        known = source_then(site.lake, source, chosen, held.ends, at=moment)
-    return Restore(site, _plan(site, definition, known, held, before, leave, groups=groups, acls=acls), leave=leave)
+        chosen = _chosen(context, source, texts, moment)
+        known = source_then(context.lake, source, chosen, held.ends, at=moment)
+    return Restore(
+        context, _plan(context, definition, known, held, before, leave, groups=groups, acls=acls), leave=leave
+    )
 
 
-def _chosen(site: Site, source: str, texts: list[str], at: datetime) -> dict[str, KnownTopic]:
-    known = topics_then(site.lake, source, at)
+def _chosen(context: Context, source: str, texts: list[str], at: datetime) -> dict[str, KnownTopic]:
+    known = topics_then(context.lake, source, at)
     try:
         pattern = parse_patterns(texts, required=True)
         matcher = NameMatcher(pattern)
@@ -140,7 +143,7 @@ def _chosen(site: Site, source: str, texts: list[str], at: datetime) -> dict[str
 
 
 def _define(
-    site: Site,
+    context: Context,
     name: str,
     words: Mapping[str, Any],
     known: SourceThen,
@@ -151,7 +154,7 @@ def _define(
     into: str,
     leave: Leave,
 ) -> Definition:
-    spans = spans_of(site.lake, words["source"], held.of(known.topics), _limits(known))
+    spans = spans_of(context.lake, words["source"], held.of(known.topics), _limits(known))
     definition = Definition(
         name=name,
         asked=words,
@@ -167,7 +170,7 @@ def _define(
         planned_at_ms=int(now.timestamp() * 1000),
         at_ms=int(at.timestamp() * 1000),
     )
-    flow = flow_of(definition, site.config)
+    flow = flow_of(definition, context.config)
     stuck = [topic for topic in known.topics if not flow.carries(topic)]
     if stuck:
         raise UsageError(
@@ -176,7 +179,7 @@ def _define(
             remedy="leave it out of --topics",
         )
     hops = any(
-        each.adds_hops and each.carries(topic) for each in site.config.flows_from(into) for topic in known.topics
+        each.adds_hops and each.carries(topic) for each in context.config.flows_from(into) for topic in known.topics
     )
     return replace(definition, hops=hops)
 
@@ -200,7 +203,7 @@ def _limits(known: SourceThen) -> Callable[[SourcePartition], tuple[int, int | N
 
 
 def _plan(
-    site: Site,
+    context: Context,
     definition: Definition,
     known: SourceThen,
     held: RelayExtent,
@@ -210,11 +213,11 @@ def _plan(
     groups: bool,
     acls: bool,
 ) -> RestorePlan:
-    records = plan_of(site, definition, held, before, leave)
+    records = plan_of(context, definition, held, before, leave)
     notes: list[str] = []
     made: tuple[Change, ...] = ()
     if acls and records.state != "done":
-        made, notes = _acls(site, definition, known)
+        made, notes = _acls(context, definition, known)
     lives = {(span.topic, span.generation) for span in definition.spans}
     stood = [one for one in known.groups if (one.source.topic, one.source.generation) in lives]
     if groups:
@@ -235,9 +238,9 @@ def _plan(
     )
 
 
-def _acls(site: Site, definition: Definition, known: SourceThen) -> tuple[tuple[Change, ...], list[str]]:
+def _acls(context: Context, definition: Definition, known: SourceThen) -> tuple[tuple[Change, ...], list[str]]:
     names = {topic.name for topic in definition.topics}
-    flow = flow_of(definition, site.config)
+    flow = flow_of(definition, context.config)
     found = translate(
         known.acls,
         AclFlow(
@@ -256,7 +259,7 @@ def _acls(site: Site, definition: Definition, known: SourceThen) -> tuple[tuple[
         return (), [
             f"no ACL of {definition.source} for these topics was recorded up to then (`sync.acls` records them)"
         ]
-    there = site.admin(definition.target).acls.list()
+    there = context.admin(definition.target).acls.list()
     if there is None:
         return (), [f"{definition.target} has no authorizer: {plural(len(found.wanted), 'ACL')} of then are not made"]
     return tuple(_made(definition, acl) for acl in sorted(found.wanted) if acl not in set(there)), []
@@ -274,29 +277,32 @@ def _made(definition: Definition, acl: Acl) -> Change:
     )
 
 
-def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) -> RestoreReport:
+def _run(context: Context, plan: RestorePlan, *, leave: Leave, stop: threading.Event) -> RestoreReport:
     definition, began = plan.records.definition, time.monotonic()
     report = RestoreReport(
         name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False
     )
     if plan.records.state == "done":
-        outcome = (found.outcome if (found := site.register.find(plan.name)) else None) or {}
+        outcome = (found.outcome if (found := Register(context).find(plan.name)) else None) or {}
         return replace(report, verified=int(outcome.get("verified", 0)), done=True)
     refuse(plan.records)
     target = definition.target
-    site.lake.create_all([definition.source])
+    context.lake.create_all([definition.source])
     if plan.records.state == "new":
-        definition = site.register.begin(definition)
+        definition = Register(context).begin(definition)
     carry_out(
-        [*plan.records.changes, *plan.acls], admins={target: site.admin(target)}, audit=site.audit, command="restore"
+        [*plan.records.changes, *plan.acls],
+        admins={target: context.admin(target)},
+        audit=context.audit(),
+        command="restore",
     )
     if definition.spans:
-        sent = send(site, definition, leave=leave, stop=stop)
+        sent = send(context, definition, leave=leave, stop=stop)
         report = replace(report, sent=sent.sent, gone=sent.gone)
         if stop.is_set():
             return replace(report, took_s=round(time.monotonic() - began, 3))
-    moved = _move_groups(site, plan)
-    proof = compare(site, definition)
+    moved = _move_groups(context, plan)
+    proof = compare(context, definition)
     report = replace(
         report,
         verified=proof.verified,
@@ -308,16 +314,16 @@ def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) 
         took_s=round(time.monotonic() - began, 3),
     )
     if report.equal and not report.held:
-        site.register.end(definition, {"records": report.records, "verified": report.verified})
+        Register(context).end(definition, {"records": report.records, "verified": report.verified})
     return report
 
 
-def _move_groups(site: Site, plan: RestorePlan) -> GroupPlan:
+def _move_groups(context: Context, plan: RestorePlan) -> GroupPlan:
     if not plan.groups:
         return GroupPlan(plan.name, ())
     target = plan.records.definition.target
-    clients = site.groups(target)
+    clients = context.groups(target)
     planned = plan_groups_then(
-        plan.name, plan.groups, runs_of(site.lake, plan.name), target=clients, admin=site.admin(target)
+        plan.name, plan.groups, runs_of(context.lake, plan.name), target=clients, admin=context.admin(target)
     )
     return apply_groups(planned, target=clients)

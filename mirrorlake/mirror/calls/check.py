@@ -6,12 +6,11 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mirrorlake import doctor, tracking, verify
+from mirrorlake import doctor, replay, tracking, verify
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.streams import continuous_sync
-from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.topics import History
 
@@ -70,10 +69,10 @@ class CheckCalls(CoreCalls):
             >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
             True
         """
-        if flow is not None and flow.startswith(PREFIXES) and self._services.replaying.is_one(flow):
+        if flow is not None and replay.is_replay(self.config, flow):
             if since is not None or until is not None or sample is not None or direct:
                 raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
-            return self._services.replaying.verify(flow)
+            return replay.verify_replay(self._context, flow)
         return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
 
     def proof_report(self, verification: str) -> ProofReport:

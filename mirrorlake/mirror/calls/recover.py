@@ -132,7 +132,8 @@ class RecoverCalls(CoreCalls):
         Example:
             >>> mirror.replay(source="east", topic="orders", start="2026-11-22 03:30", into="central:orders.replayed")  # doctest: +SKIP
         """
-        return self._services.replaying.replay(
+        return replay.make_replay(
+            self._context,
             name=name,
             leave=replay.Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
             source=source,
@@ -144,7 +145,7 @@ class RecoverCalls(CoreCalls):
             from_offset=from_offset,
             to_offset=to_offset,
             keys=keys,
-            headers=dict(headers),
+            headers=headers,
             where=where,
             generation=generation,
             timestamps=timestamps,
@@ -193,7 +194,8 @@ class RecoverCalls(CoreCalls):
             >>> mirror.restore(source="east", topics="orders, clicks.*", at="-2h", into="scratch").run().equal  # doctest: +SKIP
             True
         """
-        return self._services.replaying.restore(
+        return replay.restore_topics(
+            self._context,
             source=source,
             topics=topics,
             at=at,

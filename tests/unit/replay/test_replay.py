@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -34,11 +34,11 @@ from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
-from mirrorlake.replay.define import Site
 from mirrorlake.replay.flows import extract_of, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
+from mirrorlake.replay.register import Register
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
 from mirrorlake.replay.restore import restore_topics
@@ -127,20 +127,15 @@ class World:
     def topic(self, topic: KnownTopic, at: datetime = NOON - timedelta(hours=1)) -> None:
         self.lake.append_rows(METADATA, [topic_row("east", "source", topic, at)])
 
-    def site(self, config: MirrorConfig | None = None) -> Site:
-        def nothing(*_: Any) -> Any:
-            raise AssertionError("a plan asks only")
-
-        watching: Callable[[], AbstractContextManager[Board]] = nothing
-        return Site(
+    def context(self, config: MirrorConfig | None = None) -> Any:
+        """Return a context with what a plan may ask: settings, lake, clock and the one cluster."""
+        return SimpleNamespace(
             config=config or settings(),
             lake=self.lake,
-            admin=lambda _: self.cluster,  # type: ignore[arg-type,return-value]  # the part of it that a plan asks
-            groups=nothing,
-            reader=nothing,
-            audit=Audit(self.lake, now=lambda: self.now),
-            sending=nothing,
-            watching=watching,
+            admin=lambda _: self.cluster,
+            audit=lambda: Audit(self.lake, now=lambda: self.now),
+            now=lambda: self.now,
+            board=lambda: Board(None, clock=lambda: 0.0),
         )
 
 
@@ -154,7 +149,7 @@ def asked(**more: Any) -> Asked:
 
 
 def plan(world: World, leave: Leave = NOTHING_ALLOWED, name: str | None = None, **more: Any) -> ReplayPlan:
-    return plan_replay(world.site(), asked(timestamps="shifted", **more), name=name, leave=leave)
+    return plan_replay(world.context(), asked(timestamps="shifted", **more), name=name, leave=leave)
 
 
 def test_rates_are_read_as_people_write_them() -> None:
@@ -190,7 +185,7 @@ def test_law_g_a_plan_names_offsets_and_the_topic_that_is_made(world: World) -> 
     [made] = found.changes
     assert (made.name, made.after) == ("orders.replayed", {"partitions": 3, "configs": {"retention.ms": "600000"}})
     assert found.definition.newest == NOON
-    assert world.site().register.all() == {}, "looking writes nothing down"
+    assert Register(world.context()).all() == {}, "looking writes nothing down"
     assert "20 records in the range" in str(found)
 
 
@@ -229,22 +224,22 @@ def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
 @pytest.mark.law("F")
 def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     found = plan(world, name="march")
-    register = world.site().register
+    register = Register(world.context())
     register.begin(found.definition)
     world.land(world.rows("orders", 0, [10, 11]))
     again = plan(world, name="march")
     assert (again.state, again.definition) == ("begun", found.definition), "what was begun is not planned anew"
-    assert plan_again(world.site(), "march").definition == found.definition
+    assert plan_again(world.context(), "march").definition == found.definition
     with pytest.raises(SafetyError, match="another end"):
         plan(world, name="march", end="now")
     late, world.now = replace(found.definition, planned_at_ms=1), NOON + timedelta(seconds=1)
-    register = world.site().register
+    register = Register(world.context())
     assert register.begin(late) == found.definition, "of two that begin at once, both send what the first wrote down"
     register.end(found.definition, {"records": 20})
     assert plan(world, name="march").state == "done"
     assert not plan(world, name="march").refusals
     with pytest.raises(UsageError, match="no replay 'april' was begun"):
-        plan_again(world.site(), "april")
+        plan_again(world.context(), "april")
 
 
 def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> None:
@@ -252,12 +247,12 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     world.now = NOON + timedelta(hours=2)
 
     def refusals(leave: Leave = NOTHING_ALLOWED, **more: Any) -> list[str]:
-        return [one.why for one in plan_replay(world.site(), asked(**more), leave=leave).refusals]
+        return [one.why for one in plan_replay(world.context(), asked(**more), leave=leave).refusals]
 
     [why] = refusals()
     assert "keeps records for 1 min" in why
     with pytest.raises(SafetyError, match="--accept-expiry") as refused:
-        refuse(plan_replay(world.site(), asked()))
+        refuse(plan_replay(world.context(), asked()))
     assert refused.value.exit_code == 3
     assert refusals(Leave(accept_expiry=True)) == refusals(Leave(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
@@ -303,9 +298,9 @@ def test_what_left_the_relay_is_said(world: World) -> None:
 def test_a_topic_that_may_never_leave_is_not_replayed(world: World) -> None:
     config = settings({"topics": "clicks"}, never_leave="orders")
     with pytest.raises(TopicDenied, match="never leave"):
-        plan_replay(world.site(config), asked())
+        plan_replay(world.context(config), asked())
     with pytest.raises(TopicDenied, match="never leave"):
-        plan_here(world.site(config), asked(into=""))
+        plan_here(world.context(config), asked(into=""))
 
 
 @pytest.mark.law("D")
@@ -329,7 +324,7 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
 @pytest.mark.law("C", "F")
 def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) -> None:
     chosen = asked(into="", where="offset < 8", keys=("k",), start="-7s")
-    replay = Replay(world.site(), plan_here(world.site(), chosen), leave=NOTHING_ALLOWED)
+    replay = Replay(world.context(), plan_here(world.context(), chosen), leave=NOTHING_ALLOWED)
     frame = replay.pandas()
     assert frame[["partition", "offset"]].to_numpy().tolist() == [[p, at] for p in range(2) for at in (3, 5, 7)]
     assert replay.arrow()["headers"][0].as_py() == [("h", b"1"), ("h", None)] or replay.arrow()["headers"][
@@ -357,16 +352,16 @@ def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) 
 
 
 def _into(world: World, chosen: Asked, folder: Path) -> tuple[int, int]:
-    site = replace(world.site(), watching=lambda: Board(None, clock=lambda: 0.0))
+    context = world.context()
     words = replace(chosen, into=f"parquet:{folder}")
-    done = Replay(site, plan_here(site, words), leave=NOTHING_ALLOWED, folder=words.files).run()
+    done = Replay(context, plan_here(context, words), leave=NOTHING_ALLOWED, folder=words.files).run()
     assert done.missing == 0
     return done.sent, done.total
 
 
 def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None:
     config = settings({"lanes": 5, "rules": [{"drop": "key = 'x'"}]})
-    definition = plan_replay(world.site(config), asked(through="east->central", timestamps="now")).definition
+    definition = plan_replay(world.context(config), asked(through="east->central", timestamps="now")).definition
     flow = flow_of(definition, config, rate=(None, 1000))
     assert (flow.carries("orders"), flow.carries("orders2"), flow.remote_topic("orders")) == (
         True,
@@ -375,10 +370,10 @@ def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None
     )
     assert (flow.lanes, flow.rate.rate.bytes_per_second, [rule.action for rule in flow.rules]) == (5, 1000, ["drop"])
     assert view_of_replay(definition, flow) is not None
-    world.site(config).register.begin(definition)
+    Register(world.context(config)).begin(definition)
     changed = settings({"lanes": 5, "rules": [{"drop": "key = 'y'"}]})
     with pytest.raises(SafetyError, match="rules of east->central have changed"):
-        plan_replay(world.site(changed), asked(through="east->central", timestamps="now"))
+        plan_replay(world.context(changed), asked(through="east->central", timestamps="now"))
 
 
 @pytest.mark.law("C")
@@ -437,7 +432,7 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
     elsewhere = position_row("east", SourcePartition("orders", 7, 0), "group", 3, then, group="of another life")
     world.lake.append_rows(POSITIONS, [elsewhere])
     restore = restore_topics(
-        world.site(), source="east", topics="orders", at=then, into="central", leave=Leave(hold_retention=True)
+        world.context(), source="east", topics="orders", at=then, into="central", leave=Leave(hold_retention=True)
     )
     spans = {s.partition: (s.first, s.end) for s in restore.plan.records.definition.spans}
     # 0: the timestamps decide (offset 4 is of that moment); 1: a group had read to 8; 2: an end that was seen after it.
@@ -457,7 +452,7 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             restore_topics(
-                world.site(), **{"source": "east", "topics": "orders", "at": then, "into": "central", **wrong}
+                world.context(), **{"source": "east", "topics": "orders", "at": then, "into": "central", **wrong}
             )
 
 
@@ -479,7 +474,7 @@ class Reader:
 
 @pytest.mark.law("C")
 def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> None:
-    found = plan_replay(world.site(), asked(partitions=(0,), timestamps="original"), leave=Leave(accept_expiry=True))
+    found = plan_replay(world.context(), asked(partitions=(0,), timestamps="original"), leave=Leave(accept_expiry=True))
     definition = found.definition
     target = TopicPartition("orders.replayed", 0)
     # A stranger's record stands at offset 5 of the target.
@@ -537,18 +532,18 @@ def test_law_f_a_topic_that_is_mirrored_both_ways_knows_where_replayed_records_c
             "flows": [there, {**there, "source": "central", "target": "east"}],
         }
     )
-    site = world.site(loads(document))
-    found = plan_replay(site, asked(timestamps="shifted"))
+    context = world.context(loads(document))
+    found = plan_replay(context, asked(timestamps="shifted"))
     assert found.definition.hops
-    view = view_of_replay(found.definition, flow_of(found.definition, site.config))
+    view = view_of_replay(found.definition, flow_of(found.definition, context.config))
     assert view is not None
     sent = view(ORDERS, batch_of([4], values=[b"a"])).records
-    back = view_of_flow(site.config.flow("central->east"), site.config.flows)
+    back = view_of_flow(context.config.flow("central->east"), context.config.flows)
     assert back is not None
     assert len(back(SourcePartition("orders.replayed", 1, 0), sent).records) == 0, "it goes back to where it came from"
     assert "keeps what comes from east from going back" in found.notes[0]
-    assert plan_replay(site, asked(into="central:elsewhere", timestamps="shifted")).definition.hops is False
-    [why] = plan_replay(site, asked(into="central:orders", timestamps="shifted")).refusals
+    assert plan_replay(context, asked(into="central:elsewhere", timestamps="shifted")).definition.hops is False
+    [why] = plan_replay(context, asked(into="central:orders", timestamps="shifted")).refusals
     assert "east->central writes orders" in why.why
 
 
@@ -580,17 +575,17 @@ def test_a_restore_makes_the_acls_of_then_and_goes_on_by_its_own_command(world: 
 
     def acls(held: list[Acl] | None) -> tuple[set[str], tuple[str, ...]]:
         world.cluster.acls = Acls(held)  # type: ignore[attr-defined]  # asked by restores only
-        plan = restore_topics(world.site(), source="east", topics="orders", at=then, into="central").plan
+        plan = restore_topics(world.context(), source="east", topics="orders", at=then, into="central").plan
         return {one.name for one in plan.acls}, plan.notes
 
     assert acls([read])[0] == {str(write), str(group)}
     made, notes = acls(None)
     assert made == set()
     assert any("no authorizer: 3 ACLs of then" in note for note in notes)
-    restore = restore_topics(world.site(), source="east", topics="orders", at=then, into="central", acls=False)
+    restore = restore_topics(world.context(), source="east", topics="orders", at=then, into="central", acls=False)
     assert restore.plan.acls == ()
-    world.site().register.begin(restore.plan.records.definition)
+    Register(world.context()).begin(restore.plan.records.definition)
     with pytest.raises(UsageError, match=r"is a restore.*mirrorlake restore --source east"):
-        plan_again(world.site(), restore.name)
+        plan_again(world.context(), restore.name)
     with pytest.raises(SafetyError, match="another into"):
-        restore_topics(world.site(), source="east", topics="orders", at=then, into="east", name=restore.name)
+        restore_topics(world.context(), source="east", topics="orders", at=then, into="east", name=restore.name)
