@@ -22,10 +22,10 @@ from typing import Literal
 import msgspec
 
 from mirrorlake.errors import FailoverRefused, UsageError
-from mirrorlake.failover.desk import Desk, as_rows
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import CUTOVER, DONE, Operation, failed_over
+from mirrorlake.failover.operation_context import OperationContext, as_rows
 from mirrorlake.failover.report import GroupPlaced, OpenTopic, ProofTaken, groups_table, open_topics_table
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
@@ -96,14 +96,14 @@ class Cutover:
     """One cutover of one flow.
 
     Args:
-        desk: what it works with.
+        work: what it works with.
         plan: plans what `apply` would change for the flow.
         still_s: how long the source may not grow to be held to be still.
     """
 
-    def __init__(self, desk: Desk, *, plan: Callable[[], Plan], still_s: float = STILL_S) -> None:
-        self._desk = desk
-        self._flow = desk.flow
+    def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], still_s: float = STILL_S) -> None:
+        self._work = work
+        self._flow = work.flow
         self._plan = plan
         self._still_s = still_s
 
@@ -115,10 +115,10 @@ class Cutover:
             UsageError: the flow comes from a lake cluster.
             ClusterError: a cluster does not answer.
         """
-        desk, flow = self._desk, self._flow
-        if desk.clusters.config.cluster(flow.source).is_lake:
+        work, flow = self._work, self._flow
+        if work.context.config.cluster(flow.source).is_lake:
             raise UsageError(f"{flow.name} comes from a lake cluster", remedy="name a flow between Kafka clusters")
-        operations = desk.journal.operations()
+        operations = work.journal.operations()
         if failed_over(operations) is not None:
             raise self._refused("it was failed over", f"mirrorlake failback --flow '{flow.name}' first")
         last = next((one for one in reversed(operations) if one.command == CUTOVER), None)
@@ -126,7 +126,7 @@ class Cutover:
             return replace(msgspec.convert(done.after, CutoverReport), is_repeat=True)
         # One that was killed once the consumers were home is over, too.
         is_open = last is not None and not last.is_done and last.step(BACK) is None
-        operation = last if last is not None and is_open else desk.journal.begin(CUTOVER)
+        operation = last if last is not None and is_open else work.journal.begin(CUTOVER)
         checks, mirrored = self._checks(operation)
         report = CutoverReport(
             flow=flow.name,
@@ -137,7 +137,7 @@ class Cutover:
             began_at=operation.began_at,
             checks=tuple(checks),
             mirrored=mirrored,
-            topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
+            topics=tuple(OpenTopic.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
         )
         return self._commit(operation, report) if commit else report
 
@@ -148,31 +148,29 @@ class Cutover:
             FailoverRefused: it was committed, or a group has members on either side.
             UsageError: no cutover is under way.
         """
-        desk, flow = self._desk, self._flow
-        operation = desk.journal.last(CUTOVER)
+        work, flow = self._work, self._flow
+        operation = work.journal.last(CUTOVER)
         if operation is None or operation.step(BACK) is not None:
             raise UsageError(f"no cutover of {flow.name} is under way", remedy="mirrorlake cutover begins one")
         if operation.is_done:
             raise self._refused("it was committed", f"mirrorlake failover and failback move {flow.name} from here on")
         if flow.adds_hops:
             back = next(
-                (each.name for each in desk.clusters.config.flows_to(flow.source) if each.source == flow.target), ""
+                (each.name for each in work.context.config.flows_to(flow.source) if each.source == flow.target), ""
             )
             raise self._refused("both clusters mirror each other", f"mirrorlake groups --flow '{back}' --apply does it")
-        plan = plan_groups_back(desk.lake, flow, desk.clusters)
+        plan = plan_groups_back(work.lake, flow, work.context)
         named = {one.group for one in plan}
-        live = sorted(
-            named & {*desk.clusters.groups(flow.source).active(), *desk.clusters.groups(flow.target).active()}
-        )
+        live = sorted(named & {*work.context.groups(flow.source).active(), *work.context.groups(flow.target).active()})
         if live:
             raise self._refused(
                 f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
             )
-        placed = [GroupPlaced.of(one) for one in apply_groups(plan, target=desk.clusters.groups(flow.source))]
+        placed = [GroupPlaced.of(one) for one in apply_groups(plan, target=work.context.groups(flow.source))]
         paused = Subject(kind="flow", name=flow.name)
-        if (held := desk.control.state().pauses.get(paused)) is not None and held.reason == _committed(operation):
+        if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _committed(operation):
             # A commit was killed after its pause; another person's pause stays.
-            settings_in_force.resume(desk.control, paused, reason=f"cutover {operation.id}: taken back")
+            settings_in_force.resume(work.control, paused, reason=f"cutover {operation.id}: taken back")
         report = CutoverReport(
             flow=flow.name,
             source=flow.source,
@@ -180,13 +178,13 @@ class Cutover:
             state="back",
             id=operation.id,
             began_at=operation.began_at,
-            ended_at=desk.now(),
+            ended_at=work.now(),
             groups=tuple(
                 replace(one, reason=one.reason.replace("on the target", f"on {flow.source}")) for one in placed
             ),
         )
-        operation = desk.write(operation, BACK, after=document(placed))
-        desk.write(operation, DONE, after=document(report))
+        operation = work.write(operation, BACK, after=document(placed))
+        work.write(operation, DONE, after=document(report))
         return report
 
     def _refused(self, why: str, remedy: str) -> FailoverRefused:
@@ -213,7 +211,7 @@ class Cutover:
             found.append(_waits(PRODUCERS, "the consumers"))
         for one in found:
             if one.state == "ok" and operation.step(one.name) is None:
-                operation = self._desk.write(operation, one.name, after={"said": one.said})
+                operation = self._work.write(operation, one.name, after={"said": one.said})
         return found, mirrored
 
     def _topics(self) -> ChecklistLine:
@@ -225,13 +223,13 @@ class Cutover:
             return ChecklistLine(name=TOPICS, state="open", said=said, next=f"mirrorlake apply --flow '{flow.name}'")
         left = "" if flow.sync.acls else "; ACLs are not kept in step (sync.acls)"
         return ChecklistLine(
-            name=TOPICS, state="ok", said=f"{plural(len(self._desk.topics(flow)), 'topic')} as planned{left}"
+            name=TOPICS, state="ok", said=f"{plural(len(self._work.topics(flow)), 'topic')} as planned{left}"
         )
 
     def _groups(self, *, was_placed: bool) -> ChecklistLine:
-        desk, flow = self._desk, self._flow
-        plan = desk.hands.groups(flow, recorded=False, only=None).apply()
-        live = desk.clusters.groups(flow.target).active()
+        work, flow = self._work, self._flow
+        plan = work.groups(flow).apply()
+        live = work.context.groups(flow.target).active()
         # Once all had their place, who is past it has read on there, and need not run all the time.
         held = [one for one in plan.held if one.group not in live and not (was_placed and one.is_past)]
         if held:
@@ -240,7 +238,7 @@ class Cutover:
         return ChecklistLine(name=GROUPS, state="ok", said=plural(len(plan), "position"))
 
     def _proven(self) -> ChecklistLine:
-        found = self._desk.hands.verify(self._flow, lost=())
+        found = self._work.verify(self._flow)
         waiting = [one for one in found.differences if one.problem == "not_republished"]
         if len(waiting) < len(found.differences):
             said = f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofTaken.of(found).differences[:3])}"
@@ -250,10 +248,10 @@ class Cutover:
         return ChecklistLine(name=PROVEN, state="ok", said=str(ProofTaken.of(found)))
 
     def _consumers(self) -> ChecklistLine:
-        desk, flow = self._desk, self._flow
-        named = {one.group for one in desk.hands.groups(flow, recorded=False, only=None).plan()}
-        here = sorted(named & desk.clusters.groups(flow.source).active())
-        there = sorted(named & desk.clusters.groups(flow.target).active())
+        work, flow = self._work, self._flow
+        named = {one.group for one in work.groups(flow).plan()}
+        here = sorted(named & work.context.groups(flow.source).active())
+        there = sorted(named & work.context.groups(flow.target).active())
         if here:
             said = f"on {flow.source}: {', '.join(here)}"
             return ChecklistLine(
@@ -263,29 +261,29 @@ class Cutover:
         return ChecklistLine(name=CONSUMERS, state="ok", said=f"{len(there)} run on {flow.target}, {rest} run nowhere")
 
     def _producers(self) -> tuple[ChecklistLine, bool | None]:
-        desk, flow = self._desk, self._flow
-        ends = desk.ends(flow)
-        desk.wait(self._still_s)
-        if (now := desk.ends(flow)) != ends:
+        work, flow = self._work, self._flow
+        ends = work.ends(flow)
+        work.wait(self._still_s)
+        if (now := work.ends(flow)) != ends:
             grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
             said = f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
-        if undecided := desk.in_transactions(flow, ends):
+        if undecided := work.in_transactions(flow, ends):
             said = f"a transaction is open on {flow.source}: {', '.join(map(str, undecided[:3]))}"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="let its producer end it, or time out, and give it again"
             ), None
-        desk.land_to(flow, ends)
-        desk.send_to_end(flow)
-        found = desk.hands.verify(flow, lost=())
+        work.land_to(flow, ends)
+        work.send_to_end(flow)
+        found = work.verify(flow)
         if not found.equal:
             said = "; ".join(ProofTaken.of(found).differences[:3])
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
             ), False
-        if desk.ends(flow) != ends or desk.in_transactions(flow, ends):
+        if work.ends(flow) != ends or work.in_transactions(flow, ends):
             said = f"{flow.source} grew while it was compared"
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
@@ -294,13 +292,13 @@ class Cutover:
         return ChecklistLine(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofTaken.of(found)}"), True
 
     def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         if left := [f"{one.name}: {one.said}" for one in report.checks if one.state != "ok"]:
             raise self._refused("; ".join(left), f"mirrorlake cutover --flow '{flow.name}' shows what is next")
-        settings_in_force.pause(desk.control, Subject(kind="flow", name=flow.name), reason=_committed(operation))
-        operation = desk.journal.last(CUTOVER) or operation
-        report = replace(report, state="committed", ended_at=desk.now())
-        desk.write(operation, DONE, after=document(report))
+        settings_in_force.pause(work.control, Subject(kind="flow", name=flow.name), reason=_committed(operation))
+        operation = work.journal.last(CUTOVER) or operation
+        report = replace(report, state="committed", ended_at=work.now())
+        work.write(operation, DONE, after=document(report))
         return report
 
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import msgspec
 
-from mirrorlake.failover.desk import Desk
 from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_back
 from mirrorlake.failover.failover import positions_of
 from mirrorlake.failover.journal import Operation
+from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.tail import TailPart, WithoutTail, count_by_topic, keep_tail, shown_tail
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -26,30 +26,30 @@ class DivergentTail:
     """The records of a flow's source that never arrived, and what becomes of them.
 
     Args:
-        desk: what the failback works with.
+        work: what the failback works with.
         choice: what becomes of them; None where nobody has chosen yet.
     """
 
-    def __init__(self, desk: Desk, choice: TailChoice | None) -> None:
-        self._desk = desk
-        self._flow = desk.flow
+    def __init__(self, work: OperationContext, choice: TailChoice | None) -> None:
+        self._work = work
+        self._flow = work.flow
         self._choice = choice
 
     def keep(self, operation: Operation, over: Operation) -> Operation:
         """Keep the landed tail in the table `divergent`."""
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         parts = keep_tail(
-            desk.lake,
+            work.lake,
             flow.source,
-            desk.topics(flow),
+            work.topics(flow),
             self._arrived(over),
             flow=flow.name,
             failover=over.id,
             been_on=self._been_on,
-            now=desk.now(),
+            now=work.now(),
         )
         # No content of a record: an erasure would not find it in `audit`.
-        return desk.write(operation, TAIL, after={"parts": document(parts)})
+        return work.write(operation, TAIL, after={"parts": document(parts)})
 
     def settle(self, operation: Operation) -> Operation:
         """Send the tail, or step over it.
@@ -57,23 +57,23 @@ class DivergentTail:
         Raises:
             FailoverRefused: the choice is missing.
         """
-        desk, flow, parts = self._desk, self._flow, self.kept(operation)
+        work, flow, parts = self._work, self._flow, self.kept(operation)
         chosen = operation.step(CHOICE)
         if parts and chosen is None:
             if self._choice is None:
                 raise not_failed_back(flow, [_ask_for(parts, flow.target)])
             # Written first: after a death between the two, another choice would say what is not so.
-            operation = desk.write(operation, CHOICE, after=self._choice)
+            operation = work.write(operation, CHOICE, after=self._choice)
             chosen = operation.step(CHOICE)
         choice = chosen.after if parts and chosen is not None else None
         sent = 0
         if choice == "restore":
-            sent = desk.hands.drain(flow)
+            sent = drain_flow(work.context, flow)
         elif choice is not None:
             bounds = {part.source: (part.first, part.end) for part in parts}
             reason = f"failback {operation.id}: {choice}"
-            desk.hands.drain(flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
-        return desk.write(operation, SETTLE, after={"choice": choice, "sent": sent})
+            drain_flow(work.context, flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
+        return work.write(operation, SETTLE, after={"choice": choice, "sent": sent})
 
     def kept(self, operation: Operation) -> tuple[TailPart, ...]:
         """List what was kept."""
@@ -82,7 +82,7 @@ class DivergentTail:
 
     def in_sight(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
         """Look at what would be kept now: all of it in offsets, and the first records of what is landed."""
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         cut = self._arrived(over)
         # Not landed yet: offsets, of which some may be markers.
         parts = tuple(
@@ -94,10 +94,10 @@ class DivergentTail:
                 end=end,
                 records=end - cut.get(s, 0),
             )
-            for s, end in sorted(desk.ends(flow).items())
+            for s, end in sorted(work.ends(flow).items())
             if end > cut.get(s, 0)
         )
-        return parts, shown_tail(desk.lake, flow.source, desk.topics(flow), cut, been_on=self._been_on)
+        return parts, shown_tail(work.lake, flow.source, work.topics(flow), cut, been_on=self._been_on)
 
     def past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that stand right before a dropped tail past it; what else a group has not read is never skipped."""
@@ -120,13 +120,13 @@ class DivergentTail:
         """Tell whether the source holds a record between two offsets."""
         if at >= until:
             return False
-        with closing(self._desk.reader(self._flow.source)) as reader:
+        with closing(self._work.context.reader(self._flow.source)) as reader:
             record = next(iter(reader.read(tp.topic, tp.partition, at)), None)
         return record is not None and record.offset < until
 
     def _arrived(self, over: Operation) -> dict[SourcePartition, int]:
         """Say up to where records have arrived on the target: the failover's cut, or past it where somebody resumed the flow."""
-        cut, sent = positions_of(over), self._desk.sent(self._flow)
+        cut, sent = positions_of(over), self._work.sent(self._flow)
         return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
 
     @property

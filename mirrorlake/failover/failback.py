@@ -24,13 +24,13 @@ import msgspec
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.failover.desk import Desk, as_rows
 from mirrorlake.failover.divergent_tail import SETTLE, TAIL, DivergentTail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
 from mirrorlake.failover.fence import standing_fence
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
+from mirrorlake.failover.operation_context import OperationContext, as_rows
 from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken
 from mirrorlake.failover.tail import kept_tail
 from mirrorlake.failover.way_home import WayHome
@@ -48,7 +48,7 @@ class Failback:
     """One failback of one flow; `run` goes on where an earlier one was killed.
 
     Args:
-        desk: what it works with.
+        work: what it works with.
         tail: what becomes of records that never arrived; without a choice, a failback that finds some stops there.
         groups: only these consumer groups.
         unproven: place groups without any verification.
@@ -57,18 +57,18 @@ class Failback:
 
     def __init__(
         self,
-        desk: Desk,
+        work: OperationContext,
         *,
         tail: TailChoice | None,
         groups: Collection[str] | None,
         unproven: bool,
         leave: Collection[str] = (),
     ) -> None:
-        self._desk = desk
-        self._flow = desk.flow
+        self._work = work
+        self._flow = work.flow
         self._choice = tail
-        self._tail = DivergentTail(desk, tail)
-        self._home = WayHome(desk, leave)
+        self._tail = DivergentTail(work, tail)
+        self._home = WayHome(work, leave)
         self._leave = sorted(leave)
         self._only = groups
         self._unproven = unproven
@@ -81,26 +81,26 @@ class Failback:
             UsageError: the flow was not failed over.
             ClusterError: the source or the target does not answer.
         """
-        desk, flow = self._desk, self._flow
-        operations = desk.journal.operations()
+        work, flow = self._work, self._flow
+        operations = work.journal.operations()
         over = failed_over(operations)
         if over is None:
             return self._again(operations)
         operation = next((one for one in reversed(operations) if one.command == FAILBACK and not one.is_done), None)
-        desk.clusters.admin(flow.source).broker_count()
+        work.context.admin(flow.source).broker_count()
         refusals, plan = self._refusals(over, operation)
         if dry_run:
             return self._planned(over, operation, plan, refusals)
         if refusals:
             raise not_failed_back(flow, refusals)
         if operation is None:
-            operation = desk.journal.begin(FAILBACK, before=self._asked(over))
-            desk.seam("begin", "written")
+            operation = work.journal.begin(FAILBACK, before=self._asked(over))
+            work.seam("begin", "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
                 operation = carry_out(operation, over)
         report = self._report(operation, over)
-        desk.write(operation, DONE, after=document(replace(report, records=())))
+        work.write(operation, DONE, after=document(replace(report, records=())))
         return report
 
     def _asked(self, over: Operation) -> dict[str, Any]:
@@ -135,15 +135,15 @@ class Failback:
                 flow=self._flow.name,
             )
         report = msgspec.convert(done.after, FailbackReport)
-        return replace(report, records=kept_tail(self._desk.lake, report.failover), is_repeat=True)
+        return replace(report, records=kept_tail(self._work.lake, report.failover), is_repeat=True)
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
     def _refusals(self, over: Operation, operation: Operation | None) -> tuple[list[str], GroupPlan]:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         found = []
         for alias in (flow.source, flow.target):
-            if (pause := desk.control.state().of_cluster(alias)) is not None:
+            if (pause := work.control.state().of_cluster(alias)) is not None:
                 found.append(f"{alias} is paused by {pause.who}: {pause.resume_command}")
         plan = self._plan_groups()
         if unknown := sorted(set(self._only or ()) - {one.group for one in plan}):
@@ -157,7 +157,7 @@ class Failback:
             for alias in (flow.target, flow.source):
                 found += [
                     f"group {group} has members on {alias}: stop them, or name the other groups with --group"
-                    for group in sorted(named & desk.clusters.groups(alias).active())
+                    for group in sorted(named & work.context.groups(alias).active())
                 ]
         if operation is None or operation.step(BACK) is None:
             found += self._home.refusals(over)
@@ -166,28 +166,28 @@ class Failback:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def _unfence(self, operation: Operation, _: Operation) -> Operation:
-        admin = self._desk.clusters.admin(self._flow.source)
-        undone = [_undo(change) for change in standing_fence(self._desk.journal.operations())]
+        admin = self._work.context.admin(self._flow.source)
+        undone = [_undo(change) for change in standing_fence(self._work.journal.operations())]
         for change in undone:
             admin.apply(change)
-        return self._desk.write(operation, UNFENCE, after=[*map(str, undone)])
+        return self._work.write(operation, UNFENCE, after=[*map(str, undone)])
 
     def _land(self, operation: Operation, _: Operation) -> Operation:
-        ends = self._desk.ends(self._flow)
-        landed = self._desk.land_to(self._flow, ends)
-        return self._desk.write(operation, LAND, after={"ends": as_rows(ends), "landed": landed})
+        ends = self._work.ends(self._flow)
+        landed = self._work.land_to(self._flow, ends)
+        return self._work.write(operation, LAND, after={"ends": as_rows(ends), "landed": landed})
 
     def _bring(self, operation: Operation, over: Operation) -> Operation:
-        return self._desk.write(operation, BACK, after=self._home.bring(over))
+        return self._work.write(operation, BACK, after=self._home.bring(over))
 
     def _prove(self, operation: Operation, _: Operation) -> Operation:
         if self._unproven:
-            return self._desk.write(operation, PROVE, after=document(ProofTaken(is_skipped=True)))
+            return self._work.write(operation, PROVE, after=document(ProofTaken(is_skipped=True)))
         found = []
         for each in (self._flow, *self._home.flows):
             # What is landed of a paused flow meanwhile is sent when it runs again.
-            stops_at = self._desk.sent(each) if each is self._flow else None
-            one = ProofTaken.of(self._desk.hands.verify(each, lost=()), stops_at=stops_at)
+            stops_at = self._work.sent(each) if each is self._flow else None
+            one = ProofTaken.of(self._work.verify(each), stops_at=stops_at)
             if one.differences:
                 raise not_failed_back(
                     self._flow, [f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)"]
@@ -196,39 +196,39 @@ class Failback:
         proof = ProofTaken(
             verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found)
         )
-        return self._desk.write(operation, PROVE, after=document(proof))
+        return self._work.write(operation, PROVE, after=document(proof))
 
     def _groups(self, operation: Operation, _: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         placed: list[GroupPlaced] = []
         for each in self._home.flows:
-            done = desk.hands.groups(each, recorded=False, only=self._only).apply()
+            done = work.groups(each, only=self._only).apply()
             placed += [GroupPlaced.of(one) for one in done]
         if not flow.adds_hops:
             done = apply_groups(
-                self._tail.past_dropped(self._plan_back(), operation), target=desk.clusters.groups(flow.source)
+                self._tail.past_dropped(self._plan_back(), operation), target=work.context.groups(flow.source)
             )
             placed += [_home(GroupPlaced.of(one), flow) for one in done]
         if live := sorted({one.group for one in placed if "has got members" in one.reason}):
             raise not_failed_back(self._flow, [f"group {group} has got members: stop them" for group in live])
-        return desk.write(operation, GROUPS, after=document(placed))
+        return work.write(operation, GROUPS, after=document(placed))
 
     def _resume(self, operation: Operation, _: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         subject = Subject(kind="flow", name=flow.name)
-        settings_in_force.resume_parked(desk.clusters.config, desk.control, subject, reason=f"failback {operation.id}")
-        settings_in_force.resume(desk.control, subject, reason=f"failback {operation.id}")
-        return desk.write(operation, RESUME)
+        settings_in_force.resume_parked(work.context.config, work.control, subject, reason=f"failback {operation.id}")
+        settings_in_force.resume(work.control, subject, reason=f"failback {operation.id}")
+        return work.write(operation, RESUME)
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def _plan_back(self) -> GroupPlan:
-        return plan_groups_back(self._desk.lake, self._flow, self._desk.clusters, only=self._only)
+        return plan_groups_back(self._work.lake, self._flow, self._work.context, only=self._only)
 
     def _plan_groups(self) -> GroupPlan:
         found = [] if self._flow.adds_hops else [*self._plan_back()]
         for each in self._home.flows:
-            found += self._desk.hands.groups(each, recorded=False, only=self._only).plan()
+            found += self._work.groups(each, only=self._only).plan()
         return GroupPlan(self._flow.name, tuple(found))
 
     # -- the report -----------------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ class Failback:
             id=operation.id,
             failover=over.id,
             began_at=operation.began_at,
-            ended_at=self._desk.now(),
+            ended_at=self._work.now(),
             steps=_steps_of(operation),
             tail=self._tail.kept(operation),
-            records=kept_tail(self._desk.lake, over.id),
+            records=kept_tail(self._work.lake, over.id),
             choice=after(SETTLE)["choice"],
             back=after(BACK),
             made=self._home.made.name if self._home.made is not None else "",

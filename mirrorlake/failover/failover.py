@@ -21,18 +21,20 @@ from typing import Any
 import msgspec
 
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
 from mirrorlake.failover.fence import FENCE_PLAN, Fence, fence_of, fence_plan
 from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, FREEZE, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
+from mirrorlake.failover.operation_context import OperationContext, as_rows, drain_flow, of_rows
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
 from mirrorlake.failover.way_home import local_topics, target_ends
+from mirrorlake.groups import GroupSync
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.render import document, duration, plural
+from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force
 
 DRAIN, PROVE, GROUPS, FENCE = "drain", "prove", "groups", "fence"
@@ -51,9 +53,9 @@ class FailoverOptions:
 class Failover:
     """One failover of one flow; `run` goes on where an earlier one was killed."""
 
-    def __init__(self, desk: Desk, options: FailoverOptions) -> None:
-        self._desk = desk
-        self._flow = desk.flow
+    def __init__(self, work: OperationContext, options: FailoverOptions) -> None:
+        self._work = work
+        self._flow = work.flow
         self._options = options
         # Why the source does not answer, and why some of its partitions do not; empty where they do.
         self._silent = ""
@@ -67,16 +69,16 @@ class Failover:
             UsageError: the flow comes from a lake cluster, or a group is not known.
             ClusterError: the target does not answer.
         """
-        desk, flow = self._desk, self._flow
-        if desk.clusters.config.cluster(flow.source).is_lake:
+        work, flow = self._work, self._flow
+        if work.context.config.cluster(flow.source).is_lake:
             raise UsageError(
                 f"{flow.name} comes from a lake cluster, which nobody consumes from",
                 consequence="there is nothing to fail over",
                 remedy="name a flow between Kafka clusters",
             )
         # A person who resumed the flow has taken the failover back: it has sent since, and another one is a new one.
-        is_frozen = Subject(kind="flow", name=flow.name) in desk.control.state().pauses
-        held = failed_over(desk.journal.operations())
+        is_frozen = Subject(kind="flow", name=flow.name) in work.control.state().pauses
+        held = failed_over(work.journal.operations())
         if held is not None and is_frozen:
             return self._again(held, dry_run=dry_run)
         if self._options.reports:
@@ -87,9 +89,9 @@ class Failover:
                 flow=flow.name,
             )
         # Also what finding a source silent takes is time in which nobody serves.
-        asked_at = desk.now()
+        asked_at = work.now()
         self._look_at_source()
-        operation = desk.journal.last(FAILOVER)
+        operation = work.journal.last(FAILOVER)
         if operation is not None and (operation.is_done or (operation.step(FREEZE) is not None and not is_frozen)):
             operation = None
         refusals, plan = self._refusals(operation)
@@ -98,17 +100,17 @@ class Failover:
         if refusals:
             raise self._refused(refusals)
         if operation is None:
-            operation = desk.journal.begin(
+            operation = work.journal.begin(
                 FAILOVER,
                 before=document(self._options),
                 after={"silent": self._silent, "adds_hops": flow.adds_hops, "asked_at": asked_at.isoformat()},
             )
-            desk.seam(BEGIN, "written")
+            work.seam(BEGIN, "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
                 operation = carry_out(operation)
         report = self._report(operation, None, state="done")
-        desk.write(operation, DONE, after=document(report))
+        work.write(operation, DONE, after=document(report))
         return report
 
     def _steps(self) -> Mapping[str, Callable[[Operation], Operation]]:
@@ -122,7 +124,7 @@ class Failover:
         if self._options.fence and not dry_run and held.step(FENCE) is None:
             fenced = self._fence(held).step(FENCE)
             report = replace(report, fence=tuple(fenced.after if fenced is not None else ()))
-        if self._options.reports and not self._desk.why_silent(self._flow.source):
+        if self._options.reports and not self._work.why_silent(self._flow.source):
             report = replace(report, lost=self._lost(held))
         begun = held.step(BEGIN)
         named = begun is not None and (begun.before or {}).get("groups") is not None
@@ -130,7 +132,7 @@ class Failover:
         if placed:
             report = replace(report, groups=(*report.groups, *placed), added_groups=tuple({p.group: p for p in placed}))
             if not dry_run:
-                self._desk.write(held, DONE, after=document(replace(report, added_groups=())))
+                self._work.write(held, DONE, after=document(replace(report, added_groups=())))
         return replace(report, is_repeat=True)
 
     def _place_others(self, held: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[GroupPlaced, ...]:
@@ -151,15 +153,15 @@ class Failover:
         if refusals:
             raise self._refused(refusals)
         placed = tuple(GroupPlaced.of(position) for position in self._groups_of().apply())
-        self._desk.write(held, GROUPS, after=document((*report.groups, *placed)))
+        self._work.write(held, GROUPS, after=document((*report.groups, *placed)))
         return placed
 
     def _lost(self, held: Operation) -> tuple[TailRecord, ...]:
         """Read the records that the source holds past where the flow stopped; the first ones of very many."""
-        desk, flow, cut = self._desk, self._flow, positions_of(held)
+        work, flow, cut = self._work, self._flow, positions_of(held)
         found: list[TailRecord] = []
-        with desk.reader(flow.source) as reader:
-            for source, end in sorted(desk.ends(flow).items()):
+        with work.context.reader(flow.source) as reader:
+            for source, end in sorted(work.ends(flow).items()):
                 first = cut.get(source, 0)
                 if first < end and len(found) < MOST_READ:
                     records = reader.read(source.topic, source.partition, first)
@@ -173,27 +175,22 @@ class Failover:
 
     def _refusals(self, operation: Operation | None) -> tuple[list[str], GroupPlan]:
         """List why it would not be safe, and plan the groups as they stand now."""
-        desk, flow = self._desk, self._flow
-        state, found = desk.control.state(), []
+        work, flow = self._work, self._flow
+        state, found = work.control.state(), []
         if (pause := state.of_cluster(flow.target)) is not None:
             found.append(f"{flow.target} is paused by {pause.who}: {pause.resume_command}")
-        found += [one.cause for one in desk.hands.held(flow)]
+        found += [one.cause for one in find_lost_topics(work.context, flow)]
         plan = self._groups_of().plan()
         named = {position.group for position in plan}
         if unknown := sorted(set(self._options.groups or ()) - named):
-            known = sorted(
-                {
-                    position.group
-                    for position in desk.hands.groups(flow, recorded=bool(self._unanswered), only=None).plan()
-                }
-            )
+            known = sorted({position.group for position in work.groups(flow, recorded=bool(self._unanswered)).plan()})
             raise UsageError(
                 f"{flow.name} knows no position of group {', '.join(unknown)}",
                 consequence="nothing was changed",
                 remedy=f"name one of: {', '.join(known)}" if known else "no group has a position on its topics",
             )
         if operation is None or operation.step(GROUPS) is None:
-            live = sorted(named & desk.clusters.groups(flow.target).active())
+            live = sorted(named & work.context.groups(flow.target).active())
             found += [
                 f"group {group} has members on {flow.target}: stop them, or name the other groups with --group"
                 for group in live
@@ -212,54 +209,54 @@ class Failover:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def _freeze(self, operation: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
-        was = desk.control.state().of_stream(flow.name, flow.target)
+        work, flow = self._work, self._flow
+        was = work.control.state().of_stream(flow.name, flow.target)
         subject = Subject(kind="flow", name=flow.name)
-        pause = settings_in_force.pause(desk.control, subject, reason=f"failover {operation.id}")
-        ends = {} if self._silent else desk.ends(flow, needs_all=False)
+        pause = settings_in_force.pause(work.control, subject, reason=f"failover {operation.id}")
+        ends = {} if self._silent else work.ends(flow, needs_all=False)
         if was is None:
-            desk.wait_until_heard(flow)
+            work.wait_until_heard(flow)
         # Read last: what an application writes on the target from now on is newer than the failover.
-        local = local_topics(desk.lake, flow, desk.clusters.config.flows) if flow.policy.kind == "default" else []
+        local = local_topics(work.lake, flow, work.context.config.flows) if flow.policy.kind == "default" else []
         after = {
             "since": pause.since.isoformat(),
             "ends": as_rows(ends),
-            "at": desk.now().isoformat(),
-            "target_ends": target_ends(desk.clusters.admin(flow.target), local),
+            "at": work.now().isoformat(),
+            "target_ends": target_ends(work.context.admin(flow.target), local),
         }
-        return desk.write(operation, FREEZE, before={"paused": was is not None}, after=after)
+        return work.write(operation, FREEZE, before={"paused": was is not None}, after=after)
 
     def _drain(self, operation: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         wanted = of_rows((self._after(operation, FREEZE) or {}).get("ends", ()))
         landed, why = 0, self._silent
         if not why and wanted:
             try:
-                landed = desk.land_to(flow, wanted)
+                landed = work.land_to(flow, wanted)
             except (ClusterError, SafetyError) as error:
                 # What cannot be landed does not keep back what is landed; the report says what is missing.
                 why = error.cause
         why = why or self._incomplete
-        held = landed_positions(desk.lake, flow.source).reached
-        sent = desk.hands.drain(flow)
-        positions = desk.sent(flow)
+        held = landed_positions(work.lake, flow.source).reached
+        sent = drain_flow(work.context, flow)
+        positions = work.sent(flow)
         unsent = [
             f"{source} is landed up to {held[source]} and republished up to {held[source] - left}"
-            for source, left in desk.unsent(flow, positions, held)
+            for source, left in work.unsent(flow, positions, held)
         ]
         if unsent:
-            paused = ", ".join(sorted(desk.control.state().topics_of(flow.name)))
+            paused = ", ".join(sorted(work.control.state().topics_of(flow.name)))
             reason = f" (paused: {paused})" if paused else ""
             raise self._refused([f"what is landed could not all be sent{reason}: {'; '.join(unsent[:5])}"])
         after = {"landed": landed, "republished": sent, "silent": why, "cut": as_rows(positions)}
-        return desk.write(operation, DRAIN, after=after)
+        return work.write(operation, DRAIN, after=after)
 
     def _prove(self, operation: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         if self._options.unproven:
-            until = proven_until(desk.lake, flow)
-            return desk.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
-        found = desk.hands.verify(flow, lost={flow.source} if self._unanswered else set())
+            until = proven_until(work.lake, flow)
+            return work.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
+        found = work.verify(flow, lost={flow.source} if self._unanswered else set())
         proof = ProofTaken.of(found, stops_at=positions_of(operation))
         if proof.differences:
             raise self._refused(
@@ -267,28 +264,28 @@ class Failover:
                     f"{plural(len(proof.differences), 'difference')}: {'; '.join(proof.differences[:5])} (--unproven goes on)"
                 ]
             )
-        return desk.write(operation, PROVE, after=document(proof))
+        return work.write(operation, PROVE, after=document(proof))
 
     def _groups(self, operation: Operation) -> Operation:
         plan = self._groups_of().apply()
         if live := sorted({one.group for one in plan.held if "members on the target" in one.reason}):
             raise self._refused([f"group {group} has got members on {self._flow.target}: stop them" for group in live])
         placed = [GroupPlaced.of(position) for position in plan]
-        return self._desk.write(operation, GROUPS, after=document(placed))
+        return self._work.write(operation, GROUPS, after=document(placed))
 
     def _fence(self, operation: Operation) -> Operation:
-        desk, flow = self._desk, self._flow
+        work, flow = self._work, self._flow
         if self._silent or self._options.fence is None:
             return operation
-        source = desk.clusters.admin(flow.source)
+        source = work.context.admin(flow.source)
         if operation.step(FENCE_PLAN) is None:
-            plan = fence_plan(flow, desk.topics(flow), self._options.fence, source=source)
+            plan = fence_plan(flow, work.topics(flow), self._options.fence, source=source)
             # Written first: after a death between the two, what was before is still known.
-            operation = desk.write(operation, FENCE_PLAN, after=document(plan.changes))
+            operation = work.write(operation, FENCE_PLAN, after=document(plan.changes))
         changes = fence_of(operation)
         for change in changes:
             source.apply(change)
-        return desk.write(operation, FENCE, after=[*map(str, changes)])
+        return work.write(operation, FENCE, after=[*map(str, changes)])
 
     # -- looks ----------------------------------------------------------------------------------------------------
 
@@ -298,12 +295,12 @@ class Failover:
         return self._silent or self._incomplete
 
     def _look_at_source(self) -> None:
-        desk, flow = self._desk, self._flow
-        self._silent = desk.why_silent(flow.source)
-        self._incomplete = "" if self._silent else desk.why_incomplete(flow)
+        work, flow = self._work, self._flow
+        self._silent = work.why_silent(flow.source)
+        self._incomplete = "" if self._silent else work.why_incomplete(flow)
 
-    def _groups_of(self) -> GroupsOf:
-        return self._desk.hands.groups(self._flow, recorded=bool(self._unanswered), only=self._options.groups)
+    def _groups_of(self) -> GroupSync:
+        return self._work.groups(self._flow, recorded=bool(self._unanswered), only=self._options.groups)
 
     def _after(self, operation: Operation | None, step: str) -> Any:
         done = operation.step(step) if operation is not None else None
@@ -314,8 +311,8 @@ class Failover:
     def _report(
         self, operation: Operation | None, plan: GroupPlan | None, *, state: Any, refusals: Sequence[str] = ()
     ) -> FailoverReport:
-        desk, flow, now = self._desk, self._flow, self._desk.now()
-        reached = reached_by(desk.lake, flow, desk.sent(flow))
+        work, flow, now = self._work, self._flow, self._work.now()
+        reached = reached_by(work.lake, flow, work.sent(flow))
         frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
         silent = drained.get("silent", self._unanswered)
         seen = self._seen(reached, frozen, silent=bool(silent))
@@ -355,7 +352,7 @@ class Failover:
             partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.ends_at),
             proof=msgspec.convert(proof, ProofTaken) if proof is not None else None,
             groups=groups,
-            topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
+            topics=tuple(OpenTopic.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
             fence=tuple(self._after(operation, FENCE) or ()),
             last_look_s=None if age is None else age.total_seconds(),
             rpo_s=rpo_s,
@@ -369,7 +366,7 @@ class Failover:
     ) -> SourceSeen:
         """Take the newest look at the source: this failover's own, or what the lake recorded."""
         ends = of_rows(frozen.get("ends", ()))
-        recorded = last_seen(self._desk.lake, self._flow, reached)
+        recorded = last_seen(self._work.lake, self._flow, reached)
         if not ends:
             return recorded
         # The freeze read no ends of partitions without a leader.

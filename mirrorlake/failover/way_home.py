@@ -13,9 +13,9 @@ from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.failover.desk import Desk, carried
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import FREEZE, Operation, failed_over
+from mirrorlake.failover.operation_context import OperationContext, carried, drain_flow
 from mirrorlake.failover.tail import WithoutTail
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, tombstones_on
@@ -84,16 +84,16 @@ def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str,
 class WayHome:
     """Bring records from a flow's target to its source; those of the topics in `leave` stay where they are."""
 
-    def __init__(self, desk: Desk, leave: Collection[str] = ()) -> None:
-        self._desk = desk
-        self._flow = desk.flow
+    def __init__(self, work: OperationContext, leave: Collection[str] = ()) -> None:
+        self._work = work
+        self._flow = work.flow
         self._leave = frozenset(leave)
 
     @cached_property
     def flows(self) -> tuple[FlowConfig, ...]:
         """The flows that lead from the target to the source; one that was made for this only where it has something to bring."""
-        flow, made = self._flow, self._desk.made
-        found = [each for each in self._desk.clusters.config.flows_to(flow.source) if each.source == flow.target]
+        flow, made = self._flow, self._work.made
+        found = [each for each in self._work.context.config.flows_to(flow.source) if each.source == flow.target]
         return tuple(
             each
             for each in found
@@ -103,14 +103,14 @@ class WayHome:
     @property
     def made(self) -> FlowConfig | None:
         """The flow that was made for this, where it has something to bring."""
-        return next((each for each in self.flows if each.name == self._desk.made), None)
+        return next((each for each in self.flows if each.name == self._work.made), None)
 
     @property
     def to_send(self) -> dict[str, int]:
         """Count the offsets by topic that the derived flow would send, or {} without one; markers of transactions count."""
         if (made := self.made) is None:
             return {}
-        target = self._desk.clusters.admin(self._flow.target)
+        target = self._work.context.admin(self._flow.target)
         states = target.describe(name for name in self._names if made.carries(name))
         counts: Counter[str] = Counter()
         for tp, end in target.latest(list_partitions(states)).items():
@@ -123,14 +123,14 @@ class WayHome:
 
         A topic that was deleted and created since has none. Where no end was read, timestamps tell what is older.
         """
-        over = failed_over(self._desk.journal.operations())
+        over = failed_over(self._work.journal.operations())
         step = None if over is None else over.step(FREEZE)
         if over is None or step is None:
             return {}
-        target, rows = self._desk.clusters.admin(self._flow.target), step.after.get("target_ends")
+        target, rows = self._work.context.admin(self._flow.target), step.after.get("target_ends")
         if rows is None:
             # A failover of release 0.2.0 or earlier recorded none.
-            local = local_topics(self._desk.lake, self._flow, self._desk.clusters.config.flows)
+            local = local_topics(self._work.lake, self._flow, self._work.context.config.flows)
             rows = [{"topic": topic, "position": None} for topic in local]
         states = target.describe({row["topic"] for row in rows})
         ends = {
@@ -149,7 +149,7 @@ class WayHome:
     def _names(self) -> list[str]:
         """The topics on the target that applications write to after a failover: remote ones, and local ones of the same name."""
         flow = self._flow
-        remotes = {flow.remote_topic(topic): topic for topic in self._desk.topics(flow)}
+        remotes = {flow.remote_topic(topic): topic for topic in self._work.topics(flow)}
         return sorted({*remotes, *(remotes.values() if flow.policy.kind == "default" else ())})
 
     def refusals(self, over: Operation) -> list[str]:
@@ -169,7 +169,7 @@ class WayHome:
         if not self.flows or not flow.adds_hops or (over.steps[0].after or {}).get("adds_hops"):
             return []
         # Records that the flow brought before the settings had a way back carry no header that says where they have been.
-        target, mapped = self._desk.clusters.admin(flow.target), self._mapped_ends()
+        target, mapped = self._work.context.admin(flow.target), self._mapped_ends()
         late = []
         for each in self.flows:
             begins = each.start.timestamp_ms
@@ -186,38 +186,38 @@ class WayHome:
         Raises:
             FailoverRefused: not all of it could be sent.
         """
-        desk, came = self._desk, {}
+        work, came = self._work, {}
         for each in self.flows:
-            desk.land_to(each, desk.ends(each))
-            held = landed_positions(desk.lake, each.source).reached
+            work.land_to(each, work.ends(each))
+            held = landed_positions(work.lake, each.source).reached
             self._send(each, over)
-            if unsent := desk.unsent(each, desk.sent(each), held):
+            if unsent := work.unsent(each, work.sent(each), held):
                 raise not_failed_back(
                     self._flow, [f"{each.name} could not send all of {source}" for source, _ in unsent[:5]]
                 )
-            maps = known_maps(desk.lake, [each], desk.clusters)
+            maps = known_maps(work.lake, [each], work.context)
             [row] = maps.ask(_SINCE, flow=each.name, since=micros(over.began_at))
             came[each.name] = int(row.records or 0)
         return came
 
     def _send(self, flow: FlowConfig, over: Operation) -> None:
         """Send all that is landed of a flow home; the derived flow withholds what is older than the failover."""
-        if flow.name != self._desk.made:
-            self._desk.send_to_end(flow)
+        if flow.name != self._work.made:
+            self._work.send_to_end(flow)
             return
         bounds: dict[SourcePartition, tuple[int, int]] = {}
-        for name, topic in newest_topics(self._desk.lake, flow.source, "source", missing_ok=True).items():
+        for name, topic in newest_topics(self._work.lake, flow.source, "source", missing_ok=True).items():
             for partition in range(topic.partitions):
                 generation = topic.generation_of(partition)
                 bounds |= {SourcePartition(name, old, partition): (0, _UNBOUNDED) for old in range(1, generation)}
                 first = self._frozen_ends.get(TopicPartition(name, partition), 0)
                 bounds[SourcePartition(name, generation, partition)] = (0, first)
         reason = f"failover {over.id}: written before it"
-        self._desk.hands.drain(flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
+        drain_flow(self._work.context, flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
 
     def _written_since(self, names: Iterable[str]) -> list[str]:
         """List the topics on the target that hold a record past the flow's own that no flow sent there, nor an erasure."""
-        flow, target = self._flow, self._desk.clusters.admin(self._flow.target)
+        flow, target = self._flow, self._work.context.admin(self._flow.target)
         states = target.describe(names)
         if not states:
             return []
@@ -226,7 +226,7 @@ class WayHome:
         # Read after the ends: whatever a flow sent before them is in it.
         sent = self._sent_by_flows(states)
         found = set()
-        with self._desk.reader(flow.target) as reader:
+        with self._work.context.reader(flow.target) as reader:
             for tp in places:
                 if tp.topic not in found and starts.get(tp, 0) < ends[tp]:
                     records = reader.read(tp.topic, tp.partition, starts.get(tp, 0))
@@ -237,7 +237,7 @@ class WayHome:
 
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Read which downstream offsets flows wrote, re-drives among them, and erasures; as `(first, end)`, ascending."""
-        flow, lake, clusters = self._flow, self._desk.lake, self._desk.clusters
+        flow, lake, clusters = self._flow, self._work.lake, self._work.context
         flows = [*clusters.config.flows_to(flow.target)]
         again = {each.redrive().ledger_topic: each.redrive() for each in flows}
         flows += [again[topic] for topic in clusters.admin(flow.target).describe(again)]
@@ -254,7 +254,7 @@ class WayHome:
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:
         """Read up to where the flow itself has written each target partition."""
-        maps = known_maps(self._desk.lake, [self._flow], self._desk.clusters)
+        maps = known_maps(self._work.lake, [self._flow], self._work.context)
         return {
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
         }

@@ -5,7 +5,6 @@ from mirrorlake.lake.accounts import Accounts as Accounts
 from mirrorlake.lake.arrow_types import arrow_table as arrow_table
 from mirrorlake.lake.arrow_types import arrow_type as arrow_type
 from mirrorlake.lake.audit import Audit as Audit
-from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.broken import BrokenFile as BrokenFile
 from mirrorlake.lake.broken import broken_files as broken_files
 from mirrorlake.lake.broken import broken_rows as broken_rows

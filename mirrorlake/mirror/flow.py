@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
+from mirrorlake import failover, mm2, republish, rules, topics, tracking
 from mirrorlake import groups as consumer_groups
-from mirrorlake import mm2, republish, rules, topics, tracking
 from mirrorlake import verify as verification
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import FlowStatus, Lag, Monitor, Report
-from mirrorlake.mirror.composition import Services
+from mirrorlake.mirror import changes
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.mirror.results import Ran, Republishing
 from mirrorlake.model.control import Pause
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
     from mirrorlake.groups import GroupSync
+    from mirrorlake.mirror.runner import Runner
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import RulesShown, RuleTrial
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
 class FlowHandle(Shown):
     """One flow of a mirror: `mirror["east->central"]`."""
 
-    def __init__(self, services: Services, name: str) -> None:
-        self._services = services
+    def __init__(self, context: Context, name: str) -> None:
+        self._context = context
         self.name = name
 
     def __repr__(self) -> str:
@@ -49,34 +52,41 @@ class FlowHandle(Shown):
 
     def sheet(self) -> Sheet:
         """Return the flow's settings; no cluster is asked (see `FlowHandle.status`)."""
-        return flow_sheet(self._services.context.config, self.config)
+        return flow_sheet(self._context.config, self.config)
 
     @property
     def config(self) -> FlowConfig:
         """The flow's settings; a running mirror adopts newer ones that were applied."""
-        return self._services.context.config.flow(self.name)
+        return self._context.config.flow(self.name)
 
     @property
     def offsets(self) -> Offsets:
         """The offset map."""
-        return Offsets(self._services, self.name)
+        return Offsets(self._context, self.name)
+
+    @property
+    def _runner(self) -> Runner:
+        # A heavy import for those who run nothing.
+        from mirrorlake.mirror.runner import Runner
+
+        return self._context.shared(Runner)
 
     # -- set up ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
         """Plan what `apply` would change for this flow (see `Mirror.plan`)."""
-        return self._services.changes.plan(self.name)
+        return changes.plan_changes(self._context, self.name)
 
     def apply(self, plan: Plan | None = None) -> Plan:
         """Carry out a plan of this flow (see `Mirror.apply`)."""
-        return self._services.changes.apply(self.name, plan)
+        return changes.apply_changes(self._context, self.name, plan)
 
     def acls(
         self, principal: str, *, also: Collection[str] = (), host: str = "*", command_config: str = ""
     ) -> NeededAcls:
         """List the ACLs that a principal needs for this flow (see `Mirror.acls`)."""
-        return self._services.changes.acls(
-            self.name, principal=principal, also=also, host=host, command_config=command_config
+        return changes.list_acls(
+            self._context, self.name, principal=principal, also=also, host=host, command_config=command_config
         )
 
     def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
@@ -86,7 +96,7 @@ class FlowHandle(Shown):
             other: where MirrorMaker kept its state.
             trust_stored: go on at its stored offsets where the records on the target do not show the place.
         """
-        return mm2.make_takeover_plan(self._services.context, self.config, other=other, trust_stored=trust_stored)
+        return mm2.make_takeover_plan(self._context, self.config, other=other, trust_stored=trust_stored)
 
     def rules(self) -> RulesShown:
         """Return the rules of this flow, in the order in which they apply, with their versions."""
@@ -103,7 +113,7 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].try_rules("orders", 500).filtered  # doctest: +SKIP
             17
         """
-        context, flow = self._services.context, self.config
+        context, flow = self._context, self.config
         view = rules.view_of_flow(flow, context.config.flows)
         return topics.try_rules(context.lake, flow, view, topic=topic, newest=newest)
 
@@ -131,7 +141,7 @@ class FlowHandle(Shown):
         Raises:
             AlreadyRuns: with `once`, a living process of any machine carries the flow; nothing was done.
         """
-        return self._services.runner.republish(
+        return self._runner.republish(
             self.config,
             once=once,
             stop=stop or threading.Event(),
@@ -149,17 +159,17 @@ class FlowHandle(Shown):
         take_over: bool = False,
     ) -> Ran:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
-        return self._services.runner.run(
+        return self._runner.run(
             self.name, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
         )
 
     def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:
         """Pause this flow, or one of its topics (see `Mirror.pause`)."""
-        return self._services.changes.pause(flow=self.name, topic=topic, reason=reason)
+        return changes.pause_stream(self._context, flow=self.name, topic=topic, reason=reason)
 
     def resume(self, topic: str | None = None, *, reason: str = "") -> Pause | None:
         """Resume this flow, or one of its topics (see `Mirror.resume`)."""
-        return self._services.changes.resume(flow=self.name, topic=topic, reason=reason)
+        return changes.resume_stream(self._context, flow=self.name, topic=topic, reason=reason)
 
     def held(self) -> list[HeldTopic]:
         """Find this flow's remote topics that were deleted or created again and wait for a choice.
@@ -167,7 +177,7 @@ class FlowHandle(Shown):
         Raises:
             ClusterError: the target does not answer.
         """
-        return republish.find_lost_topics(self._services.context, self.config)
+        return republish.find_lost_topics(self._context, self.config)
 
     def send_again(self, topic: str) -> HeldTopic | None:
         """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
@@ -178,14 +188,14 @@ class FlowHandle(Shown):
         return self._choose(topic, send_again=False)
 
     def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
-        context, flow = self._services.context, self.config
+        context, flow = self._context, self.config
         context.lake.create_all([flow.source])
         return republish.choose(context.control(), flow, topic, self.held(), send_again=send_again)
 
     @property
     def quarantine(self) -> Quarantine:
         """The records that were put aside, and the call that sends them again."""
-        return republish.open_quarantine(self._services.context, self.config)
+        return republish.open_quarantine(self._context, self.config)
 
     # -- consumer groups ------------------------------------------------------------------------------------------
 
@@ -235,7 +245,7 @@ class FlowHandle(Shown):
         return self._sync(recorded=recorded, only=groups).apply(chosen)
 
     def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
-        return consumer_groups.GroupSync(self._services.context, self.config, recorded=recorded, only=only)
+        return consumer_groups.GroupSync(self._context, self.config, recorded=recorded, only=only)
 
     def group_standing(self) -> GroupStanding:
         """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
@@ -280,8 +290,14 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].failover(dry_run=True).refusals  # doctest: +SKIP
             ()
         """
-        return self._services.recovery.failover(
-            self.name, groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
+        return failover.fail_over(
+            self._context,
+            self.name,
+            groups=groups,
+            dry_run=dry_run,
+            unproven=unproven,
+            fence_source=fence_source,
+            report=report,
         )
 
     def failback(
@@ -316,8 +332,8 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].failback(tail="restore").tail_records  # doctest: +SKIP
             7
         """
-        return self._services.recovery.failback(
-            self.name, tail=tail, groups=groups, leave=leave, dry_run=dry_run, unproven=unproven
+        return failover.fail_back(
+            self._context, self.name, tail=tail, groups=groups, leave=leave, dry_run=dry_run, unproven=unproven
         )
 
     def cutover(self, *, commit: bool = False, back: bool = False) -> CutoverReport:
@@ -340,7 +356,8 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].cutover().state  # doctest: +SKIP
             'open'
         """
-        return self._services.recovery.cutover(self.name, commit=commit, back=back)
+        plan = partial(changes.plan_changes, self._context, self.name)
+        return failover.cut_over(self._context, self.name, plan=plan, commit=commit, back=back)
 
     def drill(self, *, into: str | None = None) -> DrillReport:
         """Rehearse a failover of this flow into a scratch cluster, from the relay, while the mirror runs.
@@ -360,17 +377,17 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].drill().passed  # doctest: +SKIP
             True
         """
-        return self._services.drills.run(self.name, into=into)
+        return failover.run_drill(self._context, self.name, into=into)
 
     def drills(self) -> list[DrillReport]:
         """List the drills of this flow, newest first."""
-        return self._services.drills.history(self.name)
+        return failover.list_drills(self._context, self.name)
 
     # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self) -> FlowStatus:
         """Show where each partition of this flow stands (see `Mirror.status`)."""
-        return self._services.context.shared(Monitor).status(self.name)[self.name]
+        return self._context.shared(Monitor).status(self.name)[self.name]
 
     def verify(
         self,
@@ -382,18 +399,18 @@ class FlowHandle(Shown):
         direct: bool = False,
     ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
-        return self._services.context.shared(verification.Verifications).verify(
+        return self._context.shared(verification.Verifications).verify(
             self.name, full=full, since=since, until=until, sample=sample, direct=direct
         )[0]
 
     @property
     def lag(self) -> Lag:
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
-        return self._services.context.shared(Monitor).lag([self.config])
+        return self._context.shared(Monitor).lag([self.config])
 
     def report(self, *, since: str | timedelta | datetime = "24h", verify: bool = False) -> Report:
         """Report on this flow (see `Mirror.report`)."""
-        context = self._services.context
+        context = self._context
         if verify:
             self.verify()
         known = context.shared(verification.Verifications).newest([self.config])
@@ -401,7 +418,7 @@ class FlowHandle(Shown):
 
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
-        return tracking.runs_frame(self._services.context.tracker.runs(kind=kind, flow=self.name, newest=newest))
+        return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=self.name, newest=newest))
 
 
 def _named(plan: GroupPlan, groups: Sequence[str] | None) -> GroupPlan:

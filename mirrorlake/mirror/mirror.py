@@ -1,26 +1,51 @@
-"""The facade: one `Mirror` a settings file, with a method for each command; services do the work."""
+"""The facade: one `Mirror` a settings file, with a method for each operation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.config import find_settings, loads
+from mirrorlake import doctor, mm2, offsets, publish, replay, republish, tracking
+from mirrorlake.config import closest, edit, find_settings, length_of, loads
 from mirrorlake.config import load as load_config
-from mirrorlake.mirror.calls.check import CheckCalls
-from mirrorlake.mirror.calls.look import LookCalls
-from mirrorlake.mirror.calls.recover import RecoverCalls
-from mirrorlake.mirror.calls.run import RunCalls
-from mirrorlake.mirror.calls.set_up import SetUpCalls
+from mirrorlake.errors import UsageError
+from mirrorlake.lag import Lag, Monitor, Report, SampledMoment, Status
+from mirrorlake.mirror import changes
+from mirrorlake.mirror.base import of_flow
+from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.records import RecordMethods
+from mirrorlake.mirror.recovery import RecoveryMethods
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.streams import continuous_sync
+from mirrorlake.model.control import Pause
+from mirrorlake.model.needed_acls import NeededAcls
+from mirrorlake.model.parked import Parked
+from mirrorlake.model.plan import Plan
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress import Display, display_here
+from mirrorlake.topics import History
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mirrorlake.config.edit import FlowPreview
+    from mirrorlake.doctor import Findings
+    from mirrorlake.mm2 import TakeoverPlan
+    from mirrorlake.offsets import RebuildPlan
+    from mirrorlake.publish import LakeProducer, Published
+    from mirrorlake.republish import Quarantine
+    from mirrorlake.tracking import Tracker
+    from mirrorlake.verify import ProofReport
 
 
-class Mirror(SetUpCalls, RunCalls, CheckCalls, RecoverCalls, LookCalls):
+class Mirror(RecoveryMethods, RecordMethods):
     """Everything that one settings file describes.
 
     Args:
@@ -37,6 +62,495 @@ class Mirror(SetUpCalls, RunCalls, CheckCalls, RecoverCalls, LookCalls):
         >>> mirror["east->central"].verify().equal  # doctest: +SKIP
         True
     """
+
+    # -- set up ---------------------------------------------------------------------------------------------------
+
+    def plan(self, flow: str | None = None) -> Plan:
+        """Plan what `apply` would change on the targets and in the lake, without changing anything (law G)."""
+        return changes.plan_changes(self._context, flow)
+
+    def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
+        """Carry out a plan, the present one by default, and return it; running mirrors then adopt the settings.
+
+        A given plan puts the settings in force only where it shows how they were edited.
+        """
+        return changes.apply_changes(self._context, flow, plan)
+
+    def acls(
+        self,
+        principal: str,
+        flow: str | None = None,
+        *,
+        also: Collection[str] = (),
+        host: str = "*",
+        command_config: str = "",
+    ) -> NeededAcls:
+        """List the ACLs that a principal needs, and no more, with the commands that grant them; asks no cluster.
+
+        What the settings turn on is in it: groups, settings, ACLs, MirrorMaker 2's topics.
+
+        Args:
+            principal: as the brokers see it, such as `User:mirror`; for TLS clients `User:CN=mirror,O=example`.
+            flow: this flow only; all flows of the settings without it.
+            also: what is done by hand: `fence-acl` and `fence-topic` keep producers off a source, `failover` places groups
+                that are not kept in step, `failback` returns to the source.
+            host: the address that the principal comes from; `*` for any.
+            command_config: a file with the login of whoever runs the commands.
+
+        Raises:
+            UsageError: `principal` is not `Type:name`, there is no such flow, or `also` names something else.
+
+        Example:
+            >>> print(mirror.acls("User:mirror").script())  # doctest: +SKIP
+        """
+        return changes.list_acls(
+            self._context, flow, principal=principal, also=also, host=host, command_config=command_config
+        )
+
+    def preview(self, flow: str) -> FlowPreview:
+        """Preview the topics of its source that a flow mirrors, with their names, and those that it leaves out, with reasons.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        settings = self.config.flow(flow)
+        return edit.preview(settings, self._context.source(settings.source).topic_names())
+
+    try_rules = of_flow(FlowHandle.try_rules)
+    plan_groups = of_flow(FlowHandle.groups)
+    apply_groups = of_flow(FlowHandle.apply_groups)
+    group_standing = of_flow(FlowHandle.group_standing)
+    takeover = of_flow(FlowHandle.takeover)
+
+    def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
+        """Carry a takeover out and return it: the flow's next `run` goes on there.
+
+        Raises:
+            TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
+        """
+        return mm2.apply_takeover(self._context, plan)
+
+    def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
+        """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).
+
+        With `recorded` the order comes from the lake alone, where `like` is lost.
+
+        Raises:
+            UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
+            SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
+        """
+        return offsets.make_rebuild_plan(self.lake, self._context, like=like, target=target, recorded=recorded)
+
+    def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
+        """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
+        with self._context.board() as board:
+            return offsets.apply_rebuild(
+                plan, partial(republish.send_in_order, self._context), stop=stop, tell=board.tell
+            )
+
+    def pause(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause:
+        """Pause a cluster, a flow or a topic of a flow, here and in every process that runs on this lake; asks no cluster.
+
+        A paused cluster is neither read nor written by streams; what the relay holds of it still goes to other clusters.
+        Of a paused flow or topic landing goes on, and what it lands is sent after `resume`, without a gap or a repeat.
+
+        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it; `reason` is shown with the pause.
+
+        Raises:
+            UsageError: neither or both are named, or the settings do not know it.
+
+        Example:
+            >>> mirror.pause(flow="east->central", reason="the line is needed for a backup")  # doctest: +SKIP
+        """
+        return changes.pause_stream(self._context, cluster=cluster, flow=flow, topic=topic, reason=reason)
+
+    def resume(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause | None:
+        """End a pause and return it, None where there was none; the arguments are those of `pause`.
+
+        Streams that a running mirror has parked after a failure are started again, too: the flow's, or with `cluster` the
+        landing from it and the flows into it. `status` names them.
+        """
+        return changes.resume_stream(self._context, cluster=cluster, flow=flow, topic=topic, reason=reason)
+
+    def parked(self) -> Mapping[str, Parked]:
+        """Return the streams that failed in a running mirror while the others went on, by name; asks no cluster."""
+        return self._context.control().state().parked
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        flow: str | None = None,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+        take_over: bool = False,
+    ) -> Ran:
+        """Land every source and republish every flow, or one of them.
+
+        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
+        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
+        settings. A stream that fails is parked and tried again where that can help, and the others never notice; see `parked`
+        and `status` for the reason and `resume` for the way back.
+
+        Args:
+            flow: one flow; all of them without it.
+            once: drain and return.
+            stop: set it to return after the batches under way.
+            metrics_port: serve metrics there (docs/metrics.md), instead of at `metrics.port` of the settings.
+            take_over: with `once`, drain in the place of a process that carries the flows; it ends.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process of any machine carries one of the flows; nothing was done.
+            MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
+        """
+        return self._runner.run(
+            flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
+        )
+
+    def so_far(self) -> Ran:
+        """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
+
+        Example:
+            >>> mirror.so_far()  # doctest: +SKIP
+            run: 1 234 records landed · 1 200 records republished
+        """
+        return self._runner.so_far()
+
+    def running(self, flow: str | None = None) -> Mapping[str, str]:
+        """Return who runs the flows, or one of them, now, by flow: a process and since when; asks no cluster.
+
+        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are seen
+        by a sign in the lake; that of one that was killed there counts for 25 s after the first look.
+
+        Example:
+            >>> mirror.running()  # doctest: +SKIP
+            {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
+        """
+        return self._context.presence.carried([one.name for one in self._context.chosen(flow)])
+
+    def land(
+        self,
+        source: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        take_over: bool = False,
+    ) -> Landing:
+        """Land one source cluster.
+
+        Args:
+            source: its alias.
+            once: land the records so far and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+            take_over: with `once`, land in the place of a process that lands the source; it ends.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process of any machine lands the source; nothing was done.
+        """
+        if source not in self.config.sources:
+            known = self.config.sources
+            raise UsageError(
+                f"no flow has '{source}' as its source",
+                remedy=f"{closest(source, known)}name one of: {', '.join(known)}",
+            )
+        return self._runner.land(
+            source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint, take_over=take_over
+        )
+
+    def republish(
+        self,
+        flow: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+        topic: str | None = None,
+        send_again: bool = False,
+        accept_empty: bool = False,
+        take_over: bool = False,
+    ) -> Republishing:
+        """Republish one flow (see `FlowHandle.republish`).
+
+        `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
+        """
+        handle = self[flow]
+        if send_again or accept_empty or topic is not None:
+            self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+        return handle.republish(
+            once=once,
+            stop=stop,
+            rebuild_checkpoint=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+            take_over=take_over,
+        )
+
+    held = of_flow(FlowHandle.held)
+
+    def choose(
+        self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
+    ) -> HeldTopic | None:
+        """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
+
+        Returns the topic, None where this was chosen before and is done. Law F: until then nothing is sent there. An offset
+        map knows afterwards what stands in the new topic only.
+
+        Args:
+            flow: the flow's name.
+            topic: the remote topic, or a source topic that goes there.
+            send_again: send everything again from the relay.
+            accept_empty: go on with what was not sent yet; what was sent into the earlier topic is not sent again.
+
+        Raises:
+            UsageError: not one of both is chosen, or the topic was not lost.
+            ClusterError: the target does not answer.
+
+        Example:
+            >>> mirror.choose("east->central", "east.orders", send_again=True)  # doctest: +SKIP
+        """
+        handle = self[flow]
+        if send_again == accept_empty or topic is None:
+            raise UsageError(
+                "a topic and one of two ways on are needed",
+                consequence="nothing was changed",
+                remedy="name --topic T, and --send-again or --accept-empty",
+                flow=handle.name,
+            )
+        return handle.send_again(topic) if send_again else handle.accept_empty(topic)
+
+    def quarantine(self, flow: str) -> Quarantine:
+        """Return the records that a flow put aside, and the call that sends them again."""
+        return self[flow].quarantine
+
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[SampledMoment], None] = lambda _: None,
+    ) -> SampledMoment | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A running mirror does this by itself. Run it where mirrors run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: called with each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
+        """
+        if once:
+            sample = self._context.shared(Monitor).sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._context.shared(Monitor).sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def publish(
+        self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None
+    ) -> Published:
+        """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
+
+        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+
+        Args:
+            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+                and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
+                clients; without a key one after another) and `topic`.
+            topic: the topic of all records, instead of a column.
+            cluster: the lake cluster's alias; optional where there is only one.
+            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+
+        Raises:
+            UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
+            StoreError: the lake failed; the message says whether anything was published.
+        """
+        return publish.publisher_of(self._context, cluster).publish(frame, topic=topic, batch_id=batch_id)
+
+    def publish_file(
+        self,
+        file: str | Path,
+        *,
+        key: str | None = None,
+        topic: str | None = None,
+        cluster: str | None = None,
+        batch_id: str | None = None,
+    ) -> Published:
+        """Publish a file of JSON lines, or Parquet (see `read_records_of`).
+
+        `key` names the field whose value is the record's key; the other arguments, and what is raised, are those of `publish`.
+        """
+        with self._context.board() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            alias = self.config.lake_cluster(cluster)
+            frame = publish.read_records_of(lambda: self.spark, file, key=key)
+            done = self.publish(frame, topic=topic, cluster=alias, batch_id=batch_id)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
+
+    def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
+        """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
+        return publish.LakeProducer(publish.publisher_of(self._context, cluster), config=config)
+
+    # -- check ----------------------------------------------------------------------------------------------------
+
+    def status(self, flow: str | None = None) -> Status:
+        """Show where each partition of each flow stands; a flow whose source or target does not answer is UNKNOWN.
+
+        Raises:
+            StoreError: the lake failed.
+        """
+        return self._context.shared(Monitor).status(flow)
+
+    def verify(
+        self,
+        flow: str | None = None,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+        direct: bool = False,
+    ) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut, by count and by content.
+
+        What an earlier verification proved is not read again. Flows may go on running: what they land and republish meanwhile
+        is beyond the cut and not compared.
+
+        Args:
+            flow: compare this one only; `replay.<name>` and `restore.<name>`, too, always whole, with the relay alone.
+            full: compare what is proven, too: a record that changed after its proof is found by this alone.
+            since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
+            until: records with a timestamp before this time; None to the last.
+            sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
+            direct: compare source and target without the relay, wherever the source still holds the records. What has left
+                the relay is compared so anyway.
+
+        Raises:
+            UsageError: a time or the sample is none.
+            ClusterError: a cluster does not answer.
+
+        Example:
+            >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
+            True
+        """
+        if flow is not None and replay.is_replay(self.config, flow):
+            if since is not None or until is not None or sample is not None or direct:
+                raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
+            return replay.verify_replay(self._context, flow)
+        return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
+
+    def proof_report(self, verification: str) -> ProofReport:
+        """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
+
+        It is made of the table `proofs`, so it can be made again later; counts and differences are in it where this object
+        made the verification.
+
+        Raises:
+            UsageError: there was no such verification, or it found nothing new to prove and was another `Mirror`'s.
+
+        Example:
+            >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP
+        """
+        return self._verifications.report(verification)
+
+    def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
+        """Look at every layer the mirror stands on: settings, this machine, clusters, lake and flows; changes nothing.
+
+        Args:
+            only: run these checks of docs/doctor.md; `kafka` stands for all that begin so.
+            skip: leave these out.
+
+        Raises:
+            UsageError: a name is that of no check.
+
+        Example:
+            >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
+            []
+        """
+        return doctor.examine(self._context, only=only, skip=skip)
+
+    @property
+    def lag(self) -> Lag:
+        """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
+        return self._context.shared(Monitor).lag(self.config.flows)
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return the lag of each hop of a flow (see `Lag`)."""
+        return self[flow].lag
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` over some days; on a path they last as long as the session.
+
+        Example:
+            >>> mirror.create_views(days=30)  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
+
+    def report(
+        self, *, since: str | timedelta | datetime = "24h", flow: str | None = None, verify: bool = False
+    ) -> Report:
+        """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+
+        It holds the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
+
+        Raises:
+            UsageError: the settings have no such flow, or `since` is not a time.
+            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
+
+        Example:
+            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
+        """
+        context, flows = self._context, self._context.chosen(flow)
+        if verify:
+            self.verify(flow)
+        known = self._verifications.newest(flows)
+        return context.shared(Monitor).report(flows, since=since, known=known)
+
+    @property
+    def history(self) -> History:
+        """The history of the clusters, which also plans the way back to an earlier state."""
+        context = self._context
+
+        def look() -> None:
+            context.lake.create_all(context.config.sources)
+            for flow in context.config.flows:
+                continuous_sync(context, flow).look()
+
+        targets = context.config.targets
+        return History(context.lake, targets=targets, look=look, audit=context.audit(), now=context.now)
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._context.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return tracking.runs_frame(self._context.tracker.runs(kind=kind, flow=flow, newest=newest))
 
 
 def load(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake import replay
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.mirror.composition import Services
+from mirrorlake.context import Context
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.offsets import translate
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Offsets:
     """The offset map of one flow: `mirror["east->central"].offsets`."""
 
-    def __init__(self, services: Services, flow: str) -> None:
-        self._services = services
+    def __init__(self, context: Context, flow: str) -> None:
+        self._context = context
         self._name = flow
 
     def __repr__(self) -> str:
@@ -28,7 +28,7 @@ class Offsets:
 
     @property
     def _flow(self) -> FlowConfig:
-        return replay.find_flow(self._services.context, self._name)
+        return replay.find_flow(self._context, self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
         """Find the place of the record at an upstream offset on the target, or the reason why it has none.
@@ -37,7 +37,7 @@ class Offsets:
             >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
         """
         return translate.translate_offset(
-            self._services.context.lake,
+            self._context.lake,
             self._flow,
             topic=topic,
             partition=partition,
@@ -49,9 +49,7 @@ class Offsets:
         """Find the upstream record at a downstream offset of a remote topic, which may be named as on the source."""
         flow = self._flow
         remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
-        return translate.translate_back(
-            self._services.context.lake, flow, topic=remote, partition=partition, offset=offset
-        )
+        return translate.translate_back(self._context.lake, flow, topic=remote, partition=partition, offset=offset)
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Translate a table of offsets: the counterpart of each, or why it has none; set-based, for any number of rows.
@@ -72,7 +70,7 @@ class Offsets:
             ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
             >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
         """
-        return translate.translate_table(self._services.context.lake, self._flow, offsets, reverse=reverse)
+        return translate.translate_table(self._context.lake, self._flow, offsets, reverse=reverse)
 
     def move_positions(self, document: Any) -> MovedPositions:
         """Translate the positions of a reader that keeps them outside of Kafka to the target (law A).
@@ -86,7 +84,7 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        context = self._services.context
+        context = self._context
         return external_readers.move_positions(context.lake, self._flow, document, context)
 
     def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
@@ -97,5 +95,5 @@ class Offsets:
         """
         from mirrorlake.offsets import external_readers
 
-        found = external_readers.spark_positions(self._services.context.lake, checkpoint_location)
+        found = external_readers.spark_positions(self._context.lake, checkpoint_location)
         return self.move_positions(found)

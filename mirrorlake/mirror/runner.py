@@ -35,9 +35,9 @@ _FIRST_SAMPLE_S = 20.0
 class Runner:
     """Run the streams of one mirror."""
 
-    def __init__(self, context: Context, streams: Streams) -> None:
+    def __init__(self, context: Context, streams: Streams | None = None) -> None:
         self._context = context
-        self._streams = streams
+        self._streams = streams or Streams(context)
         self._lines: RunLines | None = None
 
     def land(

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from mirrorlake.errors import FailoverRefused, UsageError
-from mirrorlake.failover import DrillReport, desk
+from mirrorlake.failover import DrillReport, fail_back, fail_over, operation_context
+from mirrorlake.failover.operation_context import drain_flow, land_source
 from mirrorlake.lake import read_mark
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
@@ -119,7 +120,7 @@ class Killing:
 @pytest.mark.law("A")
 def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is refused need not wait for a broker that may restart.
-    monkeypatch.setattr(desk, "_RESTARTS_WITHIN_S", 0.0)
+    monkeypatch.setattr(operation_context, "_RESTARTS_WITHIN_S", 0.0)
     mirror = world.mirror()
     mirror.run(once=True)
     mirror.sample(once=True)
@@ -195,7 +196,7 @@ def under_load(where: KafkaCluster, topic: str) -> Iterator[dict[bytes, float]]:
 def test_law_e_of_a_source_that_is_killed_under_load_a_few_seconds_may_be_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "_RESTARTS_WITHIN_S", 0.0)
+    monkeypatch.setattr(operation_context, "_RESTARTS_WITHIN_S", 0.0)
     mirror, topic = world.mirror(), world.topics[0]
 
     def complete_at() -> datetime | None:
@@ -242,9 +243,8 @@ def test_law_f_a_failover_that_is_killed_between_all_steps(world: World) -> None
     assert (planned.state, planned.refusals, planned.source_answers) == ("planned", (), True)
     assert len(planned.groups) == len(world.groups) * len(world.topics) * PARTITIONS
 
-    recovery = mirror._services.recovery
     killing = Killing(drain=world.central.restart)
-    done = killing.until_done(lambda seam: recovery.failover(FLOW, fence_source="topic", seam=seam))
+    done = killing.until_done(lambda seam: fail_over(mirror._context, FLOW, fence_source="topic", seam=seam))
     assert [step for step, when in killing.points if when == "written"] == [
         "begin", "freeze", "drain", "prove", "groups", "fence_plan", "fence", "done",
     ]  # fmt: skip
@@ -338,8 +338,7 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     assert run_cli("failback", "--flow", FLOW, "--tail", "burn", "--conf", world.conf).returncode == 2
 
     killing = Killing()
-    recovery = mirror._services.recovery
-    done = killing.until_done(lambda seam: recovery.failback(FLOW, tail="restore", seam=seam))
+    done = killing.until_done(lambda seam: fail_back(mirror._context, FLOW, tail="restore", seam=seam))
     assert [step for step, when in killing.points if when == "written"] == [
         "choice", "settle", "back", "prove", "groups", "resume", "done",
     ]  # fmt: skip
@@ -380,9 +379,10 @@ def test_a_dropped_tail_is_accounted_for_and_skipped(world: World) -> None:
     assert not {f"central.{topic}" for topic in world.topics} & topics_of(world.east), "law G: shown first"
     # Where the choice matters; a failback that restores the tail is killed everywhere.
     killing = Killing(at=("settle", "groups"))
-    recovery = mirror._services.recovery
     # Nothing but what somebody wrote there differs.
-    done = killing.until_done(lambda seam: recovery.failback(FLOW, tail="drop", leave=leave, unproven=True, seam=seam))
+    done = killing.until_done(
+        lambda seam: fail_back(mirror._context, FLOW, tail="drop", leave=leave, unproven=True, seam=seam)
+    )
     assert done.choice == "drop"
     assert (done.back, done.made) == ({"central->east": 4}, "central->east")
     assert_equal_topics(consume(world.central, world.topics[1]), consume(world.east, f"central.{world.topics[1]}"))
@@ -555,9 +555,8 @@ def test_law_f_a_slow_mirror_of_another_machine_is_waited_for_and_comes_back_whe
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time enough for a turn to come, and too little for one to be waited for without a sign of life.
-    monkeypatch.setattr(desk, "_MOVES_WITHIN_S", 1.0)
+    monkeypatch.setattr(operation_context, "_MOVES_WITHIN_S", 1.0)
     mirror, topic, expected = world.mirror(east={"land": {"trigger": "6s"}}), world.topics[0], EACH
-    recovery = mirror._services.recovery
 
     def produced(prefix: str) -> None:
         nonlocal expected
@@ -580,8 +579,8 @@ def test_law_f_a_slow_mirror_of_another_machine_is_waited_for_and_comes_back_whe
         first = owner()
         while owner() == first:
             produced("landed here")
-            recovery.land("east")
-        recovery.drain(mirror.config.flow(FLOW))
+            land_source(mirror._context, "east")
+        drain_flow(mirror._context, mirror.config.flow(FLOW))
         wait_until(lambda: " elsewhere/" in owner(), "it lands again")
         produced("landed there")
         wait_until(arrived, "it sends again")

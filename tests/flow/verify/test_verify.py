@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from mirrorlake import verify
 from mirrorlake.config.schema.verify import VerifyConfig
 from mirrorlake.lake import proven_until, quote
 from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.verify import workers
+from mirrorlake.verify import verifications, workers
 from tests.flow.kit import (
     ABORTED,
     commit,
@@ -59,7 +58,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
     mirror.republish(flow_name, once=True)
 
     # What a running flow does between the cut and the comparison.
-    verifier = verify.Verifier
+    verifier = verifications.Verifier
 
     def meanwhile(*steps: Any) -> None:
         class Later(verifier):  # type: ignore[misc, valid-type]
@@ -68,7 +67,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
                     step()
                 return super().run()
 
-        monkeypatch.setattr(verify, "Verifier", Later)
+        monkeypatch.setattr(verifications, "Verifier", Later)
 
     meanwhile(
         lambda: pair.produce(40, seed=2),
@@ -188,7 +187,7 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
 
     run_tasks = workers.run_tasks
     monkeypatch.setattr(workers, "run_tasks", counted)
-    monkeypatch.setattr(verify, "Verifier", partial(verify.Verifier, job_from=0))
+    monkeypatch.setattr(verifications, "Verifier", partial(verifications.Verifier, job_from=0))
     by_job = mirror.verify(full=True)
     assert jobs == [2, 2], "a job a hop, a task a partition"
     assert by_job[0].differences == by_threads[0].differences

@@ -12,8 +12,8 @@ import pytest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover import cutover
 from mirrorlake.failover.cutover import BACK, Cutover
-from mirrorlake.failover.desk import Desk
 from mirrorlake.failover.journal import BEGIN, CUTOVER, DONE, Operation, StepDone
+from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.kafka import TopicState
 from mirrorlake.model.control import PAUSE, Intention, Subject, state_of
 from mirrorlake.model.flow import TopicPartition
@@ -29,13 +29,13 @@ def test_a_group_that_has_read_on_at_the_target_need_not_run_for_a_cutover() -> 
 
     def line(at: int | None, *, was_placed: bool) -> str:
         plan = GroupPlan("f", (decide("billing", resume, metadata="", target_offset=at, is_active=False),))
-        desk: Any = SimpleNamespace(
+        work: Any = SimpleNamespace(
             flow=SimpleNamespace(name="f", target="central"),
-            hands=SimpleNamespace(groups=lambda *_, **__: SimpleNamespace(apply=lambda: plan)),
-            clusters=SimpleNamespace(groups=lambda _: SimpleNamespace(active=set)),
+            groups=lambda *_: SimpleNamespace(apply=lambda: plan),
+            context=SimpleNamespace(groups=lambda _: SimpleNamespace(active=set)),
         )
         planned: Any = None
-        return Cutover(desk, plan=planned)._groups(was_placed=was_placed).state
+        return Cutover(work, plan=planned)._groups(was_placed=was_placed).state
 
     assert line(25, was_placed=False) == "ok"
     assert line(40, was_placed=True) == "ok", "it was placed at 25, and has read on"
@@ -59,23 +59,20 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
         def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
             return dict.fromkeys(partitions, high)
 
-    monkeypatch.setattr("mirrorlake.failover.desk.newest_topics", lambda *_, **__: {})
-    monkeypatch.setattr(Desk, "land_to", lambda *_: 0)
-    monkeypatch.setattr(Desk, "send_to_end", lambda *_: 0)
+    monkeypatch.setattr("mirrorlake.failover.operation_context.newest_topics", lambda *_, **__: {})
+    monkeypatch.setattr(OperationContext, "land_to", lambda *_: 0)
+    monkeypatch.setattr(OperationContext, "send_to_end", lambda *_: 0)
     monkeypatch.setattr(cutover, "ProofTaken", SimpleNamespace(of=lambda _: "proven"))
     source, planned, high = Source(), cast("Any", None), 5
-    given: dict[str, Any] = {
-        "flow": FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"}),
-        "clusters": SimpleNamespace(admin=lambda _: source),
-        "hands": SimpleNamespace(verify=lambda *_, **__: SimpleNamespace(equal=True)),
-    }
-    others = dict.fromkeys(("lake", "journal", "control", "now", "reader"))
-    desk = Desk(**cast("Any", {**others, **given}), wait=lambda _: None)
-    line, mirrored = Cutover(desk, plan=planned)._producers()
+    monkeypatch.setattr(OperationContext, "verify", lambda *_, **__: SimpleNamespace(equal=True))
+    flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
+    context: Any = SimpleNamespace(admin=lambda _: source, lake=None)
+    work = OperationContext(context=context, flow=flow, journal=planned, wait=lambda _: None)
+    line, mirrored = Cutover(work, plan=planned)._producers()
     assert (line.state, mirrored) == ("ok", True)
     assert len(described) == 3, "at first, once it was still, and at the end"
     high = 6
-    line, mirrored = Cutover(desk, plan=planned)._producers()
+    line, mirrored = Cutover(work, plan=planned)._producers()
     assert (line.state, line.said, mirrored) == ("open", "a transaction is open on east: orders-0", None)
 
 
@@ -97,10 +94,10 @@ def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
 
     begun = Operation(id="c1", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
     groups = SimpleNamespace(active=set)
-    desk: Any = SimpleNamespace(
+    work: Any = SimpleNamespace(
         flow=SimpleNamespace(name="f", source="east", target="central", adds_hops=False),
         journal=SimpleNamespace(last=lambda _: begun),
-        clusters=SimpleNamespace(groups=lambda _: groups),
+        context=SimpleNamespace(groups=lambda _: groups),
         control=SimpleNamespace(state=lambda: state_of(intentions), append=append),
         lake=None,
         now=lambda: NOON,
@@ -108,7 +105,7 @@ def test_law_f_a_commit_that_was_killed_after_its_pause_is_taken_back_whole(
     )
     monkeypatch.setattr(cutover, "plan_groups_back", lambda *_: GroupPlan("f", ()))
     planned: Any = None
-    assert Cutover(desk, plan=planned).back().state == "back"
+    assert Cutover(work, plan=planned).back().state == "back"
     assert steps == ["back", "done"]
     assert (flow in state_of(intentions).pauses) is left
 
@@ -123,12 +120,12 @@ def test_law_f_a_cutover_that_was_killed_once_it_was_taken_back_is_not_gone_on_w
     )
     fresh = Operation(id="c2", command=CUTOVER, flow="f", steps=(StepDone(name=BEGIN, at=NOON, who="ann"),))
     config = SimpleNamespace(cluster=lambda _: SimpleNamespace(is_lake=False), flows=())
-    desk: Any = SimpleNamespace(
+    work: Any = SimpleNamespace(
         flow=SimpleNamespace(name="f", source="east", target="central"),
         journal=SimpleNamespace(operations=lambda: [before], begin=lambda _: fresh),
-        clusters=SimpleNamespace(config=config),
+        context=SimpleNamespace(config=config),
         topics=lambda _: (),
     )
     monkeypatch.setattr(Cutover, "_checks", lambda *_: ([], None))
     planned: Any = None
-    assert Cutover(desk, plan=planned).run().id == ("c1" if goes_on else "c2")
+    assert Cutover(work, plan=planned).run().id == ("c1" if goes_on else "c2")

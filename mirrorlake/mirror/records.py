@@ -13,7 +13,7 @@ from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.mirror.calls.core import CoreCalls
+from mirrorlake.mirror.base import MirrorBase
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mirrorlake.topics import TopicBrowser, TopicList, TopicPage
 
 
-class LookCalls(CoreCalls):
-    """Find records, and their counterparts."""
+class RecordMethods(MirrorBase):
+    """The methods of a `Mirror` that find records, and their counterparts."""
 
     def translate(
         self,
@@ -54,7 +54,7 @@ class LookCalls(CoreCalls):
 
         With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
         """
-        offsets = Offsets(self._services, flow)
+        offsets = Offsets(self._context, flow)
         if reverse:
             return offsets.translate_back(topic, partition, offset)
         return offsets.translate(topic, partition, offset, generation=generation)

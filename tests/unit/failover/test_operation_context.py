@@ -12,8 +12,8 @@ import pytest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
-from mirrorlake.failover.desk import Desk
 from mirrorlake.failover.loss import Reached, reached_by
+from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.lake import METADATA, POSITIONS, Lake, position_row
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
@@ -22,30 +22,28 @@ from mirrorlake.model.patterns import TopicPattern
 from tests.builders import NOON, ORDERS
 
 
-def desk(says: MirrorlakeError, *, paused: bool = False) -> Desk:
+def work_on(says: MirrorlakeError, *, paused: bool = False) -> OperationContext:
     def count() -> int:
         raise says
 
     pause = SimpleNamespace(who="ann") if paused else None
     state = SimpleNamespace(of_cluster=lambda _: pause)
-    given: dict[str, Any] = {
-        "flow": FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"}),
-        "clusters": SimpleNamespace(admin=lambda _: SimpleNamespace(broker_count=count)),
-        "control": SimpleNamespace(state=lambda: state),
-    }
-    others = dict.fromkeys(("lake", "journal", "hands", "now", "reader"))
-    return Desk(**cast("Any", {**others, **given}), wait=lambda _: None)
+    flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
+    context: Any = SimpleNamespace(
+        admin=lambda _: SimpleNamespace(broker_count=count), control=lambda: SimpleNamespace(state=lambda: state)
+    )
+    return OperationContext(context=context, flow=flow, journal=cast("Any", None), wait=lambda _: None)
 
 
 def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.failover.desk._RESTARTS_WITHIN_S", 0.0)
-    assert desk(ClusterUnreachable("connection refused")).why_silent("east") == "connection refused"
+    monkeypatch.setattr("mirrorlake.failover.operation_context._RESTARTS_WITHIN_S", 0.0)
+    assert work_on(ClusterUnreachable("connection refused")).why_silent("east") == "connection refused"
     refused = LoginRefused("cluster east: SASL fails", remedy="check sasl.password", alias="east", layer="SASL")
     with pytest.raises(LoginRefused, match="east is not lost, and nothing was done") as said:
-        desk(refused).why_silent("east")
+        work_on(refused).why_silent("east")
     assert "check sasl.password; " in said.value.remedy
     assert "mirrorlake pause --cluster east" in said.value.remedy
-    assert "paused by ann" in desk(refused, paused=True).why_silent("east"), "a person has given it up"
+    assert "paused by ann" in work_on(refused, paused=True).why_silent("east"), "a person has given it up"
 
 
 @pytest.mark.parametrize(("runs", "waits_s"), [(True, 20), (False, 5)])
@@ -53,17 +51,22 @@ def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
     monkeypatch: pytest.MonkeyPatch, runs: bool, waits_s: int
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("mirrorlake.failover.desk.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("mirrorlake.failover.operation_context.time", SimpleNamespace(monotonic=lambda: clock[0]))
     # What runs elsewhere lands after 20 s, and lets a flow go by then.
-    monkeypatch.setattr("mirrorlake.failover.desk.reached_by", lambda *_: {ORDERS: Reached(8 * (clock[0] >= 20), 0)})
-    monkeypatch.setattr(Desk, "is_live", lambda *_: clock[0] < 20)
+    monkeypatch.setattr(
+        "mirrorlake.failover.operation_context.reached_by", lambda *_: {ORDERS: Reached(8 * (clock[0] >= 20), 0)}
+    )
+    monkeypatch.setattr(OperationContext, "is_live", lambda *_: clock[0] < 20)
+    monkeypatch.setattr(OperationContext, "runs", lambda *_: runs)
     landed: list[str] = []
-    hands = SimpleNamespace(runs=lambda _: runs, land=lambda alias: landed.append(alias) or 8)
+    monkeypatch.setattr("mirrorlake.failover.operation_context.land_source", lambda _, alias: landed.append(alias) or 8)
+    lake: Any = None
 
     def wait(seconds: float) -> None:
         clock[0] += seconds
 
-    there = replace(desk(ClusterUnreachable("unused")), hands=cast("Any", hands), wait=wait)
+    there = replace(work_on(ClusterUnreachable("unused")), wait=wait)
+    there.context.lake = lake
     assert there.land_to(there.flow, {ORDERS: 8}) == (0 if runs else 8)
     assert (landed, clock[0]) == ([] if runs else ["east"], waits_s)
     clock[0] = 0.0
@@ -93,9 +96,9 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
     lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 10, NOON)])
     topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1, "topic_id": "x"}
     lake.append_rows(METADATA, [{**topic, "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}])
-    there = desk(ClusterUnreachable("gone"))
+    there = work_on(ClusterUnreachable("gone"))
     flow = there.flow.bound_to(TopicPattern(), adds_hops=False)
-    there = Desk(**{name: getattr(there, name) for name in there.__slots__} | {"lake": lake, "flow": flow})
+    there.context.lake = lake  # type: ignore[misc]
     assert there.unsent(flow, {ORDERS: 8}) == [], "a failover would be refused for ever"
     assert there.unsent(flow, {ORDERS: 6}) == [(ORDERS, 4)]
     assert there.unsent(flow, {}) == [(ORDERS, 10)]

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
+from mirrorlake import landing, republish
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
-from mirrorlake.kafka import ELECTED_S, RecordReader, describe_with_leaders, leaderless_error, list_partitions, named
-from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
+from mirrorlake.groups import GroupSync
+from mirrorlake.kafka import ELECTED_S, describe_with_leaders, leaderless_error, list_partitions, named
+from mirrorlake.lake import Control, Lake, OneWriter, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
-from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.parked import landing
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.owner import new_owner
+from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 from mirrorlake.runtime import folder_of
+from mirrorlake.verify import Verifications
 
 log = logging.getLogger(__name__)
 
@@ -42,61 +45,42 @@ Seam = Callable[[str, str], None]
 """Hears of each step when its work is done (`done`), and when its row is written (`written`)."""
 
 
-class GroupsOf(Protocol):
-    """Plan and place the groups of a flow."""
-
-    def plan(self) -> GroupPlan:
-        """Return the plan of this moment; changes nothing."""
-
-    def apply(self) -> GroupPlan:
-        """Carry out the plan of this moment."""
-
-
-class Hands(Protocol):
-    """What a mirror does for these operations."""
-
-    def land(self, alias: str) -> int:
-        """Land what a source holds now, and return how many records that were."""
-
-    def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
-        """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
-
-        `through` makes the view that the records go through from the flow's own.
-        """
-
-    def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
-        """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
-
-    def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupsOf:
-        """Give the planner of the flow's groups, or of some of them."""
-
-    def held(self, flow: FlowConfig) -> list[HeldTopic]:
-        """List the remote topics of a flow that were lost and wait for a choice."""
-
-    def runs(self, stream: str) -> bool:
-        """Tell whether a process of any machine carries a stream now."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class OperationContext:
     """What an operation on one flow works with; `seam` and `wait` are for tests.
 
     `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked. `made` names the flow that was
     made for this command alone; empty where the settings have all that it needs.
     """
 
+    context: Context
     flow: FlowConfig
-    lake: Lake
-    clusters: Context
-    control: Control
     journal: Journal
-    hands: Hands
-    now: Callable[[], datetime]
-    reader: Callable[[str], RecordReader]
     lost: str = ""
     made: str = ""
     seam: Seam = lambda _, __: None
     wait: Callable[[float], None] = time.sleep
+
+    @classmethod
+    def of(cls, context: Context, flow: str, **more: Any) -> OperationContext:
+        """Put together what an operation on a flow works with."""
+        settings = context.config.flow(flow)
+        context.create_tables()
+        return cls(context=context, flow=settings, journal=journal_of(context, settings), **more)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        return self.context.lake
+
+    @property
+    def control(self) -> Control:
+        """What a person wants of the mirror."""
+        return self.context.control()
+
+    def now(self) -> datetime:
+        """Read the clock."""
+        return self.context.now()
 
     def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
         """Write that a step is done."""
@@ -120,7 +104,7 @@ class Desk:
         began = time.monotonic()
         while True:
             try:
-                self.clusters.admin(alias).broker_count()
+                self.context.admin(alias).broker_count()
             except LoginRefused as error:
                 raise LoginRefused(
                     error.cause,
@@ -138,8 +122,8 @@ class Desk:
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
         """Read how far a flow has come, from its ledger."""
-        with closing(self.clusters.ledger(flow)) as reader:
-            return merged_positions(read_lanes(reader, self.clusters.admin(flow.target), flow.ledger_topic))
+        with closing(self.context.ledger(flow)) as reader:
+            return merged_positions(read_lanes(reader, self.context.admin(flow.target), flow.ledger_topic))
 
     def topics(self, flow: FlowConfig) -> list[str]:
         """List the topics of a flow's source that were there when landing looked last."""
@@ -170,7 +154,7 @@ class Desk:
             SourcePartition(
                 tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
             ): end
-            for tp, end in self.clusters.admin(flow.source).latest(led).items()
+            for tp, end in self.context.admin(flow.source).latest(led).items()
         }
 
     def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
@@ -182,11 +166,11 @@ class Desk:
             ClusterError: the source does not answer.
         """
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
-        return [tp for tp, end in sorted(self.clusters.admin(flow.source).ends(stable).items()) if end > stable[tp]]
+        return [tp for tp, end in sorted(self.context.admin(flow.source).ends(stable).items()) if end > stable[tp]]
 
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         """Return the partitions of a flow's source that have a leader, and those that have none."""
-        source = self.clusters.admin(flow.source)
+        source = self.context.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
         states, leaderless = describe_with_leaders(source, names, elected_s=ELECTED_S)
         if leaderless:
@@ -195,7 +179,7 @@ class Desk:
 
     def is_watched(self, flow: FlowConfig) -> bool:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""
-        every = self.clusters.config.sampling.every or timedelta(seconds=30)
+        every = self.context.config.sampling.every or timedelta(seconds=30)
         text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'flow' AND name = :flow"
         rows = self.lake.ask(text, flow=flow.name, missing_ok=True)
         return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
@@ -206,6 +190,18 @@ class Desk:
             return False
         return bool(folder_of(f"{self.lake.checkpoint_root()}/live/republish.{transactional_id(flow.name, 0)}").names())
 
+    def runs(self, stream: str) -> bool:
+        """Tell whether a process of any machine carries a stream now."""
+        return bool(self.context.presence.carried([stream]))
+
+    def groups(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
+        """Make the planner of a flow's groups, or of some of them."""
+        return GroupSync(self.context, flow, recorded=recorded, only=only)
+
+    def verify(self, flow: FlowConfig, *, lost: Collection[str] = ()) -> VerifyReport:
+        """Compare the places where a flow's records stand, without asking the clusters in `lost`."""
+        return self.context.shared(Verifications).verify(flow.name, lost=lost)[0]
+
     # -- acts -----------------------------------------------------------------------------------------------------
 
     def wait_until_heard(self, flow: FlowConfig) -> None:
@@ -214,7 +210,7 @@ class Desk:
         Who took the flow over before that would be safe, too, and make it wait there.
         """
         is_live, began = self.is_live(flow), time.monotonic()
-        if is_live or self.is_watched(flow) or self.hands.runs(flow.name):
+        if is_live or self.is_watched(flow) or self.runs(flow.name):
             while time.monotonic() - began < (self._patience_s(flow.name, _HEARD_S) if is_live else _HEARD_S):
                 if is_live and not self.is_live(flow):
                     break
@@ -230,11 +226,11 @@ class Desk:
             reached = reached_by(self.lake, flow, {})
             return sum(max(0, end - reached.get(source, NOWHERE).landed) for source, end in ends.items())
 
-        return self.hands.land(flow.source) if self._waits_for(landing(flow.source), left) else 0
+        return land_source(self.context, flow.source) if self._waits_for(landing_stream(flow.source), left) else 0
 
     def send_to_end(self, flow: FlowConfig) -> int:
         """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
-        may_run = self.is_live(flow) or self.is_watched(flow) or self.hands.runs(flow.name)
+        may_run = self.is_live(flow) or self.is_watched(flow) or self.runs(flow.name)
         if may_run and self.control.state().of_stream(flow.name, flow.target) is None:
 
             def left() -> int:
@@ -242,7 +238,7 @@ class Desk:
 
             if not self._waits_for(flow.name, left):
                 return 0
-        return self.hands.drain(flow)
+        return drain_flow(self.context, flow)
 
     def unsent(
         self, flow: FlowConfig, sent: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int] | None = None
@@ -265,7 +261,7 @@ class Desk:
         return [(source, held[source] - at) for source, at in late.items() if source in waiting]
 
     def _patience_s(self, stream: str, usual_s: float) -> float:
-        return max(usual_s, _STARVED_S) if self.hands.runs(stream) else usual_s
+        return max(usual_s, _STARVED_S) if self.runs(stream) else usual_s
 
     def _waits_for(self, stream: str, left: Callable[[], int]) -> int:
         """Wait while what is left shrinks, and return the rest."""
@@ -275,6 +271,33 @@ class Desk:
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
+
+
+def land_source(context: Context, alias: str) -> int:
+    """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
+    with context.presence.announced([landing_stream(alias)], temporary=True) as sign, context.board() as board:
+        writer = OneWriter(context.lake, alias, owner=new_owner(sign))
+        return landing.land(context, alias, threading.Event(), once=True, tell=board.tell, writer=writer)
+
+
+def drain_flow(context: Context, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
+    """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
+
+    `through` makes the view that records go through from the flow's own. A republisher that is replaced comes back after it.
+    """
+    settings = republish.republish_settings(context, flow, context.control().state())
+    if through is not None:
+        settings = replace(settings, view=through(settings.view))
+    with context.presence.announced([flow.name], temporary=True) as sign, context.board() as board:
+        tenure = republish.Tenure(sign=sign)
+        republisher = republish.make_republisher(context, settings, tell=board.tell, tenure=tenure)
+        republisher.run(once=True, stop=threading.Event())
+        return republisher.records
+
+
+def journal_of(context: Context, flow: FlowConfig) -> Journal:
+    """Return the journal of a flow's operations."""
+    return Journal(context.lake, flow=flow.name, where=flow.target, now=context.now)
 
 
 def carried(lake: Lake, flow: FlowConfig) -> list[str]:

@@ -1,17 +1,19 @@
-"""What all calls of a `Mirror` share: its settings, its context, and its services."""
+"""What all methods of a `Mirror` share: the context that they work with, and the flows."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
+from mirrorlake import verify
 from mirrorlake.config import mirror_sheet
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.context import Context, utc_now
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake
-from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.progress import Display, display_here
 from mirrorlake.render import Sheet, Shown
@@ -19,9 +21,15 @@ from mirrorlake.render import Sheet, Shown
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mirrorlake.mirror.runner import Runner
+    from mirrorlake.verify import Verifications
 
-class CoreCalls(Shown):
-    """The settings, context and services of a mirror, and how one is made (see `Mirror`)."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class MirrorBase(Shown):
+    """The context of a mirror, and how one is made (see `Mirror`)."""
 
     def __init__(
         self,
@@ -32,7 +40,6 @@ class CoreCalls(Shown):
         display: Callable[[], Display | None] = display_here,
     ) -> None:
         self._context = Context(config, spark=spark, now=now, display=display)
-        self._services = Services(self._context)
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -42,12 +49,12 @@ class CoreCalls(Shown):
         return mirror_sheet(self.config)
 
     def __getitem__(self, flow: str) -> FlowHandle:
-        return FlowHandle(self._services, self.config.flow(flow).name)
+        return FlowHandle(self._context, self.config.flow(flow).name)
 
     @property
     def flows(self) -> tuple[FlowHandle, ...]:
         """The flows in the order of the settings."""
-        return tuple(FlowHandle(self._services, flow.name) for flow in self.config.flows)
+        return tuple(FlowHandle(self._context, flow.name) for flow in self.config.flows)
 
     @property
     def config(self) -> MirrorConfig:
@@ -71,3 +78,30 @@ class CoreCalls(Shown):
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster."""
         return self._context.admin(alias)
+
+    @property
+    def _runner(self) -> Runner:
+        # A heavy import for those who run nothing.
+        from mirrorlake.mirror.runner import Runner
+
+        return self._context.shared(Runner)
+
+    @property
+    def _verifications(self) -> Verifications:
+        return self._context.shared(verify.Verifications)
+
+
+def of_flow(method: Callable[Concatenate[FlowHandle, P], R]) -> Callable[Concatenate[MirrorBase, str, P], R]:
+    """Make a method of a flow one of the mirror, with the flow's name before its arguments."""
+
+    def call(mirror: MirrorBase, flow: str, *arguments: P.args, **options: P.kwargs) -> R:
+        return method(mirror[flow], *arguments, **options)
+
+    update_wrapper(call, method)
+    signature = inspect.signature(method)
+    itself, *others = signature.parameters.values()
+    name = inspect.Parameter("flow", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
+    # What `help` shows.
+    call.__signature__ = signature.replace(parameters=[itself, name, *others])  # type: ignore[attr-defined]
+    # The type of a callable cannot name its first two arguments.
+    return cast("Callable[Concatenate[MirrorBase, str, P], R]", call)

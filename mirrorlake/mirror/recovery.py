@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirrorlake import landing, maintenance, replay, verify
+from mirrorlake import failover, landing, maintenance, replay, verify
 from mirrorlake.config import length_of
 from mirrorlake.lake import OneWriter
-from mirrorlake.mirror.calls.core import CoreCalls
+from mirrorlake.mirror.base import MirrorBase, of_flow
+from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
 
 if TYPE_CHECKING:
-    from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
+    from mirrorlake.failover import DrillReport
     from mirrorlake.maintenance import Erasure, Maintained, Retirement
     from mirrorlake.replay import Replay, Restore
     from mirrorlake.verify import Repair
 
 
-class RecoverCalls(CoreCalls):
-    """Fail over and back, replay and restore, and keep relays well."""
+class RecoveryMethods(MirrorBase):
+    """The methods of a `Mirror` that recover, and keep relays well."""
 
-    def failover(
-        self,
-        flow: str,
-        *,
-        groups: Sequence[str] | None = None,
-        dry_run: bool = False,
-        unproven: bool = False,
-        fence_source: str | None = None,
-        report: bool = False,
-    ) -> FailoverReport:
-        """Fail a flow over (see `FlowHandle.failover`)."""
-        return self[flow].failover(
-            groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
-        )
-
-    def failback(
-        self,
-        flow: str,
-        *,
-        tail: str | None = None,
-        groups: Sequence[str] | None = None,
-        leave: Sequence[str] = (),
-        dry_run: bool = False,
-        unproven: bool = False,
-    ) -> FailbackReport:
-        """Fail a flow back (see `FlowHandle.failback`)."""
-        return self[flow].failback(tail=tail, groups=groups, leave=leave, dry_run=dry_run, unproven=unproven)
-
-    def cutover(self, flow: str, *, commit: bool = False, back: bool = False) -> CutoverReport:
-        """Go on with the cutover of a flow (see `FlowHandle.cutover`)."""
-        return self[flow].cutover(commit=commit, back=back)
+    failover = of_flow(FlowHandle.failover)
+    failback = of_flow(FlowHandle.failback)
+    cutover = of_flow(FlowHandle.cutover)
 
     def drill(
         self,
@@ -71,7 +44,7 @@ class RecoverCalls(CoreCalls):
         if every is None:
             return self[flow].drill(into=into)
         length_s = length_of(every).total_seconds()
-        self._services.drills.every(flow, length_s, into=into, stop=stop or threading.Event(), tell=tell)
+        failover.run_drills(self._context, flow, length_s, into=into, stop=stop or threading.Event(), tell=tell)
         return None
 
     def replay(

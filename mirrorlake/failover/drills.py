@@ -1,0 +1,201 @@
+"""Rehearse a failover into a scratch cluster: its settings, its broker, and what is written down of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.context import Context
+from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
+from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag, drill_run, seen, typical
+from mirrorlake.failover.journal import DONE, DRILL
+from mirrorlake.failover.operation_context import carried, drain_flow, journal_of
+from mirrorlake.failover.operations import rehearse
+from mirrorlake.lag import Monitor
+from mirrorlake.model.control import Subject
+from mirrorlake.model.ledger import merged_remotes
+from mirrorlake.model.remotes import known_id
+from mirrorlake.render import document
+from mirrorlake.republish import read_lanes
+from mirrorlake.topics import settings_in_force
+
+log = logging.getLogger(__name__)
+
+SANDBOX = "sandbox"
+_ALIAS = "mirrorlake-drill"
+_LOOKS = 3
+
+
+def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillReport:
+    """Rehearse a failover of a flow (see `FlowHandle.drill`)."""
+    settings = context.config.flow(flow)
+    if context.config.cluster(settings.source).is_lake:
+        raise UsageError(f"{flow} comes from a lake cluster", remedy="name a flow between Kafka clusters")
+    context.create_tables()
+    journal = journal_of(context, settings)
+    with _scratch(context, into) as (alias, cluster):
+        operation = journal.begin(DRILL, before={"into": alias})
+        report = _rehearse(context, settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
+        run_id = None
+        tracker = context.tracker
+        if tracker.is_on:
+            run_id = tracker.log(drill_run(report))
+        report = replace(report, id=operation.id, run_id=run_id)
+        journal.write(operation, DONE, after=document(report))
+    return report
+
+
+def run_drills(
+    context: Context,
+    flow: str,
+    every_s: float,
+    *,
+    into: str | None,
+    stop: threading.Event,
+    tell: Callable[[DrillReport], None],
+) -> None:
+    """Rehearse again and again until `stop` is set; a drill that is refused or fails is logged, and the next one comes."""
+    while not stop.is_set():
+        try:
+            tell(run_drill(context, flow, into=into))
+        except UsageError:
+            raise
+        except Exception as error:
+            log.warning("drill.failed flow=%s why=%s", flow, error)
+        stop.wait(every_s)
+
+
+def list_drills(context: Context, flow: str) -> list[DrillReport]:
+    """List the drills of a flow that came to their end, newest first."""
+    settings = context.config.flow(flow)
+    journal = journal_of(context, settings)
+    done = [step.after for one in journal.operations() if one.command == DRILL and (step := one.step(DONE)) is not None]
+    return [msgspec.convert(after, DrillReport) for after in reversed(done)]
+
+
+@contextmanager
+def _scratch(context: Context, into: str | None) -> Iterator[tuple[str, ClusterConfig]]:
+    config = context.config
+    if into is not None and into != SANDBOX:
+        cluster = config.cluster(into)
+        if into in {*config.sources, *config.targets} or cluster.is_lake:
+            raise SafetyError(
+                f"{into} is a cluster that flows of these settings use",
+                consequence="a drill would mix its records with theirs; nothing was done",
+                remedy="name a scratch cluster that no flow uses, or leave --into out for a sandbox of this machine",
+                alias=into,
+            )
+        used = {address for alias in (*config.sources, *config.targets) for address in _servers(context, alias)}
+        if shared := sorted(used & set(cluster.servers().split(","))):
+            raise SafetyError(
+                f"{into} answers at {', '.join(shared)}, as a cluster of a flow does",
+                consequence="a drill would mix its records with theirs; nothing was done",
+                remedy="name a scratch cluster of its own, or leave --into out for a sandbox of this machine",
+                alias=into,
+            )
+        yield into, cluster
+        return
+    # What production runs on needs no sandbox.
+    from mirrorlake.sandbox import KafkaCluster
+
+    # Deleted here: a command leaves its process before finalizers run, and each drill is a copy of the flow.
+    with (
+        TemporaryDirectory(prefix=f"{_ALIAS}-", ignore_cleanup_errors=True) as folder,
+        KafkaCluster(_ALIAS, directory=folder) as broker,
+    ):
+        yield _ALIAS, ClusterConfig.model_validate({"bootstrap_servers": broker.bootstrap_servers})
+        broker.kill()
+
+
+def _servers(context: Context, alias: str) -> list[str]:
+    cluster = context.config.cluster(alias)
+    return [] if cluster.is_lake else cluster.servers().split(",")
+
+
+def _settings(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, name: str) -> MirrorConfig:
+    """Make settings in which the flow leads to the scratch cluster, and nothing else leads anywhere."""
+    config = context.config
+    made = flow.model_copy(update={"name": name, "target": alias, "replication_factor": None})
+    made = made.bound_to(config.never_leave(flow.source), adds_hops=False)
+    found = config.model_copy(
+        update={
+            "clusters": {**config.clusters, alias: cluster},
+            "flows": (made,),
+            "tracking": config.tracking.model_copy(update={"enabled": False}),
+        }
+    )
+    found.read_from(config.path, config.text)
+    return found
+
+
+def _rehearse(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, *, name: str) -> DrillReport:
+    scratch = Context(
+        _settings(context, flow, alias, cluster, name), spark=context.spark, now=context.now, display=context.no_display
+    )
+    _require_empty(scratch, flow)
+    began_at = context.now()
+    before = [seen(lambda: _lag(context, flow)) for _ in range(_LOOKS)]
+    try:
+        with LagWatch(lambda: _lag(context, flow)) as watch:
+            started = time.monotonic()
+            records = drain_flow(scratch, scratch.config.flow(name))
+            fill_s = time.monotonic() - started
+            over = rehearse(scratch, name, silent=f"{flow.source} is taken for lost")
+    finally:
+        subject = Subject(kind="flow", name=name)
+        settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
+        if alias != _ALIAS:
+            _clear(scratch)
+    after = [seen(lambda: _lag(context, flow)) for _ in range(_LOOKS)]
+    return DrillReport(
+        flow=flow.name,
+        scratch=alias,
+        began_at=began_at,
+        ended_at=context.now(),
+        records=records,
+        fill_s=fill_s,
+        failover=over,
+        lag=LiveLag(before_ms=typical(before), while_ms=watch.typical, after_ms=typical(after)),
+    )
+
+
+def _require_empty(scratch: Context, flow: FlowConfig) -> None:
+    """Refuse a scratch cluster that holds a topic of the name of a remote one."""
+    [drilled] = scratch.config.flows
+    names = {drilled.remote_topic(topic) for topic in carried(scratch.lake, drilled)}
+    if there := sorted(scratch.admin(drilled.target).describe(names)):
+        raise FailoverRefused(
+            f"{drilled.target} holds {', '.join(there[:5])} already",
+            consequence="what stands there would be taken for the mirror's; nothing was done",
+            remedy=f"delete them on {drilled.target}, or leave --into out for a sandbox of this machine",
+            flow=flow.name,
+            reasons=tuple(there),
+        )
+
+
+def _lag(context: Context, flow: FlowConfig) -> float | None:
+    return context.shared(Monitor).status(flow.name)[flow.name].time_lag_ms
+
+
+def _clear(scratch: Context) -> None:
+    """Delete from a named scratch cluster what the drill made there, by id: the next one wants it empty."""
+    [flow] = scratch.config.flows
+    try:
+        admin = scratch.admin(flow.target)
+        with closing(scratch.ledger(flow)) as ledger:
+            made = merged_remotes(read_lanes(ledger, admin, flow.ledger_topic)).values()
+        states = admin.describe({one.name for one in made})
+        for one in {one.name: one for one in made if one.topic_id}.values():
+            if one.name in states and known_id(states[one.name].topic_id) == one.topic_id:
+                admin.delete(one.name)
+        admin.delete(flow.ledger_topic)
+    except ClusterError as error:
+        log.warning("drill.not_cleared cluster=%s why=%s", flow.target, error)

@@ -1,0 +1,102 @@
+"""Fail flows over and back, and cut over: the choices that a person makes, and the settings that each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirrorlake.context import Context
+from mirrorlake.errors import UsageError
+from mirrorlake.failover.cutover import Cutover, CutoverReport
+from mirrorlake.failover.failback import Failback
+from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport
+from mirrorlake.failover.failover import Failover, FailoverOptions
+from mirrorlake.failover.fence import FENCES
+from mirrorlake.failover.operation_context import OperationContext, Seam
+from mirrorlake.failover.report import FailoverReport
+from mirrorlake.failover.way_home import local_topics, made_way_home
+from mirrorlake.model.plan import Plan
+
+
+def _unheard(_step: str, _when: str) -> None:
+    """Hear of no step."""
+
+
+def fail_over(
+    context: Context,
+    flow: str,
+    *,
+    groups: Sequence[str] | None = None,
+    dry_run: bool = False,
+    unproven: bool = False,
+    fence_source: str | None = None,
+    report: bool = False,
+    seam: Seam = _unheard,
+) -> FailoverReport:
+    """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
+    fence = next((one for one in FENCES if one == fence_source), None)
+    if fence_source is not None and fence is None:
+        raise UsageError(
+            f"'{fence_source}' is not a way to keep producers off a source",
+            consequence="nothing was changed",
+            remedy=f"name one of: {', '.join(FENCES)}",
+        )
+    options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
+    return Failover(OperationContext.of(context, flow, seam=seam), options).run(dry_run=dry_run)
+
+
+def fail_back(
+    context: Context,
+    flow: str,
+    *,
+    tail: str | None = None,
+    groups: Sequence[str] | None = None,
+    leave: Sequence[str] = (),
+    dry_run: bool = False,
+    unproven: bool = False,
+    seam: Seam = _unheard,
+) -> FailbackReport:
+    """Fail a flow back (see `FlowHandle.failback`); `seam` hears of each step, for tests."""
+    choice = next((one for one in TAIL_CHOICES if one == tail), None)
+    if tail is not None and choice is None:
+        raise UsageError(
+            f"'{tail}' is not what a tail can be settled by",
+            consequence="nothing was changed",
+            remedy=f"name one of: {', '.join(TAIL_CHOICES)}",
+        )
+    with_home, made = _with_way_home(context, flow)
+    work = OperationContext.of(with_home, flow, made=made, seam=seam)
+    only = tuple(groups) if groups else None
+    return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
+
+
+def _with_way_home(context: Context, flow: str) -> tuple[Context, str]:
+    """Make a context in which a flow leads home; this one where it has such a flow, or where none can be made."""
+    config, settings = context.config, context.config.flow(flow)
+    topics = local_topics(context.lake, settings, config.flows)
+    made = made_way_home(settings, topics) if topics else None
+    has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
+    if made is None or has_one or config.cluster(settings.source).is_lake:
+        return context, ""
+    found = config.with_flow(made)
+    return (context, "") if found is None else (context.beside(found), made.name)
+
+
+def cut_over(
+    context: Context,
+    flow: str,
+    *,
+    plan: Callable[[], Plan],
+    commit: bool = False,
+    back: bool = False,
+    seam: Seam = _unheard,
+) -> CutoverReport:
+    """Go on with the cutover of a flow (see `FlowHandle.cutover`); `plan` tells what its topics lack."""
+    if commit and back:
+        raise UsageError("commit and back exclude each other", remedy="name one of them")
+    work = Cutover(OperationContext.of(context, flow, seam=seam), plan=plan)
+    return work.back() if back else work.run(commit=commit)
+
+
+def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:
+    """Fail a flow over as if its source were lost; `silent` says so in the report."""
+    return Failover(OperationContext.of(context, flow, lost=silent), FailoverOptions()).run()

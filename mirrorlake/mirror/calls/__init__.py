@@ -1,1 +1,0 @@
-"""The calls of a `Mirror`, by subject; services do the work."""

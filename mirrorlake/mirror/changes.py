@@ -1,0 +1,93 @@
+"""What a person changes on a mirror: plans of its topics and settings, pauses, rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from mirrorlake import failover, republish
+from mirrorlake.context import Context
+from mirrorlake.model.control import Pause
+from mirrorlake.model.needed_acls import NeededAcls
+from mirrorlake.model.plan import Plan
+from mirrorlake.topics import SETTINGS, apply_plan, make_plan, needed_acls, settings_in_force
+
+# A plan of a few topics is there at once, and a bar would only flicker.
+_SHOWN_AFTER_S = 1.0
+
+
+def plan_changes(context: Context, flow: str | None) -> Plan:
+    """Plan what `apply` would change (see `Mirror.plan`)."""
+    with context.board(after_s=_SHOWN_AFTER_S) as board:
+        return settings_in_force.settings_plan(context.config, context.control(), flow=flow) + make_plan(
+            context.chosen(flow),
+            all_flows=context.config.flows,
+            sources=context.sources(),
+            admins=context.admins(),
+            lake=context.lake,
+            audit=context.audit(),
+            held=partial(republish.find_lost_topics, context),
+            others_of=context.other_files,
+            tell=board.tell,
+        )
+
+
+def apply_changes(context: Context, flow: str | None, plan: Plan | None) -> Plan:
+    """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
+    chosen = plan_changes(context, flow) if plan is None else plan
+    sources = sorted({each.source for each in context.chosen(flow)})
+    with context.board(after_s=_SHOWN_AFTER_S) as board:
+        apply_plan(
+            chosen,
+            sources=sources,
+            admins=context.admins(),
+            lake=context.lake,
+            now=context.now,
+            tell=board.tell,
+        )
+    control = context.control()
+    if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
+        settings_in_force.put_in_force(context.config, control, flow=flow)
+    return chosen
+
+
+def list_acls(
+    context: Context, flow: str | None, *, principal: str, also: Collection[str], host: str, command_config: str
+) -> NeededAcls:
+    """List the ACLs that a principal needs (see `Mirror.acls`)."""
+    config, chosen = context.config, context.chosen(flow)
+    homes = []
+    for each in chosen:
+        own = [one for one in config.flows_to(each.source) if one.source == each.target]
+        made = None if own or config.cluster(each.source).is_lake else failover.made_way_home(each)
+        homes += own or ([] if made is None else [made])
+    return needed_acls(
+        config,
+        chosen,
+        principal=principal,
+        ways_home=homes,
+        extras=also,
+        host=host,
+        command_config=command_config,
+    )
+
+
+def pause_stream(
+    context: Context, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
+) -> Pause:
+    """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""
+    config, control = context.config, context.control()
+    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+    if flow is not None:
+        settings_in_force.record_flow(config, control, flow)
+    return settings_in_force.pause(control, subject, reason=reason)
+
+
+def resume_stream(
+    context: Context, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
+) -> Pause | None:
+    """End a pause, and start parked streams again (see `Mirror.resume`)."""
+    config, control = context.config, context.control()
+    subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+    settings_in_force.resume_parked(config, control, subject, reason=reason)
+    return settings_in_force.resume(control, subject, reason=reason)
