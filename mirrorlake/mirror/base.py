@@ -14,7 +14,7 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.context import Context, utc_now
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake
-from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.flow import FlowHandle, runner_of
 from mirrorlake.progress import Display, display_here
 from mirrorlake.render import Sheet, Shown
 
@@ -81,10 +81,7 @@ class MirrorBase(Shown):
 
     @property
     def _runner(self) -> Runner:
-        # A heavy import for those who run nothing.
-        from mirrorlake.mirror.runner import Runner
-
-        return self._context.shared(Runner)
+        return runner_of(self._context)
 
     @property
     def _verifications(self) -> Verifications:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     from mirrorlake.topics import RulesShown, RuleTrial
 
 
+def runner_of(context: Context) -> Runner:
+    """Return what runs the streams of a mirror; a heavy import for those who run nothing."""
+    from mirrorlake.mirror.runner import Runner
+
+    return context.shared(Runner)
+
+
 class FlowHandle(Shown):
     """One flow of a mirror: `mirror["east->central"]`."""
 
@@ -63,13 +70,6 @@ class FlowHandle(Shown):
     def offsets(self) -> Offsets:
         """The offset map."""
         return Offsets(self._context, self.name)
-
-    @property
-    def _runner(self) -> Runner:
-        # A heavy import for those who run nothing.
-        from mirrorlake.mirror.runner import Runner
-
-        return self._context.shared(Runner)
 
     # -- set up ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class FlowHandle(Shown):
         Raises:
             AlreadyRuns: with `once`, a living process of any machine carries the flow; nothing was done.
         """
-        return self._runner.republish(
+        return runner_of(self._context).republish(
             self.config,
             once=once,
             stop=stop or threading.Event(),
@@ -159,7 +159,7 @@ class FlowHandle(Shown):
         take_over: bool = False,
     ) -> Ran:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
-        return self._runner.run(
+        return runner_of(self._context).run(
             self.name, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
         )
 

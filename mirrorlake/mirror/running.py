@@ -1,0 +1,252 @@
+"""Land, republish, sample and publish: the methods of `Mirror` that move records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake import publish
+from mirrorlake.config import closest, length_of
+from mirrorlake.errors import UsageError
+from mirrorlake.lag import Monitor, SampledMoment
+from mirrorlake.mirror.base import MirrorBase, of_flow
+from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.model.remotes import HeldTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from mirrorlake.publish import LakeProducer, Published
+    from mirrorlake.republish import Quarantine
+
+
+class RunMethods(MirrorBase):
+    """The methods of a `Mirror` that move records."""
+
+    def run(
+        self,
+        flow: str | None = None,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+        take_over: bool = False,
+    ) -> Ran:
+        """Land every source and republish every flow, or one of them.
+
+        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
+        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
+        settings. A stream that fails is parked and tried again where that can help, and the others never notice; see `parked`
+        and `status` for the reason and `resume` for the way back.
+
+        Args:
+            flow: one flow; all of them without it.
+            once: drain and return.
+            stop: set it to return after the batches under way.
+            metrics_port: serve metrics there (docs/metrics.md), instead of at `metrics.port` of the settings.
+            take_over: with `once`, drain in the place of a process that carries the flows; it ends.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process of any machine carries one of the flows; nothing was done.
+            MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
+        """
+        return self._runner.run(
+            flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
+        )
+
+    def so_far(self) -> Ran:
+        """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
+
+        Example:
+            >>> mirror.so_far()  # doctest: +SKIP
+            run: 1 234 records landed · 1 200 records republished
+        """
+        return self._runner.so_far()
+
+    def running(self, flow: str | None = None) -> Mapping[str, str]:
+        """Return who runs the flows, or one of them, now, by flow: a process and since when; asks no cluster.
+
+        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are seen
+        by a sign in the lake; that of one that was killed there counts for 25 s after the first look.
+
+        Example:
+            >>> mirror.running()  # doctest: +SKIP
+            {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
+        """
+        return self._context.presence.carried([one.name for one in self._context.chosen(flow)])
+
+    def land(
+        self,
+        source: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        take_over: bool = False,
+    ) -> Landing:
+        """Land one source cluster.
+
+        Args:
+            source: its alias.
+            once: land the records so far and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+            take_over: with `once`, land in the place of a process that lands the source; it ends.
+
+        Raises:
+            AlreadyRuns: with `once`, a living process of any machine lands the source; nothing was done.
+        """
+        if source not in self.config.sources:
+            known = self.config.sources
+            raise UsageError(
+                f"no flow has '{source}' as its source",
+                remedy=f"{closest(source, known)}name one of: {', '.join(known)}",
+            )
+        return self._runner.land(
+            source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint, take_over=take_over
+        )
+
+    def republish(
+        self,
+        flow: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+        topic: str | None = None,
+        send_again: bool = False,
+        accept_empty: bool = False,
+        take_over: bool = False,
+    ) -> Republishing:
+        """Republish one flow (see `FlowHandle.republish`).
+
+        `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
+        """
+        handle = self[flow]
+        if send_again or accept_empty or topic is not None:
+            self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+        return handle.republish(
+            once=once,
+            stop=stop,
+            rebuild_checkpoint=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+            take_over=take_over,
+        )
+
+    held = of_flow(FlowHandle.held)
+
+    def choose(
+        self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
+    ) -> HeldTopic | None:
+        """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
+
+        Returns the topic, None where this was chosen before and is done. Law F: until then nothing is sent there. An offset
+        map knows afterwards what stands in the new topic only.
+
+        Args:
+            flow: the flow's name.
+            topic: the remote topic, or a source topic that goes there.
+            send_again: send everything again from the relay.
+            accept_empty: go on with what was not sent yet; what was sent into the earlier topic is not sent again.
+
+        Raises:
+            UsageError: not one of both is chosen, or the topic was not lost.
+            ClusterError: the target does not answer.
+
+        Example:
+            >>> mirror.choose("east->central", "east.orders", send_again=True)  # doctest: +SKIP
+        """
+        handle = self[flow]
+        if send_again == accept_empty or topic is None:
+            raise UsageError(
+                "a topic and one of two ways on are needed",
+                consequence="nothing was changed",
+                remedy="name --topic T, and --send-again or --accept-empty",
+                flow=handle.name,
+            )
+        return handle.send_again(topic) if send_again else handle.accept_empty(topic)
+
+    def quarantine(self, flow: str) -> Quarantine:
+        """Return the records that a flow put aside, and the call that sends them again."""
+        return self[flow].quarantine
+
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[SampledMoment], None] = lambda _: None,
+    ) -> SampledMoment | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A running mirror does this by itself. Run it where mirrors run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: called with each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
+        """
+        if once:
+            sample = self._context.shared(Monitor).sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._context.shared(Monitor).sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def publish(
+        self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None
+    ) -> Published:
+        """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
+
+        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+
+        Args:
+            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+                and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
+                clients; without a key one after another) and `topic`.
+            topic: the topic of all records, instead of a column.
+            cluster: the lake cluster's alias; optional where there is only one.
+            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+
+        Raises:
+            UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
+            StoreError: the lake failed; the message says whether anything was published.
+        """
+        return publish.publisher_of(self._context, cluster).publish(frame, topic=topic, batch_id=batch_id)
+
+    def publish_file(
+        self,
+        file: str | Path,
+        *,
+        key: str | None = None,
+        topic: str | None = None,
+        cluster: str | None = None,
+        batch_id: str | None = None,
+    ) -> Published:
+        """Publish a file of JSON lines, or Parquet (see `read_records_of`).
+
+        `key` names the field whose value is the record's key; the other arguments, and what is raised, are those of `publish`.
+        """
+        with self._context.board() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            alias = self.config.lake_cluster(cluster)
+            frame = publish.read_records_of(lambda: self.spark, file, key=key)
+            done = self.publish(frame, topic=topic, cluster=alias, batch_id=batch_id)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
+
+    def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
+        """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
+        return publish.LakeProducer(publish.publisher_of(self._context, cluster), config=config)
