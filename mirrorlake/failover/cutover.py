@@ -159,7 +159,7 @@ class Cutover:
                 (each.name for each in work.context.config.flows_to(flow.source) if each.source == flow.target), ""
             )
             raise self._refused("both clusters mirror each other", f"mirrorlake groups --flow '{back}' --apply does it")
-        plan = plan_groups_back(work.lake, flow, work.context)
+        plan = plan_groups_back(work.context, flow)
         named = {one.group for one in plan}
         live = sorted(named & {*work.context.groups(flow.source).active(), *work.context.groups(flow.target).active()})
         if live:

@@ -223,7 +223,7 @@ class Failback:
     # -- groups ---------------------------------------------------------------------------------------------------
 
     def _plan_back(self) -> GroupPlan:
-        return plan_groups_back(self._work.lake, self._flow, self._work.context, only=self._only)
+        return plan_groups_back(self._work.context, self._flow, only=self._only)
 
     def _plan_groups(self) -> GroupPlan:
         found = [] if self._flow.adds_hops else [*self._plan_back()]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import Lake, newest_topics
+from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import goes_on
@@ -23,25 +23,23 @@ _Held = Mapping[str, Mapping[TopicPartition, Committed]]
 _FROM = tuple[TopicPartition, SourcePartition]
 
 
-def plan_groups_back(
-    lake: Lake, flow: FlowConfig, clusters: Context, *, only: Collection[str] | None = None
-) -> GroupPlan:
+def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str] | None = None) -> GroupPlan:
     """Plan where each group of a flow goes on at the flow's source, by what it has committed on the remote topics.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    maps = known_maps(lake, [flow], clusters)
-    known = newest_topics(lake, flow.source, "source", missing_ok=True)
+    maps = known_maps(context.lake, [flow], context)
+    known = newest_topics(context.lake, flow.source, "source", missing_ok=True)
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):
         source = SourcePartition(row.source_topic, row.generation, row.source_partition)
         # A life of the topic that is over has no offsets on the source any more.
         if source.topic in known and source.generation == known[source.topic].generation_of(source.partition):
             feeding.setdefault(source, set()).add(TopicPartition(row.target_topic, row.target_partition))
-    held = _committed(flow, clusters, {tp for targets in feeding.values() for tp in targets}, only)
+    held = _committed(context, flow, {tp for targets in feeding.values() for tp in targets}, only)
     around = _around(maps, flow, held)
-    source_groups = clusters.groups(flow.source)
+    source_groups = context.groups(flow.source)
     active = source_groups.active()
     there = source_groups.committed(held, [TopicPartition(s.topic, s.partition) for s in feeding])
     rows: list[GroupPosition] = []
@@ -66,9 +64,9 @@ def plan_groups_back(
 
 
 def _committed(
-    flow: FlowConfig, clusters: Context, partitions: Collection[TopicPartition], only: Collection[str] | None
+    context: Context, flow: FlowConfig, partitions: Collection[TopicPartition], only: Collection[str] | None
 ) -> _Held:
-    groups = clusters.groups(flow.target)
+    groups = context.groups(flow.target)
     names = [
         name
         for name in groups.states()

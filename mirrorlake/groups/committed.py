@@ -11,7 +11,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows
 
 
-def committed_positions(lake: Lake, flow: FlowConfig, clusters: Context, *, recorded: bool = False) -> PositionsByFlow:
+def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = False) -> PositionsByFlow:
     """Read what the groups of a flow have committed on its source, and on those of the flows that it shares topics with.
 
     Empty where they have committed nothing on the flow's own source. `recorded` takes the positions there from the lake.
@@ -20,18 +20,18 @@ def committed_positions(lake: Lake, flow: FlowConfig, clusters: Context, *, reco
         ClusterError: the flow's own source does not answer.
         NotAuthorized: it hides its groups.
     """
-    config, lost = clusters.config, {flow.source} if recorded else set[str]()
-    mine = _positions(lake, flow, flow, clusters, lost)
+    config, lost = context.config, {flow.source} if recorded else set[str]()
+    mine = _positions(context, flow, flow, lost)
     if not mine:
         return {}
     seen = {flow.name: mine}
     # A target with one flow has no merged topics: a pass then costs no look at the metadata.
     if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
         return seen
-    for each in related_flows(lake, flow, config.flows).all_flows[1:]:
+    for each in related_flows(context.lake, flow, config.flows).all_flows[1:]:
         # In a mesh several flows carry one topic of one source: its groups are asked once.
         alike = next((name for name in seen if _reads_alike(config.flow(name), each)), None)
-        seen[each.name] = seen[alike] if alike is not None else _positions(lake, each, flow, clusters, lost)
+        seen[each.name] = seen[alike] if alike is not None else _positions(context, each, flow, lost)
     return seen
 
 
@@ -41,16 +41,16 @@ def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
     )
 
 
-def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Context, lost: set[str]) -> Positions:
+def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[str]) -> Positions:
     # The groups of the flow itself, wherever they read: another flow's own selection may leave some of them out.
     selection = flow.group_selection
-    if clusters.config.cluster(each.source).is_lake:
+    if context.config.cluster(each.source).is_lake:
         return {}
     if each.source not in lost:
         try:
-            found = source_positions(lake, each, clusters, selection=selection)
+            found = source_positions(context, each, selection=selection)
             if not found:
-                clusters.groups(each.source).require(flow.groups)
+                context.groups(each.source).require(flow.groups)
             return found
         except ClusterError:
             if each.name == flow.name:
@@ -58,26 +58,26 @@ def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Context
     # What a group has read is only ever more: the last known position is never ahead.
     return {
         (group, source): Committed(offset)
-        for (group, source), offset in newest_positions(lake, each.source).items()
+        for (group, source), offset in newest_positions(context.lake, each.source).items()
         if each.carries(source.topic) and selection.matches(group)
     }
 
 
-def source_positions(lake: Lake, flow: FlowConfig, clusters: Context, *, selection: NameMatcher) -> Positions:
+def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
     """Read the commits of selected groups on the topics that a flow carries.
 
     Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
     so are the mirror's own.
     """
-    groups = clusters.groups(flow.source)
+    groups = context.groups(flow.source)
     names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
     if not names:
         return {}
-    known = SourceTopics(lake, flow.source).load()
+    known = SourceTopics(context.lake, flow.source).load()
     # A topic that was created again and not landed since would be read with the old life's map.
     partitions = [
         TopicPartition(name, p)
-        for name, state in clusters.admin(flow.source).describe(known).items()
+        for name, state in context.admin(flow.source).describe(known).items()
         if flow.carries(name) and state.topic_id == known[name].topic_id
         for p in range(state.partitions)
     ]

@@ -28,7 +28,6 @@ from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.groups.standing import group_standing
 from mirrorlake.kafka import Committed, Groups, describe_with_leaders, named, tell_checkpoints
-from mirrorlake.lake import Lake
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
@@ -36,15 +35,7 @@ from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume
 log = logging.getLogger(__name__)
 
 
-def plan_groups(
-    lake: Lake,
-    flow: FlowConfig,
-    positions: PositionsByFlow,
-    clusters: Context,
-    *,
-    now: datetime,
-    recorded: bool = False,
-) -> GroupPlan:
+def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, *, recorded: bool = False) -> GroupPlan:
     """Plan where each group of a flow goes on at the target, and what is held back; changes nothing.
 
     `positions` are from `committed_positions`; where the flow's source is lost, they are `recorded`.
@@ -52,14 +43,15 @@ def plan_groups(
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    related = related_flows(lake, flow, clusters.config.flows)
-    own = read_own_commits(lake, related, positions, now=now)
+    lake = context.lake
+    related = related_flows(lake, flow, context.config.flows)
+    own = read_own_commits(lake, related, positions, now=context.now())
     lost = {flow.source} if recorded else set[str]()
-    resumes = resume_readers(lake, related, own.readers, clusters, translated=own.translated, lost=lost)
-    target = clusters.groups(flow.target)
+    resumes = resume_readers(lake, related, own.readers, context, translated=own.translated, lost=lost)
+    target = context.groups(flow.target)
     active = target.active()
     wanted = {tp for _, tp in (*resumes, *own.staying)}
-    existing = clusters.admin(flow.target).describe({tp.topic for tp in wanted})
+    existing = context.admin(flow.target).describe({tp.topic for tp in wanted})
     wanted = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
     held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted)
 
@@ -118,10 +110,8 @@ class GroupSync:
     def __init__(
         self, context: Context, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None
     ) -> None:
-        self._lake = context.lake
+        self._context = context
         self._flow = flow
-        self._clusters = context
-        self._now = context.now
         self._recorded = recorded
         self._only = only
         # Writes MirrorMaker 2's checkpoints of each plan that is carried out.
@@ -135,7 +125,7 @@ class GroupSync:
         plan = self._plan(self._look())
         if self._recorded or not self._has_groups:
             return plan
-        source = self._clusters.admin(self._flow.source)
+        source = self._context.admin(self._flow.source)
         _, leaderless = describe_with_leaders(source, {position.topic for position in plan})
         if leaderless:
             log.warning("groups.no_leader source=%s partitions=%s", self._flow.source, named(leaderless))
@@ -144,19 +134,19 @@ class GroupSync:
     def standing(self) -> GroupStanding:
         """Return how the groups stand on both clusters, beside the plan of this moment; changes nothing."""
         positions = self._look()
-        return group_standing(self._flow, self._plan(positions), positions.get(self._flow.name, {}), self._clusters)
+        return group_standing(self._context, self._flow, self._plan(positions), positions.get(self._flow.name, {}))
 
     def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
         """Carry out the plan of this moment and record it; of a plan that was `shown`, what this moment still allows.
 
         Law G (shown first): of a plan that was shown nothing else is set, and no position but those that it shows.
         """
-        at = self._now()
+        at = self._context.now()
         return self._carry_out(self._look(), at, shown)
 
     def once(self) -> None:
         """Do one pass, unless every group stood exactly where it should and none has committed since."""
-        at = self._now()
+        at = self._context.now()
         positions = self._look()
         if positions == self._settled:
             return
@@ -166,7 +156,7 @@ class GroupSync:
         self._settled = positions if is_settled else None
 
     def _look(self) -> PositionsByFlow:
-        found = committed_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
+        found = committed_positions(self._context, self._flow, recorded=self._recorded)
         if self._only is None:
             return found
         return {
@@ -177,12 +167,12 @@ class GroupSync:
     @property
     def _has_groups(self) -> bool:
         # Nobody consumes from a lake cluster.
-        return not self._clusters.config.cluster(self._flow.source).is_lake
+        return not self._context.config.cluster(self._flow.source).is_lake
 
     def _plan(self, positions: PositionsByFlow) -> GroupPlan:
         if not self._has_groups:
             return GroupPlan(self._flow.name, ())
-        return plan_groups(self._lake, self._flow, positions, self._clusters, now=self._now(), recorded=self._recorded)
+        return plan_groups(self._context, self._flow, positions, recorded=self._recorded)
 
     def _carry_out(self, positions: PositionsByFlow, at: datetime, shown: GroupPlan | None = None) -> GroupPlan:
         plan = self._plan(positions)
@@ -191,9 +181,9 @@ class GroupSync:
         if shown is not None:
             plan = plan.as_shown(shown)
         self._records.about_to_set(plan)
-        done = apply_groups(plan, target=self._clusters.groups(self._flow.target))
+        done = apply_groups(plan, target=self._context.groups(self._flow.target))
         flows = (
-            [each for each in self._clusters.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]
+            [each for each in self._context.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]
         )
         by_alias: dict[str, Positions] = {}
         for each in flows:

@@ -15,14 +15,14 @@ from mirrorlake.offsets import Positions
 _ORDER = ("hold", "move", "in_step")
 
 
-def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clusters: Context) -> GroupStanding:
+def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, positions: Positions) -> GroupStanding:
     """Read members, state and lag of a plan's groups on both clusters.
 
     Args:
+        context: of the mirror.
         flow: the flow.
         plan: where its groups would go on.
         positions: what they have committed on the flow's source.
-        clusters: the clusters.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -32,8 +32,8 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
         # Nobody consumes from a lake cluster, which has nothing to ask either.
         return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=())
     ends = {
-        flow.source: _ends(clusters, flow.source, (TopicPartition(s.topic, s.partition) for _, s in positions)),
-        flow.target: _ends(clusters, flow.target, (one.resume.target for one in plan)),
+        flow.source: _ends(context, flow.source, (TopicPartition(s.topic, s.partition) for _, s in positions)),
+        flow.target: _ends(context, flow.target, (one.resume.target for one in plan)),
     }
     committed: dict[str, dict[str, dict[TopicPartition, int]]] = {flow.source: {}, flow.target: {}}
     for (group, source), held in positions.items():
@@ -47,7 +47,7 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
         return None if held is None or end is None else max(0, end - held)
 
     def standing(alias: str) -> dict[str, GroupAt]:
-        found = clusters.groups(alias).describe(names)
+        found = context.groups(alias).describe(names)
         stand = {}
         for group in names:
             state, members = found.get(group, (ABSENT, ()))
@@ -81,8 +81,8 @@ def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clus
     return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
 
 
-def _ends(clusters: Context, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    wanted, admin = set(places), clusters.admin(alias)
+def _ends(context: Context, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    wanted, admin = set(places), context.admin(alias)
     known, leaderless = describe_with_leaders(admin, {place.topic for place in wanted})
     there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
     return admin.latest(there - leaderless)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import Lake, newest_topics
+from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import KnownMaps, known_maps, settled_ends
@@ -50,7 +50,7 @@ class FixedCut:
     ends: Mapping[TopicPartition, int]
 
 
-def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Context, *, lost: Collection[str] = ()) -> FixedCut:
+def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[str] = ()) -> FixedCut:
     """Fix what is compared of one target: `flows` are all that lead there. Take the versions of the relays afterwards.
 
     Sources in `lost` are not asked, which would cost their time-out: their topics are those that the lake knows.
@@ -63,14 +63,14 @@ def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Context, *, lost
     for alias in {flow.source for flow in flows}:
         try:
             is_lost = alias in lost
-            names = [*newest_topics(lake, alias, "source")] if is_lost else clusters.source(alias).topic_names()
+            names = [*newest_topics(context.lake, alias, "source")] if is_lost else context.source(alias).topic_names()
         except ClusterError:
             # Another flow's source; its remote topics are compared up to where the ledgers go.
             continue
         for flow in flows:
             remotes |= {remote for name in names if flow.source == alias and (remote := _remote(flow, name))}
-    ends = settled_ends(clusters.admin(flows[0].target), remotes, flows)
-    return FixedCut(flows={flow.name: flow for flow in flows}, maps=known_maps(lake, flows, clusters), ends=ends)
+    ends = settled_ends(context.admin(flows[0].target), remotes, flows)
+    return FixedCut(flows={flow.name: flow for flow in flows}, maps=known_maps(context.lake, flows, context), ends=ends)
 
 
 def _remote(flow: FlowConfig, topic: str) -> str | None:

@@ -209,7 +209,7 @@ def _spans_of(places: Places) -> Iterable[tuple[int, int]]:
 
 
 def still_waiting(
-    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Context
+    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, context: Context
 ) -> dict[SourcePartition, Waiting]:
     """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:
@@ -217,13 +217,13 @@ def still_waiting(
     reached: dict[SourcePartition, int] = {}
 
     def is_over() -> bool:
-        last = read_lanes(ledger, clusters.admin(flow.target), flow.ledger_topic)
+        last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
         reached.update(merged_positions(last))
         newest = max((record.committed_at_ms for record in last.values() if record), default=0)
         has_come = all(reached.get(source, 0) > one.last for source, one in waiting.items())
         return has_come or time.time() * 1000 - newest > _STANDS_STILL_MS
 
-    with clusters.ledger(flow) as ledger, suppress(RetryError):
+    with context.ledger(flow) as ledger, suppress(RetryError):
         Retrying(
             retry=retry_if_result(lambda over: not over), stop=stop_after_delay(_PATIENCE_S), wait=wait_fixed(0.25)
         )(is_over)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from mirrorlake.context import Context
 from mirrorlake.kafka import describe_with_leaders, named
-from mirrorlake.lake import Lake, newest_topics
+from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.direct import held_at_source
 from mirrorlake.verify.scope import erased_spans, explained_of, removed_spans
@@ -21,8 +21,7 @@ class SourceFacts:
     """Read what the lake says of a source now, and ask the source later.
 
     Args:
-        lake: the lake.
-        clusters: the clusters of the mirror.
+        context: of the mirror.
         alias: the source.
         is_lost: whether the source is not asked.
 
@@ -35,10 +34,10 @@ class SourceFacts:
         leaderless: partitions of which nothing can be asked, because nobody leads them.
     """
 
-    def __init__(self, lake: Lake, clusters: Context, alias: str, *, is_lost: bool) -> None:
-        self._clusters = clusters
+    def __init__(self, context: Context, alias: str, *, is_lost: bool) -> None:
+        self._context, lake = context, context.lake
         self._alias = alias
-        self.is_asked = not is_lost and not clusters.config.cluster(alias).is_lake
+        self.is_asked = not is_lost and not context.config.cluster(alias).is_lake
         self.recorded = newest_topics(lake, alias, "source")
         self.removed = removed_spans(lake, alias)
         self.erased = erased_spans(lake, alias)
@@ -55,19 +54,19 @@ class SourceFacts:
         """The policy of topics that set none themselves, or "" if nobody can tell."""
         if not self.is_asked:
             return ""
-        admin, recorded = self._clusters.admin(self._alias), self.recorded
+        admin, recorded = self._context.admin(self._alias), self.recorded
         return admin.default_cleanup([t for t in admin.topic_names() if t in recorded and recorded[t].is_bare])
 
     def find_leaderless(self, topics: Iterable[str]) -> None:
         """Find and log the partitions of topics that nobody leads."""
         if not self.is_asked:
             return
-        _, self.leaderless = describe_with_leaders(self._clusters.admin(self._alias), set(topics))
+        _, self.leaderless = describe_with_leaders(self._context.admin(self._alias), set(topics))
         if self.leaderless:
             log.warning("verify.no_leader source=%s partitions=%s", self._alias, named(self.leaderless))
 
     def held(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
         """Find what the source still holds whole of partitions that somebody leads."""
         led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
-        admin = self._clusters.admin(self._alias)
+        admin = self._context.admin(self._alias)
         return held_at_source(admin, self.recorded, led, default_cleanup=self.default_cleanup)

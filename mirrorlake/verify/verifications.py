@@ -157,7 +157,7 @@ class Verifications:
         into = {target: self._with_redrives(target) for target in {flow.target for flow in chosen}}
         sources = {each.source for flows in into.values() for each in flows}
         context.lake.create_all(sources)
-        cuts = {target: take_cut(context.lake, flows, context, lost=lost) for target, flows in into.items()}
+        cuts = {target: take_cut(context, flows, lost=lost) for target, flows in into.items()}
         scope = Scope(
             full=full,
             between=None if within is None else between(context.lake, sources, *within),

@@ -138,8 +138,7 @@ class Verifier:
         """
         aliases = {flow.source for cut in self._cuts.values() for flow in cut.flows.values()}
         self._sources = {
-            alias: SourceFacts(self._lake, self._context, alias, is_lost=alias in self._lost)
-            for alias in sorted(aliases)
+            alias: SourceFacts(self._context, alias, is_lost=alias in self._lost) for alias in sorted(aliases)
         }
         for alias in {flow.source for flow in self._flows}:
             carried = [flow for flow in self._flows if flow.source == alias]

@@ -44,8 +44,8 @@ def see_group(lake: Lake, generation: int, position: int, *, minute: int) -> Non
 
 def recorded(lake: Lake) -> dict[Any, Committed]:
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
-    flow, clusters = config.flow("east->central"), SimpleNamespace(config=config)
-    return dict(committed_positions(lake, flow, clusters, recorded=True)[flow.name])  # type: ignore[arg-type]
+    flow, context = config.flow("east->central"), SimpleNamespace(config=config, lake=lake)
+    return dict(committed_positions(context, flow, recorded=True)[flow.name])  # type: ignore[arg-type]
 
 
 @pytest.mark.law("A")
