@@ -38,7 +38,7 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.records.passport import Registry
-from mirrorlake.verify import Relays
+from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.spans import OffsetSpan
 from tests.bench.growth_cost import cost, say
 

@@ -24,7 +24,8 @@ from deltalake.transaction import AddAction
 from prometheus_client import generate_latest
 
 import mirrorlake as ml
-from mirrorlake.lag import Lag, Status, measure, read_status
+from mirrorlake.lag import Lag, Status, measure
+from mirrorlake.lag.reading import read_status
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lake import (
     METADATA,
