@@ -136,7 +136,8 @@ def make_takeover_plan(
     """
     other = other or OtherMirror()
     topic = other.offsets_topic or source_offsets_topic(flow.source)
-    target = context.admin(flow.target)
+    # A lake cluster is refused before its target is asked.
+    _, target = context.admin(flow.source), context.admin(flow.target)
     reasons, notes = _of_the_flow(context, flow), list[str]()
     state = target.describe([topic]).get(topic)
     if state is None:
