@@ -100,7 +100,13 @@ def parsed(arguments: Sequence[str], suites: Collection[str]) -> Options:
     )
     add("--spread", type=int, default=0, metavar="N", help="partitions of the rates, in topics of 20 (4 in one topic)")
     add("--seconds", type=float, default=60.0, metavar="S", help="of each rate (60)")
-    add("--warm-up", type=float, default=30.0, metavar="S", help="of each rate; brokers of 1,000 partitions want 90 (30)")
+    add(
+        "--warm-up",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of each rate; brokers of 1,000 partitions want 90 (30)",
+    )
     add("--bursts", type=int, default=3, metavar="N", help="into the running mirror; medians (3)")
     add("--verify", default="", metavar="5s", help="how often the running mirror proves what came (never)")
     add("--workers", type=_numbers, default=[1, 2], metavar="N,M", help="of a core each, of the Spark cluster (1,2)")
