@@ -18,8 +18,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.model import flow
 
 _POLL_S = 30.0
+# So many partitions are read together: an answer holds up to 1 MB of each.
+_AT_ONCE = 100
 # How soon a reader that follows hears that it is to stop.
 _FOLLOW_S = 0.2
 # How often a reader that follows a topic looks for new partitions.
@@ -101,12 +104,7 @@ class RecordReader:
             while True:
                 message = self._consumer.poll(_POLL_S)
                 if message is None:
-                    raise ClusterUnreachable(
-                        f"cluster {self.alias} did not deliver {topic}-{partition} within {_POLL_S:.0f} s",
-                        consequence="nothing was changed by this step",
-                        remedy="run the same command again when the cluster answers",
-                        alias=self.alias,
-                    )
+                    raise self._silent_error(f"{topic}-{partition}")
                 problem = message.error()
                 if problem is None:
                     yield _raw(message)
@@ -117,6 +115,48 @@ class RecordReader:
                     return
                 elif not problem.retriable():
                     raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+
+    def read_each(self, places: Mapping[flow.TopicPartition, int]) -> dict[flow.TopicPartition, RawRecord]:
+        """Return the first record at or past an offset of each of several partitions, all of them read together.
+
+        A partition that ends there is left out.
+        """
+        found: dict[flow.TopicPartition, RawRecord] = {}
+        with self._errors.during("read records"):
+            each = [(tp, TopicPartition(tp.topic, tp.partition, offset)) for tp, offset in places.items()]
+            for first in range(0, len(each), _AT_ONCE):
+                left = dict(each[first : first + _AT_ONCE])
+                self._consumer.assign(list(left.values()))
+                try:
+                    while left:
+                        self._take_first(left, found)
+                finally:
+                    with suppress(RuntimeError):
+                        self._consumer.unassign()
+        return found
+
+    def _take_first(
+        self, left: dict[flow.TopicPartition, TopicPartition], found: dict[flow.TopicPartition, RawRecord]
+    ) -> None:
+        message = self._consumer.poll(_POLL_S)
+        if message is None:
+            raise self._silent_error(f"{min(left)} and {len(left) - 1} other partitions")
+        tp, problem = flow.TopicPartition(message.topic() or "", message.partition() or 0), message.error()
+        if problem is not None and problem.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+            if not problem.retriable():
+                raise self._errors.own(problem, f"read {tp}", Need("READ", "TOPIC", tp.topic))
+        elif (assigned := left.pop(tp, None)) is not None:
+            self._consumer.incremental_unassign([assigned])
+            if problem is None:
+                found[tp] = _raw(message)
+
+    def _silent_error(self, what: str) -> ClusterUnreachable:
+        return ClusterUnreachable(
+            f"cluster {self.alias} did not deliver {what} within {_POLL_S:.0f} s",
+            consequence="nothing was changed by this step",
+            remedy="run the same command again when the cluster answers",
+            alias=self.alias,
+        )
 
     @contextmanager
     def _assigned(self, topic: str, partition: int, start: int) -> Iterator[None]:

@@ -84,6 +84,7 @@ from mirrorlake.lake.publish_log import Tail as Tail
 from mirrorlake.lake.question import Question as Question
 from mirrorlake.lake.reading_order import overlapping as overlapping
 from mirrorlake.lake.reading_order import read_by_source as read_by_source
+from mirrorlake.lake.relay_ends import last_rows as last_rows
 from mirrorlake.lake.relay_files import COLUMNS as COLUMNS
 from mirrorlake.lake.relay_files import RelayFile as RelayFile
 from mirrorlake.lake.relay_files import is_whole_or_replaced as is_whole_or_replaced

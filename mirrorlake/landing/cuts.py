@@ -11,10 +11,10 @@ Law E (accounted for): what the source holds from the cut on is landed as a gene
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import pairwise
+from functools import cached_property, partial, reduce
+from itertools import chain, pairwise
 from operator import or_
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka import FEW, RawRecord, RecordReader
-from mirrorlake.lake import KnownTopic, Lake
+from mirrorlake.lake import KnownTopic, Lake, last_rows
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
 
@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 
 # Each round looks at so many records; 2^20 landed records are searched in five rounds.
 _PROBES = 16
-# So many partitions are looked up in one query; each is a condition of it.
-_AT_ONCE = 200
+# So many partitions are looked up in one query; each is a condition of it. Java compiles no query of 200 for any relay.
+_AT_ONCE = 50
 # So far before the end the last row of a partition is looked for; what ends in more aborted records is searched.
 _TAIL = 100_000
 # Header keys that are not UTF-8 come differently from different clients.
@@ -87,24 +87,57 @@ def find_cuts(
     cuts: dict[str, list[Cut]] = {}
     if not extents:
         return cuts
-    relay = lake.relay(alias)
-    newest = _rows_at(relay, known, {tp: extent.landed - 1 for tp, extent in extents.items()})
-    # A partition that ends in the marker of a transaction has no row there; two jobs find the last rows of all such partitions,
-    # where a search would cost each of them two. A restart of a broker makes all its partitions suspects.
-    lacking = {tp: extent for tp, extent in extents.items() if tp not in newest}
-    newest |= _rows_at(relay, known, _last_offsets(relay, known, lacking))
+    # A restart of a broker makes all its partitions suspects: their last records are read together, on either side.
+    newest = _newest_rows(lake, alias, known, extents)
+    may_be_held = {
+        tp: row.offset
+        for tp, row in newest.items()
+        if extents[tp].earliest <= row.offset and extents[tp].landed <= extents[tp].end
+    }
+    relay = partial(lake.relay, alias)
     with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
-        for tp, extent in sorted(extents.items()):
+        held = reader.read_each(may_be_held)
+        unchanged = {tp for tp, record in held.items() if _is_equal(newest[tp], record)}
+        # Nothing of these can be compared.
+        unchanged |= {tp for tp, extent in extents.items() if extent.landed <= min(extent.earliest, extent.end)}
+        log.info("land.logs_compared source=%s partitions=%s unchanged=%s", alias, len(extents), len(unchanged))
+        for tp in sorted(extents.keys() - unchanged):
             topic = known[tp.topic]
             compacts = topic.may_compact(default_cleanup)
-            search = _Search(relay, reader, topic, tp.partition, extent, compacts=compacts)
-            offset = None if search.ends_as(newest.get(tp)) else search.cut()
+            offset = _Search(relay, reader, topic, tp.partition, extents[tp], compacts=compacts).cut()
             log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
             if offset is not None:
                 generation = topic.generation_of(tp.partition) + 1
                 cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
                 cuts.setdefault(tp.topic, []).append(cut)
     return cuts
+
+
+def _newest_rows(
+    lake: Lake, alias: str, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
+) -> dict[TopicPartition, Any]:
+    """Return the last record that the relay holds of each partition, of the lives that the source holds there."""
+    if (relay_log := lake.relay_log(alias)) is not None:
+        rows = last_rows(relay_log, dict(chain.from_iterable(_lives(known, *each) for each in extents.items())))
+        # Of several lives the last one has the last offset.
+        return {TopicPartition(source.topic, source.partition): row for source, row in sorted(rows.items())}
+    relay = lake.relay(alias)
+    newest = _rows_at(relay, known, {tp: extent.landed - 1 for tp, extent in extents.items()})
+    # A partition that ends in the marker of a transaction has no row there; two jobs find the last rows of all such partitions,
+    # where a search would cost each of them two.
+    lacking = {tp: extent for tp, extent in extents.items() if tp not in newest}
+    return newest | _rows_at(relay, known, _last_offsets(relay, known, lacking))
+
+
+def _lives(
+    known: Mapping[str, KnownTopic], tp: TopicPartition, extent: Extent
+) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
+    """Return between which offsets each life of a partition is what the source holds there."""
+    topic = known[tp.topic]
+    for start, end in pairwise([*sorted({0, *_starts(topic, tp.partition)}), extent.landed]):
+        if max(start, extent.earliest) < min(end, extent.landed):
+            life = SourcePartition(tp.topic, topic.generation_at(tp.partition, start), tp.partition)
+            yield life, (max(start, extent.earliest), min(end, extent.landed))
 
 
 def _rows_at(
@@ -154,7 +187,7 @@ class _Search:
 
     def __init__(
         self,
-        relay: DataFrame,
+        relay: Callable[[], DataFrame],
         reader: RecordReader,
         topic: KnownTopic,
         partition: int,
@@ -162,8 +195,7 @@ class _Search:
         *,
         compacts: bool,
     ) -> None:
-        mine = (F.col("topic") == topic.name) & (F.col("partition") == partition) & _living(topic, partition)
-        self._rows = relay.where(mine)
+        self._relay = relay
         self._reader = reader
         self._topic = topic
         self._partition = partition
@@ -171,11 +203,10 @@ class _Search:
         # Where the cleaner is at work, a record that is missing proves nothing.
         self._compacts = compacts
 
-    def ends_as(self, row: Any) -> bool:
-        """Tell whether the source still holds the last landed record, everything before it with it, and the markers past it."""
-        extent = self._extent
-        is_held = row is not None and extent.earliest <= row.offset and extent.landed <= extent.end
-        return is_held and self._is_same(row) is True
+    @cached_property
+    def _rows(self) -> DataFrame:
+        mine = (F.col("topic") == self._topic.name) & (F.col("partition") == self._partition)
+        return self._relay().where(mine & _living(self._topic, self._partition))
 
     def cut(self) -> int | None:
         """Return the first offset of the source's new history; None where the log did not go back."""
@@ -222,7 +253,12 @@ class _Search:
         if record is None or record.offset != row.offset:
             low, _ = self._reader.ends(self._topic.name, self._partition)
             return None if self._compacts or low > row.offset else False
-        return _content(row) == (record.key, record.value) and _same_time(row.ms, record)
+        return _is_equal(row, record)
+
+
+def _is_equal(row: Any, record: RawRecord) -> bool:
+    is_there = row.offset == record.offset and _content(row) == (record.key, record.value)
+    return is_there and _same_time(row.ms, record)
 
 
 def _content(row: Any) -> tuple[bytes | None, bytes | None]:

@@ -65,6 +65,7 @@ def test_law_e_a_source_whose_log_went_back(
     central: KafkaCluster,
     make_mirror: MakeMirror,
     tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = make_cluster("own").start()
     topic, conf = topic_name(), str(tmp_path / "mirror.yml")
@@ -74,7 +75,11 @@ def test_law_e_a_source_whose_log_went_back(
     size = segment(own, topic).stat().st_size
     write(own, topic, old[150:])
     produce(own, topic, 100)
-    flow = {"source": "own", "target": "central", "topics": topic}
+    # Partitions that the same restart makes suspects: with records, and two that hold none.
+    wide = f"{topic}-wide"
+    create_topic(own, wide, 62)
+    produce(own, wide, 600, partitions=60)
+    flow = {"source": "own", "target": "central", "topics": f"{topic}, {wide}"}
 
     def mirror_with(policy: str, clusters: dict[str, KafkaCluster]) -> Mirror:
         return make_mirror(clusters, [flow], own={"land": {"on_gap": policy}})
@@ -93,14 +98,23 @@ def test_law_e_a_source_whose_log_went_back(
     own.start()
     assert end_of(own, topic, 0) == 150
     for _ in range(2):
-        with pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused:
+        caplog.clear()
+        with (
+            caplog.at_level("INFO", "mirrorlake.landing.cuts"),
+            pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused,
+        ):
             mirror.land("own", once=True)
         assert refused.value.exit_code == 3
+        said = [one.getMessage() for one in caplog.records if one.name == "mirrorlake.landing.cuts"]
+        assert said == [
+            "land.logs_compared source=own partitions=64 unchanged=63",
+            f"land.log_compared source=own topic_partition={topic}-0 cut=150",
+        ], "logs that have only grown are compared together"
     assert landed(mirror, topic) == first
     mirror = mirror_with("record", both)
     mirror.run(once=True)
     assert gaps(mirror, topic) == [("truncated", 1, 0, 150, begun - 1)]
-    [standing] = [p for p in mirror.status()["own->central"] if p.partition == 0]
+    [standing] = [p for p in mirror.status()["own->central"] if (p.topic, p.partition) == (topic, 0)]
     assert (standing.source_end, standing.landed, standing.republished, standing.verdict) == (150, 150, 150, "OK")
     offsets = mirror["own->central"].offsets
     assert isinstance(offsets.translate(topic, 0, 149), Exact)
