@@ -33,6 +33,8 @@ _STORE_INTERVAL_S = 30.0
 # Of a backlog a look waits long for its records; the oldest and every other of the rest go.
 _MAX_WAITING = 64
 _END_S = 1.0
+# How long a task that ended with an error waits for the look that says whether its source is silent.
+_SILENCE_S = 5.0
 # Elections come in series, and each restart of a task looks at all of the source.
 _ELECTIONS_S = 10.0
 
@@ -103,7 +105,7 @@ class WatermarkWatch:
         self._is_stored = ":/" in task.marks
         self._written = ""
         self._next_write = 0.0
-        self._has_failed = False
+        self._has_failed = self._has_ended_badly = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watermarks of {task.seat.alias}", daemon=True)
 
@@ -112,11 +114,12 @@ class WatermarkWatch:
             self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        self._has_ended_badly = failure is not None
         self._stop.set()
         if self._thread.ident is not None:
             # A look at brokers that are away takes longer; what it writes later stays true.
-            self._thread.join(_END_S)
+            self._thread.join(_SILENCE_S if self._has_ended_badly else _END_S)
 
     @property
     def has_other_leaders(self) -> bool:
@@ -137,6 +140,10 @@ class WatermarkWatch:
             with WatermarkReader(self._task.seat.alias, self._task.options, self._partitions) as reader:
                 wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
                 while not self._stop.wait(wait_s):
+                    self._look(reader)
+                    self._write(marks)
+                if self._has_ended_badly:
+                    # A turn meets a source that died before the next look does, and nobody looks again until it is back.
                     self._look(reader)
                     self._write(marks)
         except Exception as error:

@@ -88,19 +88,34 @@ class Reader:
         return self.answer
 
 
+def land_task(marks: Path, **others: Any) -> Any:
+    return SimpleNamespace(
+        seat=SimpleNamespace(alias="east", number=3, group=0),
+        options={"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": "0"},
+        start={SourcePartition("orders", 1, 0): 10},
+        epochs={TopicPartition("orders", 0): 5},
+        landed=(2, 9),
+        groups=1,
+        marks=str(marks),
+        **others,
+    )
+
+
+@pytest.mark.law("E")
+def test_law_e_a_turn_that_meets_a_silent_source_first_leaves_a_mark_that_says_so(tmp_path: Path) -> None:
+    # Its watch has looked at nothing yet.
+    with pytest.raises(ConnectionError), WatermarkWatch(land_task(tmp_path, leaderless=frozenset())):
+        raise ConnectionError
+    [path] = tmp_path.iterdir()
+    assert LandedMark.of_json(path.read_text()).silent_at is not None
+
+
 @pytest.mark.law("E")
 def test_law_e_a_mark_says_when_the_source_fell_silent_and_what_nobody_led(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks, reader, clock = TopicPartition("clicks", 0), Reader(), [100.0]
-    task: Any = SimpleNamespace(
-        seat=SimpleNamespace(alias="east", number=3),
-        start={SourcePartition("orders", 1, 0): 10},
-        epochs={TopicPartition("orders", 0): 5},
-        landed=(2, 9),
-        leaderless=frozenset({clicks}),
-        marks=str(tmp_path),
-    )
+    task = land_task(tmp_path, leaderless=frozenset({clicks}))
     monkeypatch.setattr(watermarks.time, "monotonic", lambda: clock[0])
     watch, marks = WatermarkWatch(task), LandedMarks(str(tmp_path), 3)
 
