@@ -174,7 +174,8 @@ class FolderTables:
                     flush_files(path, [file.path for file in files])
                 seen, is_plain = table.version(), ":/" not in path and is_plain_table(table)
                 transactions = {app_id: version} if app_id else {}
-                add_files(path, seen, files, transactions, signature, table=None if is_plain else table)
+                given = None if is_plain else table
+                add_files(path, seen, files, transactions, signature, table=given, is_next=False)
                 if (seen + 1) % CHECKPOINT_EVERY == 0:
                     # A claim is signed.
                     make_log_checkpoint(path, cleans=not signature)
@@ -193,9 +194,10 @@ class FolderTables:
                 else:
                     table.update_incremental()
                 yield table
-            except DeltaError:
-                # What failed may have left the open table between two versions.
-                self._open.pop(path, None)
+            except DeltaError as error:
+                # What else fails may leave the open table between two versions.
+                if not isinstance(error, CommitFailedError):
+                    self._open.pop(path, None)
                 raise
 
 

@@ -56,11 +56,12 @@ def add_files(
     signature: str = "",
     *,
     table: DeltaTable | None = None,
+    is_next: bool = True,
 ) -> None:
     """Commit files that are on the disk as the one after a version, under application transactions, and flush the commit.
 
     `signature` is its user metadata. It says which spans the files hold: in tags, or beside the signature where delta-rs makes it
-    from `table`, which is open at that version.
+    from `table`, which is open at that version; unless it has to be the next one, it follows others that are no conflict.
 
     Raises:
         CommitFailedError: another commit came first (delta-rs' own).
@@ -80,12 +81,14 @@ def add_files(
         table.schema(),
         commit_properties=CommitProperties(
             custom_metadata=told,
-            max_commit_retries=0,
+            max_commit_retries=0 if is_next else None,
             app_transactions=[Transaction(app_id, number) for app_id, number in transactions.items()],
         ),
         post_commithook_properties=NO_HOOKS,
     )
-    flush_commits(path, [version + 1])
+    if ":/" not in path:
+        table.update_incremental()
+        flush_commits(path, range(version + 1, table.version() + 1))
 
 
 def commit_attempts() -> Retrying:

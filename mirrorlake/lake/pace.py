@@ -42,13 +42,13 @@ class Requests:
 
 
 # A turn that lands: a file, a look for other commits, the commit, a look after it.
-TURN = Requests(puts=5, gets=8)
+TURN = Requests(puts=5, gets=6)
 # A flow takes the commit, and reads its file.
 SENT_TURN = Requests(puts=0, gets=6)
 # A flow asks for the next commit, and whether it is to go on; a landing task only the latter, each turn.
 LOOK, GOES_ON = Requests(puts=0, gets=2), Requests(puts=0, gets=1)
 # A few rows of a side table.
-APPEND = Requests(puts=7, gets=6)
+APPEND = Requests(puts=5, gets=5)
 # What is written by the clock: a mark each 30 s, and while a flow sends a copy of its ledger, an append with a transaction, which
 # reads the commits since the table's last log checkpoint: 0 to 100 of them.
 _MARK, _MARK_S = Requests(puts=1, gets=0), 30.0
