@@ -28,9 +28,11 @@ class Journal:
         self._aborted: set[str] = set()
         self.records = 0
 
-    def acknowledge(self, topic: str, partition: int, offset: int, serial: str) -> None:
+    def acknowledge(self, topic: str, partition: int, offset: int | None, serial: str) -> None:
         with self._lock:
-            self._acknowledged[topic, partition][offset] = serial
+            # An attempt that the broker had taken before is confirmed without its offset.
+            if offset is not None:
+                self._acknowledged[topic, partition][offset] = serial
             self.records += 1
 
     def abort(self, transaction: str) -> None:
