@@ -57,6 +57,9 @@ def in_background(
         note: prints a line for people; without it, the stream takes the time that it needs.
         so_far: says what was done, where the process has to end before the stream does.
         leave: prints the one document of `--json` there, which the stream's own end would have printed.
+
+    Raises:
+        StoreError: the JVM that carries the stream has ended.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -70,12 +73,14 @@ def in_background(
 
         thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
         thread.start()
-        deadline, next_look = None, 0.0
+        deadline, next_look, lost = None, 0.0, None
         while thread.is_alive():
             thread.join(0.2)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _HOST_LOOK_S
                 if host_is_gone():
+                    # A stop that was asked for may end the JVM first, which is not a failure.
+                    lost = lost or (None if stop.is_set() else spark_is_gone())
                     _end_without_host(thread, stop)
             if note is None or not stop.is_set():
                 continue
@@ -92,6 +97,9 @@ def in_background(
                 os._exit(0)
     if failure:
         raise failure[0]
+    if lost is not None:
+        # The stream ended well, but only because it was told to: a scheduler has to start another one.
+        raise lost
     return result[0]
 
 

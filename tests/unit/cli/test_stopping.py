@@ -6,9 +6,14 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+
+from mirrorlake.cli import stopping
+from mirrorlake.errors import StoreError
 
 # A stream that never ends by itself, and one of a library's threads that fails once it is told to.
 _STUCK = """
@@ -92,6 +97,20 @@ def test_a_batch_that_does_not_end_leaves_the_one_document_of_json(
     out, _ = process.communicate(timeout=60)
     assert json.loads(out) == {**document, "interrupted": True}
     assert process.returncode == 0
+
+
+def test_a_stream_that_ended_well_because_its_jvm_has_ended_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "host_is_gone", lambda: True)
+    with pytest.raises(StoreError, match="Spark does not answer") as lost:
+        stopping.in_background(lambda stop: stop.wait(60))
+    assert lost.value.exit_code == 4, "a scheduler starts another one"
+
+    def asked(stop: threading.Event) -> str:
+        stop.set()
+        time.sleep(0.5)
+        return "ended as it was asked to, and the JVM with it"
+
+    assert stopping.in_background(asked).startswith("ended")
 
 
 # What `spark-submit` is: it starts the driver, and a signal ends it alone.
