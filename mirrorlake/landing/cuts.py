@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from itertools import chain, pairwise
+from itertools import chain
 from operator import or_
 from typing import Any, TypeVar
 
@@ -118,7 +118,7 @@ def _newest_rows(
 ) -> dict[TopicPartition, Any]:
     """Return the last record that the relay holds of each partition, of the lives that the source holds there."""
     if (relay_log := lake.relay_log(alias)) is not None:
-        rows = last_rows(relay_log, dict(chain.from_iterable(_lives(known, *each) for each in extents.items())))
+        rows = last_rows(relay_log, dict(chain.from_iterable(_held_lives(known, *each) for each in extents.items())))
         # Of several lives the last one has the last offset.
         return {TopicPartition(source.topic, source.partition): row for source, row in sorted(rows.items())}
     relay = lake.relay(alias)
@@ -129,15 +129,14 @@ def _newest_rows(
     return newest | _rows_at(relay, known, _last_offsets(relay, known, lacking))
 
 
-def _lives(
+def _held_lives(
     known: Mapping[str, KnownTopic], tp: TopicPartition, extent: Extent
 ) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
-    """Return between which offsets each life of a partition is what the source holds there."""
-    topic = known[tp.topic]
-    for start, end in pairwise([*sorted({0, *_starts(topic, tp.partition)}), extent.landed]):
-        if max(start, extent.earliest) < min(end, extent.landed):
-            life = SourcePartition(tp.topic, topic.generation_at(tp.partition, start), tp.partition)
-            yield life, (max(start, extent.earliest), min(end, extent.landed))
+    """Return between which offsets each life of a partition is what the source holds there, up to where it was landed."""
+    for generation, start, end in _lives(known[tp.topic], tp.partition):
+        low, high = max(start, extent.earliest), extent.landed if end is None else min(end, extent.landed)
+        if low < high:
+            yield SourcePartition(tp.topic, generation, tp.partition), (low, high)
 
 
 def _rows_at(
@@ -271,13 +270,15 @@ def _same_time(ms: int | None, record: RawRecord) -> bool:
 
 def _living(topic: KnownTopic, partition: int) -> Column:
     """Return the condition for rows whose offsets are of the life that the source holds there."""
-    bounds: list[int | None] = [*sorted({0, *_starts(topic, partition)}), None]
     parts = []
-    for start, end in pairwise(bounds):
-        part = (F.col("generation") == topic.generation_at(partition, start or 0)) & (F.col("offset") >= (start or 0))
+    for generation, start, end in _lives(topic, partition):
+        part = (F.col("generation") == generation) & (F.col("offset") >= start)
         parts.append(part if end is None else part & (F.col("offset") < end))
     return reduce(or_, parts)
 
 
-def _starts(topic: KnownTopic, partition: int) -> Iterable[int]:
-    return (cut.first_offset for cut in topic.cuts if cut.partition == partition)
+def _lives(topic: KnownTopic, partition: int) -> Iterable[tuple[int, int, int | None]]:
+    """Return the lives of a partition: generation, the first offset that is of it, and the one past it, None for the last life."""
+    starts = sorted({0, *(cut.first_offset for cut in topic.cuts if cut.partition == partition)})
+    ends = [*starts[1:], None]
+    return ((topic.generation_at(partition, start), start, end) for start, end in zip(starts, ends, strict=True))
