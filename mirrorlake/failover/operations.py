@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
@@ -15,6 +16,8 @@ from mirrorlake.failover.operation_context import OperationContext, Seam
 from mirrorlake.failover.report import FailoverReport
 from mirrorlake.failover.way_home import local_topics, made_way_home
 from mirrorlake.model.plan import Plan
+
+_Choice = TypeVar("_Choice", bound=str)
 
 
 def _unheard(_step: str, _when: str) -> None:
@@ -33,13 +36,7 @@ def fail_over(
     seam: Seam = _unheard,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
-    fence = next((one for one in FENCES if one == fence_source), None)
-    if fence_source is not None and fence is None:
-        raise UsageError(
-            f"'{fence_source}' is not a way to keep producers off a source",
-            consequence="nothing was changed",
-            remedy=f"name one of: {', '.join(FENCES)}",
-        )
+    fence = _choose(fence_source, FENCES, "a way to keep producers off a source")
     options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
     return Failover(OperationContext.of(context, flow, seam=seam), options).run(dry_run=dry_run)
 
@@ -56,17 +53,22 @@ def fail_back(
     seam: Seam = _unheard,
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `seam` hears of each step, for tests."""
-    choice = next((one for one in TAIL_CHOICES if one == tail), None)
-    if tail is not None and choice is None:
-        raise UsageError(
-            f"'{tail}' is not what a tail can be settled by",
-            consequence="nothing was changed",
-            remedy=f"name one of: {', '.join(TAIL_CHOICES)}",
-        )
+    choice = _choose(tail, TAIL_CHOICES, "what a tail can be settled by")
     with_home, made = _with_way_home(context, flow)
     work = OperationContext.of(with_home, flow, made=made, seam=seam)
     only = tuple(groups) if groups else None
     return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
+
+
+def _choose(given: str | None, choices: Sequence[_Choice], what: str) -> _Choice | None:
+    chosen = next((one for one in choices if one == given), None)
+    if given is not None and chosen is None:
+        raise UsageError(
+            f"'{given}' is not {what}",
+            consequence="nothing was changed",
+            remedy=f"name one of: {', '.join(choices)}",
+        )
+    return chosen
 
 
 def _with_way_home(context: Context, flow: str) -> tuple[Context, str]:
