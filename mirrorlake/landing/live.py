@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,6 @@ from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import about
 from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
