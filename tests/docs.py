@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mirrorlake.doctor.examination import list_checks
@@ -38,6 +39,9 @@ _UNIT_OWN = (
     "ProtectHome=yes",
     "MemoryMax=4G",
 )
+Columns = Mapping[str, tuple[str, str]]
+# A column that means the same in so many side tables is described once.
+_MIN_TABLES = 3
 _BEGIN, _END = "<!-- made from mirrorlake/lake/schema.py by `make docs` -->", "<!-- end -->"
 
 
@@ -46,7 +50,10 @@ def tables_page() -> str:
     page = (DOCS / "tables.md").read_text()
     before, rest = page.split(_BEGIN)
     _, after = rest.split(_END)
-    body = "\n\n".join("\n".join(_section(table)) for table in (RELAY, *SIDE_TABLES))
+    uses = Counter((name, column) for table in SIDE_TABLES for name, column in table.columns.items())
+    shared = dict(pair for pair, tables in uses.items() if tables >= _MIN_TABLES)
+    sections = [_column_rows(shared), _section(RELAY, {}), *(_section(table, shared) for table in SIDE_TABLES)]
+    body = "\n\n".join("\n".join(section) for section in sections)
     return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
 
 
@@ -100,15 +107,21 @@ def decisions_page() -> str:
     )
 
 
-def _section(table: TableSchema) -> Iterator[str]:
+def _section(table: TableSchema, shared: Columns) -> Iterator[str]:
+    """Yield a table's heading and its columns; those that are shared, by name only."""
+    names = [name for name, column in table.columns.items() if shared.get(name) == column]
     yield f"### {table.name}"
     yield ""
-    yield f"{table.comment}."
+    yield f"{table.comment}." + (f" Shared: {', '.join(f'`{name}`' for name in names)}." if names else "")
     yield ""
-    yield "| column | type | meaning |"
-    yield "|---|---|---|"
-    for name, (kind, comment) in table.columns.items():
-        yield f"| `{name}` | `{kind}` | {comment.replace('|', 'or')} |"
+    yield from _column_rows({name: column for name, column in table.columns.items() if name not in names})
+
+
+def _column_rows(columns: Columns) -> Iterator[str]:
+    yield "|column|type|meaning|"
+    yield "|-|-|-|"
+    for name, (kind, comment) in columns.items():
+        yield f"|`{name}`|`{kind}`|{comment.replace('|', 'or')}|"
 
 
 def systemd_unit_file() -> str:
