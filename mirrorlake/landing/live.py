@@ -50,6 +50,8 @@ CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "dra
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 # How long a turn waits for a first record: it looks then whether it is to go on.
 _IDLE_S = 0.1
+# Where nobody says how often, turns of a trickle take a fifth of a core: of few partitions one costs 2 to 5 ms, of 1 000 20 to 40.
+_CPU_SHARE, _MAX_GATHER_S = 0.2, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class LandTask:
     not land. `landed` is the newest batch of the relay with its number, and no time of a batch is before `landed_until`. A task with
     `ends` is done where it has come to all of them; one without writes its marks (`LandedMark`) into the folder `marks`. The
     partitions that nobody led at the start are `leaderless`. `groups` is how many tasks share the partitions of the source.
+    Turns begin at least `pace_s` apart; with `follows_cpu` further, if they cost much.
     """
 
     seat: Seat
@@ -76,6 +79,7 @@ class LandTask:
     marks: str = ""
     leaderless: frozenset[TopicPartition] = frozenset()
     pace_s: float
+    follows_cpu: bool = False
     most_records: int = 2_000_000
     most_bytes: int = BACKLOG_BYTES
     groups: int = 1
@@ -91,6 +95,10 @@ class LandTask:
             and set(range(state.partitions)) - state.leaderless <= landed[name] <= set(range(state.partitions))
             for name, state in topics.items()
         )
+
+    def pace_after(self, cpu_s: float) -> float:
+        """Return the seconds from the start of a turn that took so much CPU to the start of the next one."""
+        return max(self.pace_s, min(cpu_s / _CPU_SHARE, _MAX_GATHER_S)) if self.follows_cpu else self.pace_s
 
     def waits_for_leader(self, topics: Mapping[str, TopicState]) -> bool:
         """Tell whether a drain cannot come to an end because nobody leads a partition that it lands."""
@@ -133,6 +141,7 @@ def _land(task: LandTask) -> bool:
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
+            cpu_s = time.thread_time()
             fetched = fetcher.fetch(
                 gather_s, wait_s=wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=most
             )
@@ -150,7 +159,8 @@ def _land(task: LandTask) -> bool:
                 raise _TaskEnds(ELECTED, "partitions without new records have other leaders")
             memory.worked(records)
             # A record that comes after a silence is landed at once, and those that follow it a pace later.
-            gather_s = max(0.0, task.pace_s - (time.monotonic() - began)) if fetched.read_to else 0.0
+            pace_s = task.pace_after(time.thread_time() - cpu_s) if fetched.read_to else 0.0
+            gather_s = max(0.0, pace_s - (time.monotonic() - began))
     turns.finish()
     return left is not None and not left
 

@@ -93,6 +93,7 @@ class LiveDriver:
             landed=None if newest is None else (newest.checkpoint, newest.batch),
             landed_until=context.landed_until,
             pace_s=landing_pace(seat.path, settings.trigger),
+            follows_cpu=not settings.trigger,
             most_records=settings.max_records_per_batch,
             most_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
             goes_on=GoesOn(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),

@@ -100,6 +100,7 @@ def send_by_followers(
             ignored=frozenset(ignored),
             goes_on=goes_on,
             pace_s=pace_s,
+            looks_quickly=not owned.flow.trigger and ":/" not in relay.path,
             holds_producers=spark is not None,
         )
         for number in range(tasks)

@@ -96,7 +96,8 @@ class LaneHolder:
         transaction = self._transaction()
         try:
             transaction.begin()
-            transaction.commit(record)
+            transaction.record(record)
+            transaction.commit()
         except (KafkaException, Restart) as error:
             self.close()
             if isinstance(error, Restart):

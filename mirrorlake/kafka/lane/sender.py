@@ -3,7 +3,7 @@
     init_transactions      fences every older holder of the lane, who then waits for a claim before it fences again
     read the ledger        only now: nobody else can add to it any more
     for each chunk:
-        begin · records · flush · are the remote topics the same? · one ledger record · commit
+        begin · records · flush · one ledger record · are the remote topics the same? · commit
 
 Law F (repeatable): whatever is killed whenever, the ledger record and the records it covers are visible together or
 not at all, and a new holder skips what the ledger says is done (`tail.py`: from where it goes on). The id of a topic never
@@ -156,7 +156,6 @@ class LaneSender(LaneHolder):
             # librdkafka's own thread is busy sending: the next chunk's files are read meanwhile.
             chunks.read_ahead()
             transaction.flush()
-            self._require_remotes(chunk)
             runs = transaction.runs()
             self._ends.require_after(runs)
             record = self._records.make(
@@ -168,7 +167,14 @@ class LaneSender(LaneHolder):
                 withheld=withheld,
                 view=self._view.version if self._view is not None else "",
             )
-            transaction.commit(record)
+            # Of a transaction the ledger record is on its way meanwhile, and gone with it; without one it is there to stay.
+            if self.task.exactly_once:
+                transaction.record(record)
+                self._require_remotes(chunk)
+            else:
+                self._require_remotes(chunk)
+                transaction.record(record)
+            transaction.commit()
         except KafkaException as error:
             self._fail(error, "commit a chunk", transaction)
         except SystemError as error:

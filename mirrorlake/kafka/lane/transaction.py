@@ -148,12 +148,15 @@ class Transaction:
         """
         return tuple(run for (source, target), sent in self._sent.items() for run in sent.runs(source, target))
 
-    def commit(self, record: LedgerRecord) -> None:
-        """Commit with the ledger record that covers what was sent."""
+    def record(self, record: LedgerRecord) -> None:
+        """Hand the producer the ledger record that covers what was sent."""
         topic, claim = ledger_topic(self._task.claim.flow), record.claim
         self._producer.produce(
             topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._hear_of_ledger
         )
+
+    def commit(self) -> None:
+        """Commit the records and their ledger record."""
         if self._task.exactly_once:
             self._producer.commit_transaction(CALL_S)
             return

@@ -14,6 +14,7 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
     KafkaError,
     Message,
 )
@@ -51,6 +52,21 @@ def read(fetcher: Fetcher, messages: list[Message], read_to: dict[TopicPartition
     block = fetcher._read(messages, read_to, {})
     rows = FetchedRows([] if block is None else [block])
     return {tp: table.column("offset").to_pylist() for tp, table in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "waits"), [(4, ("1", "500")), (100, ("262144", "50")), (1_000, ("262144", "100"))]
+)
+def test_a_broker_answers_with_the_first_record_of_few_partitions_and_collects_those_of_many(
+    partitions: int, waits: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = dict[str, str]()
+    monkeypatch.setattr(
+        "mirrorlake.kafka.fetcher.Consumer", lambda given, **_: options.update(given) or Consumer(given)
+    )
+    places = {TopicPartition("orders", number): 0 for number in range(partitions)}
+    Fetcher("east", {"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": "0"}, places).close()
+    assert (options["fetch.min.bytes"], options["fetch.wait.max.ms"]) == waits
 
 
 def test_small_fetches_of_a_partition_become_one_batch(fetcher: Fetcher) -> None:

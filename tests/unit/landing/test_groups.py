@@ -18,10 +18,17 @@ def task_of(partitions: int, **parts: Any) -> LandTask:
     start = {SourcePartition(name, 1, partition): 7 for name in TOPICS for partition in range(partitions)}
     seat, goes_on = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
     return LandTask(
-        **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "epochs": {}} | parts,
-        pace_s=0.0,
+        **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "epochs": {}, "pace_s": 0.0}
+        | parts,
         goes_on=goes_on,  # type: ignore[arg-type]
     )
+
+
+def test_turns_that_cost_much_begin_further_apart_unless_a_person_says_how_often() -> None:
+    ours, theirs = task_of(1, pace_s=0.02, follows_cpu=True), task_of(1, pace_s=0.02)
+    costs_s = (0.001, 0.010, 0.040, 3.0)
+    assert [ours.pace_after(cost) for cost in costs_s] == pytest.approx([0.02, 0.05, 0.2, 0.25])
+    assert {theirs.pace_after(cost) for cost in costs_s} == {0.02}
 
 
 @pytest.mark.law("E", "F")
