@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
@@ -26,7 +27,7 @@ from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.options import Options
 from tests.bench.processes import ProcessTree, Stopwatch
-from tests.bench.results import MIRRORLAKE, MM2_EXACTLY_ONCE, Book, Say
+from tests.bench.results import MIRRORLAKE_STREAMING, MIRRORLAKES, MM2_EXACTLY_ONCE, Book, Say
 from tests.bench.workload import Topic
 
 LIVE = Topic(name="bench.live", records=0, value_bytes=100, partitions=4)
@@ -107,9 +108,9 @@ def load(producer: Producer, rate: int, seconds: float, topics: Sequence[Topic] 
 
 
 @contextmanager
-def mirrorlake(contest: Contest, *, verify: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def mirrorlake(contest: Contest, *, verify: str = "", execution: str = "live") -> Iterator[subprocess.Popen[bytes]]:
     """Run the mirror as an operator does; `verify` is how often it proves what came, empty for never."""
-    conf, log = write_settings(contest, verify=verify), contest.directory / "mirror.log"
+    conf, log = write_settings(contest, verify=verify, execution=execution), contest.directory / "mirror.log"
     command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
@@ -122,13 +123,15 @@ def mirrorlake(contest: Contest, *, verify: str = "") -> Iterator[subprocess.Pop
             process.wait(60)
 
 
-def write_settings(contest: Contest, *, verify: str = "") -> Path:
+def write_settings(contest: Contest, *, verify: str = "", execution: str = "live") -> Path:
     """Write the settings of a mirror with a flow to each target, and return their file."""
     conf = contest.directory / "mirror.yml"
     flows = [
-        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*"} for target in contest.targets
+        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*", "execution": execution}
+        for target in contest.targets
     ]
-    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    clusters: dict[str, Any] = {c.alias: {"bootstrap_servers": c.bootstrap_servers} for c in contest.clusters}
+    clusters[contest.source.alias]["land"] = {"execution": execution}
     settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
     if verify:
         settings["verify"] = {"every": verify}
@@ -211,7 +214,7 @@ class Subject:
             copy.await_complete(self._alive, patience_s=_COMPLETE_S)
         used = self._watch.read()
         for copy in copies:
-            copy.prove(exactly_once=self.name in (MIRRORLAKE, MM2_EXACTLY_ONCE))
+            copy.prove(exactly_once=self.name in (*MIRRORLAKES, MM2_EXACTLY_ONCE))
         if number:
             count, records = len(copies), sum(topic.records for topic in topics)
             self._keep(
@@ -246,6 +249,15 @@ def bursts(options: Options, number: int) -> tuple[Topic, ...]:
     return options.topics(f"bench.burst{number}.")
 
 
+def _running(
+    name: str, contest: Contest, options: Options, alias: str
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    if name not in MIRRORLAKES:
+        return mm2.running(name, alias, contest)
+    execution = "streaming" if name == MIRRORLAKE_STREAMING else "live"
+    return mirrorlake(contest, verify=options.verify, execution=execution)
+
+
 def measure(options: Options, book: Book, say: Say) -> None:
     """Run each subject with each number of targets, on brokers of its own."""
     for count in options.targets:
@@ -258,10 +270,10 @@ def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
         numbers = range(options.bursts + 1 if options.bursts else 0)
         live = spread(options.spread)
         contest.create([*live, *(topic for number in numbers for topic in bursts(options, number))])
-        is_ours = name == MIRRORLAKE
+        is_ours = name in MIRRORLAKES
         alias = contest.source.alias if is_ours else "mm2live"
         with (
-            mirrorlake(contest, verify=options.verify) if is_ours else mm2.running(name, alias, contest) as process,
+            _running(name, contest, options, alias) as process,
             Watcher(contest.targets[0].bootstrap_servers, *(f"{alias}.{topic.name}" for topic in live)) as watcher,
         ):
             subject = Subject(name, alias, process, contest, options, book, live=live)

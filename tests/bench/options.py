@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.contest import Contest
-from tests.bench.results import MIRRORLAKE, MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Say
+from tests.bench.results import (
+    MIRRORLAKE,
+    MIRRORLAKE_STREAMING,
+    MIRRORLAKES,
+    MM2_DEFAULTS,
+    MM2_EXACTLY_ONCE,
+    MM2_TUNED,
+    Say,
+)
 from tests.bench.workload import CODECS, RECORDS, Topic, topics
 
 _SUBJECTS = {
     MIRRORLAKE: MIRRORLAKE,
+    "mirrorlake-streaming": MIRRORLAKE_STREAMING,
     "mm2-defaults": MM2_DEFAULTS,
     "mm2-tuned": MM2_TUNED,
     "mm2-exactly-once": MM2_EXACTLY_ONCE,
@@ -52,7 +61,7 @@ class Options:
 
     @property
     def mirror_makers(self) -> list[str]:
-        return [subject for subject in self.subjects if subject != MIRRORLAKE]
+        return [subject for subject in self.subjects if subject not in MIRRORLAKES]
 
     def topics(self, prefix: str = "bench.") -> tuple[Topic, ...]:
         return topics(self.scale, sizes=self.sizes, partitions=self.partitions, codec=self.codec, prefix=prefix)

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import median
 
 MIRRORLAKE = "mirrorlake"
+MIRRORLAKE_STREAMING = "mirrorlake, streaming"
+MIRRORLAKES = (MIRRORLAKE, MIRRORLAKE_STREAMING)
 MM2_DEFAULTS = "MM2, defaults"
 MM2_TUNED = "MM2, tuned"
 MM2_EXACTLY_ONCE = "MM2, tuned, exactly-once"
@@ -175,7 +177,7 @@ def _table(workload: str, rows: Sequence[tuple[Result, int]]) -> str:
         others = {one.subject: one.values for one, _ in within}
         base = next((others[name] for name in (MM2_EXACTLY_ONCE, MM2_TUNED, MM2_DEFAULTS) if name in others), {})
         for one, passes in within:
-            share = base if one.subject == MIRRORLAKE else {}
+            share = base if one.subject in MIRRORLAKES else {}
             fixed = {"subject": one.subject, "mode": one.mode, "passes": str(passes)}
             cells = [_cell(one.values.get(name), share.get(name)) for name in names]
             lines.append(_line([case, *(fixed[what] for what in shown), *cells]))
