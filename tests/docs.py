@@ -84,10 +84,10 @@ def _checks() -> Iterator[str]:
         if one.layer != layer:
             layer = one.layer
             yield f"## {_LAYERS[layer]}\n"
-        found = {"ok": "Finds nothing; it tells.", "warning": "Warns.", "failure": "Fails."}[one.finds]
+        found = {"ok": "Only informs. ", "warning": "Warning. ", "failure": ""}[one.finds]
         yield f"### {one.name}\n"
         yield f"{one.about}\n"
-        yield f"{found} Fix: {one.fix}.\n"
+        yield f"{found}Fix: {one.fix}.\n"
 
 
 def decisions_page() -> str:
