@@ -45,6 +45,7 @@ from mirrorlake.lake.landing_log import LandingLog as LandingLog
 from mirrorlake.lake.landing_progress import ReadProgress as ReadProgress
 from mirrorlake.lake.lives import Lives as Lives
 from mirrorlake.lake.lives import lives_of as lives_of
+from mirrorlake.lake.log_commits import LiveFile as LiveFile
 from mirrorlake.lake.metadata import KnownTopic as KnownTopic
 from mirrorlake.lake.metadata import Observations as Observations
 from mirrorlake.lake.metadata import SourceTopics as SourceTopics
@@ -148,5 +149,4 @@ from mirrorlake.lake.tombstones import tombstones_on as tombstones_on
 from mirrorlake.lake.tombstones import write_tombstones as write_tombstones
 from mirrorlake.lake.translation import tables_of as tables_of
 from mirrorlake.lake.upkeep import RELAY_ROWS as RELAY_ROWS
-from mirrorlake.lake.upkeep import LiveFile as LiveFile
 from mirrorlake.lake.upkeep import TableUpkeep as TableUpkeep

@@ -10,7 +10,8 @@ from pyarrow import fs
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.file_spans import FileSpan
-from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
+from mirrorlake.lake.log_commits import LiveFile
+from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 # How a Parquet file begins and ends.

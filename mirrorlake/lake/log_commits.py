@@ -11,19 +11,19 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.file_spans import TAG
-from mirrorlake.lake.opening import commit_name, flush_commits, open_table
+from mirrorlake.lake.opening import commit_name, flush_commits, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.runtime import flush, flush_folder
+from mirrorlake.runtime import flush, flush_folder, folder_of
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,13 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 _ATTEMPTS = 20
 # A writer that knows of nothing else may append by the rules above: no generated columns, row ids or commit times of their own.
 _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
+
+
+class LiveFile(NamedTuple):
+    """A file that the newest version names."""
+
+    path: str
+    size: int
 
 
 def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
@@ -67,8 +74,7 @@ def add_files(
         CommitFailedError: another commit came first (delta-rs' own).
     """
     if table is None:
-        text = "".join(f"{json.dumps(action)}\n" for action in _actions(files, transactions, signature))
-        if not put_commit(Path(path, "_delta_log"), version + 1, text):
+        if not put_commit(Path(path, "_delta_log"), version + 1, _text(_actions(files, transactions, signature))):
             raise CommitFailedError(f"version {version + 1} of {path} is another writer's")
         return
     written_at = time.time_ns() // 1_000_000
@@ -89,6 +95,55 @@ def add_files(
     if ":/" not in path:
         table.update_incremental()
         flush_commits(path, range(version + 1, table.version() + 1))
+
+
+def replace_files(
+    path: str,
+    table: DeltaTable,
+    removed: Sequence[LiveFile],
+    added: Sequence[WrittenFile],
+    *,
+    signature: str,
+    is_change: bool,
+) -> bool:
+    """Commit files in the place of others that are live in an open table, and flush the commit; False where one is gone.
+
+    What was committed since the table was read is passed over, as long as it only adds files: a log that gets fifty commits a
+    second leaves no time to list the files of a table again, 25 us each. delta-rs lets a commit through that removes what another
+    one has removed (1.6, 2026-11-22), so on an object store it commits the very next version, or none.
+
+    Raises:
+        CommitFailedError: another commit came first, or changed the table's properties; the table is to be read again.
+    """
+    version, properties = table.version(), table.metadata().configuration
+    is_refused = is_change and properties.get("delta.appendOnly") == "true"
+    if ":/" in path or is_refused or not is_plain_table(table):
+        now_ms = time.time_ns() // 1_000_000
+        table.create_write_transaction(
+            [
+                *(RemoveAction(file.path, is_change, now_ms, file.size, {}) for file in removed),
+                *(AddAction(file.path, file.size, {}, now_ms, is_change, file.stats) for file in added),
+            ],
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": signature}, max_commit_retries=0),
+            post_commithook_properties=NO_HOOKS,
+        )
+        flush_commits(path, [version + 1])
+        return True
+    folder, gone = Path(path, "_delta_log"), {file.path for file in removed}
+    log_folder = folder_of(str(folder))
+    text = _text(_actions(added, {}, signature, removed, is_change=is_change))
+    while not put_commit(folder, version + 1, text):
+        version += 1
+        if (commit := read_commit(log_folder, version)) is None:
+            raise CommitFailedError(f"version {version} of {path} was cleaned up")
+        for action in map(json.loads, commit.splitlines()):
+            if action.get("remove", {}).get("path") in gone:
+                return False
+            if "metaData" in action or "protocol" in action:
+                raise CommitFailedError(f"version {version} of {path} has other properties")
+    return True
 
 
 def commit_attempts() -> Retrying:
@@ -113,18 +168,40 @@ def make_log_checkpoint(path: str, *, cleans: bool = True) -> None:
         log.info("land.no_log_checkpoint path=%s why=%s", path, error)
 
 
-def _actions(files: Sequence[WrittenFile], transactions: Mapping[str, int], signature: str) -> Iterator[dict[str, Any]]:
+def _text(actions: Iterable[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(action)}\n" for action in actions)
+
+
+def _actions(
+    files: Sequence[WrittenFile],
+    transactions: Mapping[str, int],
+    signature: str,
+    removed: Sequence[LiveFile] = (),
+    *,
+    is_change: bool = True,
+) -> Iterator[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     yield {
         "commitInfo": {
             "timestamp": now_ms,
             "operation": "WRITE",
             "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-            "isBlindAppend": True,
+            "isBlindAppend": not removed,
             "engineInfo": "mirrorlake",
             **({"userMetadata": signature} if signature else {}),
         }
     }
+    for old in removed:
+        yield {
+            "remove": {
+                "path": old.path,
+                "deletionTimestamp": now_ms,
+                "dataChange": is_change,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+                "size": old.size,
+            }
+        }
     for file in files:
         yield {
             "add": {
@@ -132,7 +209,7 @@ def _actions(files: Sequence[WrittenFile], transactions: Mapping[str, int], sign
                 "partitionValues": {},
                 "size": file.size,
                 "modificationTime": now_ms,
-                "dataChange": True,
+                "dataChange": is_change,
                 "stats": file.stats,
                 **({"tags": {TAG: file.spans}} if file.spans else {}),
             }

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile, stats_value
 from mirrorlake.lake.table_schema import REMOVABLE
-from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
+from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.runtime import open_place
 
 Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]

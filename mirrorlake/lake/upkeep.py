@@ -1,32 +1,28 @@
 """One table of a lake as its upkeep sees it: live files, a commit that replaces some, log checkpoints, vacuum.
 
 delta-rs 1.6 lets a commit through that removes a file which another commit has removed meanwhile: two compactors at the same
-moment leave every record twice, its own `optimize.compact` as well (seen 2026-11-22). So a replacement here is never
-rebased: it is committed as the very next version of the snapshot in which its files are live, or tried again on a newer one.
+moment leave every record twice, its own `optimize.compact` as well (seen 2026-11-22). So a replacement here is committed only
+where its files are live in the version before it (`log_commits.replace_files`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties
-from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.file_spans import FileSpan, footer_spans, logged_spans
-from mirrorlake.lake.log_commits import NO_HOOKS, commit_attempts
-from mirrorlake.lake.opening import flush_commits, open_table
+from mirrorlake.lake.log_commits import NO_HOOKS, LiveFile, commit_attempts, replace_files
+from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.lake.table_schema import measured_columns
@@ -34,13 +30,6 @@ from mirrorlake.runtime import flush_files, folder_of, open_place
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
 _SIGNED_AMONG = 200
-
-
-class LiveFile(NamedTuple):
-    """A file that the newest version names."""
-
-    path: str
-    size: int
 
 
 class TableUpkeep:
@@ -116,34 +105,19 @@ class TableUpkeep:
 
         With `data_change` records are gone, or others than before; an append-only table refuses that.
         """
-        now_ms = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = [
-            *(RemoveAction(file.path, data_change, now_ms, file.size, {}) for file in removed),
-            *(AddAction(file.path, file.size, {}, now_ms, data_change, file.stats) for file in added),
-        ]
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": json.dumps({"app": "mirrorlake.maintenance", "why": why})},
-            max_commit_retries=0,
-        )
         gone = {file.path for file in removed}
         # Before the commit: the files that they replace are deleted soon.
         flush_files(self.path, [unquote(file.path) for file in added])
-        for attempt in commit_attempts():
-            with attempt:
-                self._table.update_incremental()
-                before = self._table.version()
-                if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
-                    return False
-                self._table.create_write_transaction(
-                    actions,
-                    "append",
-                    self._table.schema(),
-                    commit_properties=properties,
-                    post_commithook_properties=NO_HOOKS,
-                )
-        # After the commit: without it on the disk, the files that it replaces must stay.
-        flush_commits(self.path, [before + 1])
-        return True
+        signature = json.dumps({"app": "mirrorlake.maintenance", "why": why})
+
+        def attempt() -> bool:
+            self._table.update_incremental()
+            if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
+                return False
+            # It is on the disk then: without it, the files that it replaces must stay.
+            return replace_files(self.path, self._table, removed, added, signature=signature, is_change=data_change)
+
+        return bool(commit_attempts()(attempt))
 
     def version(self) -> int:
         """Read the newest version's number."""

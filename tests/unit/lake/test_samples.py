@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake import Lake
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.samples import tidy
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.upkeep import LiveFile, TableUpkeep
+from mirrorlake.lake.upkeep import TableUpkeep
 
 AT, DAY = datetime(2026, 7, 1, 12, tzinfo=timezone.utc), timedelta(days=1)
 

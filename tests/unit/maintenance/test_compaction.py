@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import LiveFile, TableUpkeep
+from mirrorlake.lake import LiveFile, TableUpkeep, log_commits
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.reading_order import read_by_source
 from mirrorlake.lake.relay_files import RelayFile, read_in_order
@@ -66,6 +66,14 @@ class Relay:
 @pytest.fixture
 def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path)
+
+
+def group_of(upkeep: TableUpkeep) -> tuple[list[LiveFile], Split]:
+    """Return all live files of a relay, as those to remove and as what to write in their place."""
+    group = sorted(kept_files(upkeep), key=lambda file: file.first_offset)
+    return [LiveFile(file.path, file.size) for file in group], Split(
+        tuple((file,) for file in group), (tuple(group),), 0
+    )
 
 
 def up_to(position: int, **settings: Any) -> SentUpTo:
@@ -214,26 +222,45 @@ def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_f
 
 
 @pytest.mark.law("F")
+@pytest.mark.parametrize("is_plain", [True, False], ids=["our commit", "a commit of delta-rs"])
 def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
+    is_plain: bool, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
     before, first, second = relay.records(), TableUpkeep(relay.path), TableUpkeep(relay.path)
-    group = sorted(kept_files(first), key=lambda file: file.first_offset)
-    split = Split(tuple((file,) for file in group), (tuple(group),), 0)
-    removed = [LiveFile(file.path, file.size) for file in group]
-    commit = DeltaTable.create_write_transaction
+    removed, split = group_of(first)
+    monkeypatch.setattr("mirrorlake.lake.log_commits.is_plain_table", lambda _: is_plain)
+    owner, name = (log_commits, "put_commit") if is_plain else (DeltaTable, "create_write_transaction")
+    commit = getattr(owner, name)
 
-    def slow(*given: Any, **named: Any) -> None:
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+    def slow(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(owner, name, commit)
         relay.land(rows("orders", 0, FANOUT))
         assert first.replace(removed, rewrite(first, "east", split), why="compact")
-        commit(*given, **named)
+        return commit(*given, **named)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", slow)
+    monkeypatch.setattr(owner, name, slow)
     assert not second.replace(removed, rewrite(first, "east", split), why="compact")
     assert relay.records()[:-1] == before
+
+
+def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be_listed(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for offset in range(FANOUT):
+        relay.land(rows("orders", 0, offset))
+    upkeep, offsets, listed = TableUpkeep(relay.path), count(FANOUT), log_commits.is_plain_table
+    removed, split = group_of(upkeep)
+
+    def is_plain_table(table: DeltaTable) -> bool:
+        relay.land(rows("orders", 0, next(offsets)))
+        return listed(table)
+
+    monkeypatch.setattr(log_commits, "is_plain_table", is_plain_table)
+    assert upkeep.replace(removed, rewrite(upkeep, "east", split), why="compact")
+    assert [row["offset"] for row in relay.records()] == list(range(next(offsets)))
+    assert relay.files() == 2
 
 
 @pytest.mark.law("E", "F")
