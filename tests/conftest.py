@@ -56,7 +56,7 @@ _LONGEST = (
     "flow/republish/test_exactly_once.py",
     "flow/mirror/test_laws.py",
     "flow/mirror/test_removals.py",
-    "flow/landing/test_cuts.py",
+    "flow/landing/test_truncations.py",
     "flow/security/test_canary.py",
     "flow/topics/test_least_privilege.py",
     "flow/cluster/test_cluster.py",

@@ -39,7 +39,7 @@ _SPARKS_OWN = (
     *("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"),
 )
 # The long-lived tasks.
-_WORKERS_LOAD = ("mirrorlake.landing.live", "mirrorlake.republish.follower")
+_WORKERS_LOAD = ("mirrorlake.landing.live_task", "mirrorlake.republish.follower")
 
 
 def utc_now() -> datetime:

@@ -3,11 +3,11 @@
 from mirrorlake.landing.mending import Mended as Mended
 from mirrorlake.landing.mending import Mending as Mending
 from mirrorlake.landing.prepare import land as land
-from mirrorlake.landing.prepare import sign_every_s as sign_every_s
+from mirrorlake.landing.prepare import sign_interval_s as sign_interval_s
 from mirrorlake.landing.query import GRACE_S as GRACE_S
 from mirrorlake.landing.query import await_query as await_query
-from mirrorlake.landing.query import met_another as met_another
+from mirrorlake.landing.query import is_location_in_use as is_location_in_use
 from mirrorlake.landing.query_driver import read_between as read_between
-from mirrorlake.landing.retry import pause_s as pause_s
+from mirrorlake.landing.retry import backoff_s as backoff_s
 from mirrorlake.landing.settings import LandListener as LandListener
 from mirrorlake.landing.start import refuse_other_cluster as refuse_other_cluster

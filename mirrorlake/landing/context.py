@@ -22,11 +22,11 @@ from mirrorlake.lake import (
     landed_positions,
 )
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.source_look import SourceLook, ended_lives, look_at_source
+from mirrorlake.landing.source_state import SourceState, ended_generations, inspect_source
 from mirrorlake.landing.start import (
+    checkpoint_offsets,
     forget_lost_positions,
-    landed_and_known,
-    read_by_location,
+    read_landing_state,
     refuse_other_cluster,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -96,12 +96,12 @@ class LandingContext:
         self.topics.load()
         rebuild = forget_lost_positions(self.lake, alias, writer) or rebuild
         resumes = not (is_live or rebuild)
-        landed, known = landed_and_known(self.lake, alias, writer, self.topics, resumes=resumes)
+        landed, known = read_landing_state(self.lake, alias, writer, self.topics, resumes=resumes)
         read = writer.history.read_to
         if read is None:
             # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
-            read = {} if rebuild else read_by_location(self.lake, alias, writer.number, self.topics.known)
-        names = self.settings.names(self.admin)
+            read = {} if rebuild else checkpoint_offsets(self.lake, alias, writer.number, self.topics.known)
+        names = self.settings.list_topics(self.admin)
         states, self.leaderless = describe_with_leaders(self.admin, names, elected_s=ELECTED_S)
         if self.leaderless:
             log.warning("land.no_leader source=%s partitions=%s", alias, named(self.leaderless))
@@ -113,24 +113,24 @@ class LandingContext:
         if recreated:
             landed, read = self._claim(cluster_id, landed, read)
         # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
-        self.accounts.record_once(ended_lives(landed.reached, recreated))
-        self.topics.observe(states, self.admin, at=self.now(), epochs=self.epochs)
+        self.accounts.record_once(ended_generations(landed.reached, recreated))
+        self.topics.observe(states, self.admin, at=self.now(), epochs=self.leader_epochs)
         # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
         bare = [name for name in states if self.topics.known[name].is_bare]
         self.topics.default_cleanup = self.admin.default_cleanup(bare)
         for name in recreated:
             generation = self.topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
-        look = self._look(names, landed, read)
-        goes_on = writer.is_claimed and look.is_whole and not (rebuild or recreated)
-        self.is_drained = goes_on and look.is_drained and landed.is_accounted
+        source = self._inspect_source(names, landed, read)
+        can_resume = writer.is_claimed and source.is_whole and not (rebuild or recreated)
+        self.is_drained = can_resume and source.is_drained and landed.is_accounted
         self.landed_until = writer.newest_landed_at()
         resumes = resumes and known.has_progress and not known.is_live
-        resumes = resumes and look.goes_on_from(kafka_positions(known.planned or {}))
-        if goes_on and ((once and self.is_drained) or (resumes and may_resume())):
+        resumes = resumes and source.can_resume_from(kafka_positions(known.planned or {}))
+        if can_resume and ((once and self.is_drained) or (resumes and may_resume())):
             writer.hold()
             writer.belong_to(cluster_id)
-            self.topics.settle({}, look.epochs, self.now())
+            self.topics.settle({}, source.leader_epochs, self.now())
             self.accounts.resume(landed, [])
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
@@ -138,12 +138,12 @@ class LandingContext:
             before = landed, read
             landed, read = self._claim(cluster_id, landed, read)
             if (landed, read) != before:
-                look = self._look(names, landed, read)
+                source = self._inspect_source(names, landed, read)
                 self.landed_until = writer.newest_landed_at()
-        self.current = look.current
-        self._record(look)
-        self.accounts.resume(landed, look.lost)
-        return self._fresh_start(look, first=not (landed.reached or self._has_begun))
+        self.current = source.current
+        self._record_skipped_ranges(source)
+        self.accounts.resume(landed, source.expired_gaps)
+        return self._open_start(source, first=not (landed.reached or self._has_begun))
 
     def _claim(
         self, cluster_id: str, landed: LandedPositions, read: Mapping[SourcePartition, int]
@@ -153,43 +153,45 @@ class LandingContext:
             landed = landed_positions(self.lake, self.settings.alias)
         return landed, self.writer.history.read_to or {}
 
-    def _look(self, names: list[str], landed: LandedPositions, read: Mapping[SourcePartition, int]) -> SourceLook:
+    def _inspect_source(
+        self, names: list[str], landed: LandedPositions, read: Mapping[SourcePartition, int]
+    ) -> SourceState:
         seen = landed.reached, read, self.leaderless
-        return look_at_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
+        return inspect_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
 
-    def _fresh_start(self, look: SourceLook, *, first: bool) -> dict[TopicPartition, int]:
+    def _open_start(self, source: SourceState, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start at, and open its account."""
-        start = look.start(self.settings.first_offsets(self.admin, sorted(look.current)) if first else {})
-        self.accounts.begin(self.of_source(start))
+        start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
+        self.accounts.begin(self.key_by_source(start))
         self._has_begun = True
-        self.backlog = {tp: max(0, look.ends[tp] - offset) for tp, offset in start.items()}
+        self.backlog = {tp: max(0, source.ends[tp] - offset) for tp, offset in start.items()}
         return start
 
-    def _record(self, look: SourceLook) -> None:
+    def _record_skipped_ranges(self, source: SourceState) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
-        look.log_gaps(self.settings.alias)
-        self.accounts.record_once([*look.lost, *look.gone])
-        self.accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
-        self.topics.settle(look.cuts, look.epochs, self.now())
+        source.log_gaps(self.settings.alias)
+        self.accounts.record_once([*source.expired_gaps, *source.truncated_gaps])
+        self.accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in source.expired_gaps})
+        self.topics.settle(source.truncations, source.leader_epochs, self.now())
 
     # -- of a source that is landed -------------------------------------------------------------------------------
 
     def describe(self) -> Mapping[str, TopicState]:
         """Describe the topics that are landed."""
-        return self.admin.describe(self.settings.names(self.admin))
+        return self.admin.describe(self.settings.list_topics(self.admin))
 
-    def epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the leader epochs of partitions that somebody leads."""
         found = self.admin.ends_and_epochs(tp for tp in partitions if tp not in self.leaderless)
         return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
 
-    def of_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
+    def key_by_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
         """Return offsets by partition and its present life."""
         return {self.current[tp]: offset for tp, offset in offsets.items()}
 
     def progress(self, start: Mapping[TopicPartition, int]) -> ReadProgress:
         """Return what commits say of how far they have read, from a start on."""
-        return ReadProgress(self.read_to | self.of_source(start))
+        return ReadProgress(self.read_to | self.key_by_source(start))
 
     @property
     def read_to(self) -> dict[SourcePartition, int]:
@@ -203,14 +205,14 @@ class LandingContext:
 
     # -- while it lands -------------------------------------------------------------------------------------------
 
-    def follow(self) -> None:
+    def update_landed(self) -> None:
         """Take note of what tasks have landed since the last time."""
         newest = self.log.newest_landed_at() if self.log is not None else None
         if newest is not None and newest != self.landed_until:
             self.landed_until = newest
             self.batches += 1
 
-    def account(self) -> None:
+    def account_for_landed(self) -> None:
         """Account for what was landed since the last time; what a replaced lander has landed is its successor's."""
         if self.batches or self.accounts.is_due:
             with suppress(LanderReplaced):

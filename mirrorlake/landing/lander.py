@@ -23,7 +23,7 @@ from mirrorlake.lake import ACCOUNT_EVERY_S, Lake, OneWriter
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.live_driver import LiveDriver
 from mirrorlake.landing.query_driver import QueryDriver, reported_ends
-from mirrorlake.landing.retry import await_retry, may_come_back, pause_s
+from mirrorlake.landing.retry import backoff_s, retry_or_raise, should_wait_for_source
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.progress import Tell, silent
 from mirrorlake.runtime import HeldSlots
@@ -51,8 +51,8 @@ class Lander:
         self._admin = admin
         self._settings = settings
         self._context = LandingContext(lake, admin, settings, now=now, writer=writer)
-        self._live = LiveDriver(self._context, self._account_now_and_then)
-        self._query = QueryDriver(self._context, self._account_now_and_then)
+        self._live = LiveDriver(self._context, self._account_periodically)
+        self._query = QueryDriver(self._context, self._account_periodically)
         self._slots = partial(HeldSlots, lambda: lake.spark)
         # Where only Spark reaches the lake, no task lands.
         self._is_live = settings.live and lake.relay_log(settings.alias) is not None
@@ -92,20 +92,20 @@ class Lander:
                         once=once, rebuild=rebuild, is_live=is_live, may_resume=self._query.may_resume
                     )
                 except ClusterUnreachable as error:
-                    if not may_come_back(error, attempts, once=once):
+                    if not should_wait_for_source(error, attempts, once=once):
                         raise
                     attempts += 1
-                    stop.wait(pause_s(attempts))
+                    stop.wait(backoff_s(attempts))
                     continue
                 rebuild, batches, is_replaced = False, context.batches, False
                 if once and context.is_drained:
                     # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
                     self._tell(self.records, self.records)
-                    self._require_led()
+                    self._require_leaders()
                     return
                 try:
                     if is_live:
-                        is_done = self._live.land(start or {}, stop, once=once, held=slots.held)
+                        is_done = self._live.land(start or {}, stop, once=once, held_slots=slots.held)
                     else:
                         is_done = self._query.land(start, stop, once=once)
                 except Exception as error:
@@ -118,7 +118,7 @@ class Lander:
                     attempts = 1 if context.batches > batches else attempts + 1
                     failure = None if is_live else self._query.failure
                     try:
-                        await_retry(self._admin, error, failure, attempts, once=once, stop=stop)
+                        retry_or_raise(self._admin, error, failure, attempts, once=once, stop=stop)
                     except LanderReplaced:
                         is_replaced = True
                         raise
@@ -126,24 +126,24 @@ class Lander:
                 finally:
                     # What a lander that was replaced has landed is its successor's to account for.
                     if not is_replaced:
-                        context.account()
+                        context.account_for_landed()
                 if once and is_done:
                     self._tell(self.records, None if stop.is_set() else self.records)
                     if not stop.is_set():
-                        self._require_led()
+                        self._require_leaders()
                     return
 
-    def _require_led(self) -> None:
+    def _require_leaders(self) -> None:
         """Raise `ClusterUnreachable` where a drain left out partitions that nobody leads."""
-        if unled := self._context.leaderless:
+        if leaderless := self._context.leaderless:
             landed = "all other partitions were landed up to their ends"
-            raise leaderless_error(self._settings.alias, unled, landed=landed)
+            raise leaderless_error(self._settings.alias, leaderless, landed=landed)
 
-    def _account_now_and_then(self, query: StreamingQuery | None = None) -> None:
+    def _account_periodically(self, query: StreamingQuery | None = None) -> None:
         if time.monotonic() >= self._next_account:
             before, context = self.records, self._context
-            context.follow()
-            context.account()
+            context.update_landed()
+            context.account_for_landed()
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
             if self._is_heard and self._once:
                 # Offsets stand for records that are left; some of them may be markers or compacted away.

@@ -1,4 +1,4 @@
-"""Land by long-lived tasks: one, or several that share the partitions of a source; a turn is `live.py`'s."""
+"""Land by long-lived tasks: one, or several that share the partitions of a source; a turn is `live_task.py`'s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.lake import LandingLog, drop_live_locations, landed_lately, landing_pace, marks_address, relay_schema
 from mirrorlake.landing.context import LandingContext
-from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTask, land_live
+from mirrorlake.landing.live_task import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTaskSpec, run_landing_task
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -32,10 +32,10 @@ _RECORDS_PER_S, _BACKLOG_RECORDS = 100_000, 5_000_000
 # A task for partitions with less than this would land next to nothing.
 _BUSY_PER_S, _BUSY_BACKLOG = 100, 10_000
 # How many tasks a source is worth follows from what was landed of it since then.
-_LATELY = timedelta(hours=1)
-_LOOK_S, _LOOK_PARTITION_S = 2.0, 0.001
+_RECENT = timedelta(hours=1)
+_DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S = 2.0, 0.001
 # How long a drain waits for a partition that nobody leads any more: an election takes seconds.
-LED_WITHIN_S = 20.0
+LEADER_TIMEOUT_S = 20.0
 _TICK_S = 0.2
 
 
@@ -47,7 +47,7 @@ class LiveDriver:
         self._tick = tick
         self.can_read = True
 
-    def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, held: int) -> bool:
+    def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, held_slots: int) -> bool:
         """Land until `stop` is set, or with `once` up to where the source ends now; `held` slots are taken for it.
 
         Returns:
@@ -61,9 +61,9 @@ class LiveDriver:
         context, alias = self._context, self._context.settings.alias
         task = self._task(start, once=once)
         spark = None if once and sum(context.backlog.values()) <= MOST_HERE else self._session
-        more = self._wanted_tasks(spark) - max(1, held)
+        more = self._wanted_tasks(spark) - max(1, held_slots)
         with HeldSlots(lambda: self._session, max(0, more), least=0) as slots:
-            shares = split_task(task, max(1, held) + slots.held)
+            shares = split_task(task, max(1, held_slots) + slots.held)
             answers = self._run(spark, task, shares, stop)
         ended = [answer for answer in answers if answer.kind != DRAINED]
         for answer in ended:
@@ -73,20 +73,20 @@ class LiveDriver:
             raise SourceChanged
         return len(answers) - len(ended) == len(shares)
 
-    def _task(self, start: Mapping[TopicPartition, int], *, once: bool) -> LandTask:
+    def _task(self, start: Mapping[TopicPartition, int], *, once: bool) -> LandTaskSpec:
         context, settings, known = self._context, self._context.settings, self._context.topics.known
         lake, alias, seat = context.lake, settings.alias, context.writer.seat()
         context.log = LandingLog(seat)
         drop_live_locations(lake, alias)
         newest = context.writer.history.last_batch
-        return LandTask(
+        return LandTaskSpec(
             seat=seat,
             schema=relay_schema(),
             options=settings.reader_options,
-            start=context.of_source(start),
+            start=context.key_by_source(start),
             read_to=context.read_to,
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *context.leaderless}},
-            epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
+            leader_epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
             ends=context.admin.latest(start) if once else None,
             marks="" if once else marks_address(lake, alias),
             leaderless=context.leaderless,
@@ -94,8 +94,8 @@ class LiveDriver:
             landed_until=context.landed_until,
             pace_s=landing_pace(seat.path, settings.trigger),
             follows_cpu=not settings.trigger,
-            most_records=settings.max_records_per_batch,
-            most_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
+            max_records=settings.max_records_per_batch,
+            max_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
             goes_on=GoesOn(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),
         )
 
@@ -107,8 +107,8 @@ class LiveDriver:
             return context.settings.tasks
         if not is_cluster(spark):
             return 1
-        lately = landed_lately(context.lake, context.settings.alias, context.now() - _LATELY)
-        return wanted_tasks(context.backlog, {tp: count / _LATELY.total_seconds() for tp, count in lately.items()})
+        lately = landed_lately(context.lake, context.settings.alias, context.now() - _RECENT)
+        return wanted_tasks(context.backlog, {tp: count / _RECENT.total_seconds() for tp, count in lately.items()})
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -116,43 +116,43 @@ class LiveDriver:
         return own_session(self._context.lake.spark)
 
     def _run(
-        self, spark: SparkSession | None, task: LandTask, shares: Sequence[LandTask], stop: threading.Event
+        self, spark: SparkSession | None, task: LandTaskSpec, shares: Sequence[LandTaskSpec], stop: threading.Event
     ) -> list[TaskAnswer]:
         """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
 
         Those without ends of their own end together. Without a session they run in this process.
         """
-        look_every_s = look_interval_s(len(task.start))
-        next_look = time.monotonic() + look_every_s
+        interval_s = describe_interval_s(len(task.start))
+        next_describe = time.monotonic() + interval_s
         name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
         options: Any = {"goes_on": task.goes_on, "name": name, "grace_s": GRACE_S}
         with LiveTasks(
-            spark, shares, land_live, end_apart=task.ends is not None and len(shares) > 1, **options
+            spark, shares, run_landing_task, end_apart=task.ends is not None and len(shares) > 1, **options
         ) as tasks:
             led_at = time.monotonic()
             while not tasks.wait(_TICK_S) and not stop.is_set():
                 self._tick()
-                if time.monotonic() >= next_look:
-                    found = self._context.describe()
-                    if not task.knows(found):
+                if time.monotonic() >= next_describe:
+                    states = self._context.describe()
+                    if not task.covers(states):
                         break
-                    next_look = time.monotonic() + look_every_s
-                    led_at = led_at if task.waits_for_leader(found) else time.monotonic()
-                    if time.monotonic() - led_at > LED_WITHIN_S:
+                    next_describe = time.monotonic() + interval_s
+                    led_at = led_at if task.waits_for_leader(states) else time.monotonic()
+                    if time.monotonic() - led_at > LEADER_TIMEOUT_S:
                         # The next look leaves the partition out, and says so.
                         break
-        self._context.follow()
+        self._context.update_landed()
         return tasks.answers()
 
 
-def look_interval_s(partitions: int) -> float:
+def describe_interval_s(partitions: int) -> float:
     """Return how soon a new topic is seen by a task that lands so many partitions; a look takes 10 us of CPU for each.
 
     Example:
-        >>> look_interval_s(8), look_interval_s(10_000)
+        >>> describe_interval_s(8), describe_interval_s(10_000)
         (2.0, 10.0)
     """
-    return max(_LOOK_S, _LOOK_PARTITION_S * partitions)
+    return max(_DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S * partitions)
 
 
 def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPartition, float]) -> int:
@@ -169,7 +169,7 @@ def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPart
     return max(1, min(len(busy), math.ceil(work)))
 
 
-def split_task(task: LandTask, groups: int) -> list[LandTask]:
+def split_task(task: LandTaskSpec, groups: int) -> list[LandTaskSpec]:
     """Share the partitions of a task between at most so many; each knows how far all partitions were read."""
     dealt: dict[int, dict[SourcePartition, int]] = {}
     for source, offset in task.start.items():
@@ -183,13 +183,15 @@ def split_task(task: LandTask, groups: int) -> list[LandTask]:
             groups=len(dealt),
             start=start,
             read_to={**task.read_to, **task.start},
-            ends=None if task.ends is None else _of(start, task.ends),
+            ends=None if task.ends is None else _ends_of_share(start, task.ends),
             leaderless=frozenset() if group else task.leaderless,
         )
         for group, (_, start) in enumerate(sorted(dealt.items()))
     ]
 
 
-def _of(start: Mapping[SourcePartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _ends_of_share(
+    start: Mapping[SourcePartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     mine = {TopicPartition(source.topic, source.partition) for source in start}
     return {tp: end for tp, end in ends.items() if tp in mine}

@@ -35,13 +35,13 @@ from mirrorlake.model.removed import Removed
 log = logging.getLogger(__name__)
 
 # A source that gives nothing for so long does not give what is missing.
-_SILENT_S = 30.0
+_SILENCE_TIMEOUT_S = 30.0
 _STEP_S, _STEP_BYTES, _STEP_RECORDS = 2.0, 64 << 20, 1_000_000
 _EXPLAINED = """
     SELECT sum(missing) AS missing FROM {gaps} WHERE source = :source AND topic = :topic AND generation = :generation
     AND partition = :partition AND first_offset = :low AND last_offset = :high AND kind = 'expired'
 """
-_REMOVABLE, _KEPT = {"delta.appendOnly": "false"}, {"delta.appendOnly": "true"}
+_REMOVABLE, _APPEND_ONLY = {"delta.appendOnly": "false"}, {"delta.appendOnly": "true"}
 
 
 class MendedSpan(NamedTuple):
@@ -102,7 +102,7 @@ class Mending:
         try:
             is_done = table.replace([broken.file], files, data_change=True, why="repair")
         finally:
-            table.settle(_KEPT)
+            table.settle(_APPEND_ONLY)
         if not is_done:
             for file in files:
                 table.delete(file.path)
@@ -142,7 +142,7 @@ class Mending:
 
     def _records(self, spans: Iterable[FileSpan]) -> dict[SourcePartition, pa.Table]:
         """Read from the source what a file held, as far as the source still has it."""
-        wanted = self._still_there(spans)
+        wanted = self._find_on_source(spans)
         if not wanted:
             return {}
         firsts = {tp: first for tp, (_, first, _) in wanted.items()}
@@ -166,7 +166,7 @@ class Mending:
                 firsts |= fetched.read_to
                 if any(tp in fetched.read_to for tp in left):
                     heard = time.monotonic()
-                elif time.monotonic() > heard + _SILENT_S:
+                elif time.monotonic() > heard + _SILENCE_TIMEOUT_S:
                     raise ClusterUnreachable(
                         f"cluster {self._alias} gives nothing of {left[0]} from offset {firsts[left[0]]} on",
                         consequence="the broken file stays as it is",
@@ -175,7 +175,7 @@ class Mending:
                     )
         return {source: pa.concat_tables(several) for source, several in found.items()}
 
-    def _still_there(self, spans: Iterable[FileSpan]) -> dict[TopicPartition, tuple[SourcePartition, int, int]]:
+    def _find_on_source(self, spans: Iterable[FileSpan]) -> dict[TopicPartition, tuple[SourcePartition, int, int]]:
         """Return, of what the source may still hold, the source partition, the first offset and the one past the last."""
         known = self._topics.load()
         topics = {span.source.topic for span in spans} & known.keys()

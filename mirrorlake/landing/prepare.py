@@ -26,7 +26,7 @@ def land(
     """Land a source until it is drained or `stop` is set, and return how many records that were."""
     require_source(context.admin(source), context.config.flows_from(source))
     context.lake.create_all([source])
-    tell = StreamSign(context.lake, source).signing(tell, every_s=sign_every_s(context, source))
+    tell = StreamSign(context.lake, source).signing(tell, every_s=sign_interval_s(context, source))
     settings = land_settings(context, source)
     lander = Lander(context.lake, context.admin(source), settings, now=context.now, tell=tell, writer=writer)
     with about(source=source):
@@ -55,7 +55,7 @@ def land_settings(context: Context, alias: str) -> LandSettings:
     )
 
 
-def sign_every_s(context: Context, alias: str) -> float:
+def sign_interval_s(context: Context, alias: str) -> float:
     """Return how often landing says that it works; heartbeats say when it last did."""
     flows = context.config.flows_from(alias)
     every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]

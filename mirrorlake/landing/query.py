@@ -45,6 +45,6 @@ def _finish_batch(query: StreamingQuery) -> None:
         query.awaitTermination(0.05)
 
 
-def met_another(text: str) -> bool:
+def is_location_in_use(text: str) -> bool:
     """Tell whether a query failed because another process runs on its checkpoint location."""
     return "CONCURRENT_STREAM_LOG_UPDATE" in text or "concurrently using" in text

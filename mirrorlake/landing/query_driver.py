@@ -21,7 +21,7 @@ from mirrorlake.lake import KnownTopic, ReadProgress, batch_time, drop_live_loca
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.query import GRACE_S, await_query
 from mirrorlake.landing.retry import SourceChanged
-from mirrorlake.landing.source_look import current_partitions
+from mirrorlake.landing.source_state import current_partitions
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.progress import about
@@ -29,7 +29,7 @@ from mirrorlake.runtime import is_connect, jobs_end
 
 log = logging.getLogger(__name__)
 
-_COMMITTED = {
+_READ_COMMITTED = {
     # Loss is found by Spark before a batch is written, and judged before the next start.
     "failOnDataLoss": "true",
     "includeHeaders": "true",
@@ -42,9 +42,9 @@ _FIRST_OFFSETS, _MIN_OFFSETS, _AIM_S = 500, 50, 30.0
 # A query keeps its size until it is worth a start.
 _GROWTH = 4
 # Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
-_SMALL_ANSWER = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
+_SMALL_FETCH = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
 # Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
-_LOOK_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 class QueryDriver:
@@ -98,20 +98,20 @@ class QueryDriver:
         most = self._context.settings.max_records_per_batch
         return ChunkSize(most, start=_FIRST_OFFSETS, least=_MIN_OFFSETS, aim_s=_AIM_S)
 
-    def _options(self, most_offsets: int) -> dict[str, str]:
+    def _options(self, max_offsets: int) -> dict[str, str]:
         settings = self._context.settings
-        small = {} if most_offsets == settings.max_records_per_batch else _SMALL_ANSWER
+        small = {} if max_offsets == settings.max_records_per_batch else _SMALL_FETCH
         return {**settings.kafka_options, **small}
 
     def _land_by_query(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
         context, settings = self._context, self._context.settings
-        most = settings.max_records_per_batch if self._size is None else self._size.limit
+        max_offsets = settings.max_records_per_batch if self._size is None else self._size.limit
         options = {
-            **self._options(most),
-            **_COMMITTED,
+            **self._options(max_offsets),
+            **_READ_COMMITTED,
             "subscribePattern": settings.subscribe_pattern,
-            "maxOffsetsPerTrigger": str(most),
-            "startingOffsets": _document(start) if start else "earliest",
+            "maxOffsetsPerTrigger": str(max_offsets),
+            "startingOffsets": _offsets_json(start) if start else "earliest",
         }
         frame = context.lake.spark.readStream.format("kafka").options(**options).load()
         writer = frame.writeStream.queryName(f"land {settings.alias}").foreachBatch(self._land_batch)
@@ -122,18 +122,20 @@ class QueryDriver:
 
         def tick() -> None:
             self._tick(query)
-            if stop.is_set() or self._has_grown(query, most):
+            if stop.is_set() or self._has_grown(query, max_offsets):
                 ended.set()
 
         await_query(query, ended, tick=tick)
         return stop.is_set() or not ended.is_set()
 
-    def _has_grown(self, query: StreamingQuery, most: int) -> bool:
+    def _has_grown(self, query: StreamingQuery, max_offsets: int) -> bool:
         """Tell whether a source that was too slow for a batch gives enough for larger ones."""
         if self._size is None or not (done := query.lastProgress):
             return False
         self._size.record_success(int(done["numInputRows"]), seconds=done["durationMs"]["triggerExecution"] / 1000)
-        return most < self._size.limit >= min(_GROWTH * most, self._context.settings.max_records_per_batch)
+        return (
+            max_offsets < self._size.limit >= min(_GROWTH * max_offsets, self._context.settings.max_records_per_batch)
+        )
 
     def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
         """Land batches that are planned here.
@@ -149,10 +151,10 @@ class QueryDriver:
         with jobs_end(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
             while not stop.is_set():
                 began = time.monotonic()
-                planned = next_batch(positions, self._ends(start) if goal is None else goal, size.limit)
+                planned = plan_batch(positions, self._ends(start) if goal is None else goal, size.limit)
                 if planned:
                     batch += 1
-                    progress.read(context.of_source(planned), {})
+                    progress.read(context.key_by_source(planned), {})
                     first = {tp: positions[tp] for tp in planned}
                     self._land_batch(read_between(spark, self._options(size.limit), first, planned), batch, progress)
                     moved = sum(end - positions[tp] for tp, end in planned.items())
@@ -162,7 +164,7 @@ class QueryDriver:
                     return
                 self._tick(None)
                 if goal is None:
-                    stop.wait(began + (pace_s if planned else max(pace_s, _LOOK_EVERY_S)) - time.monotonic())
+                    stop.wait(began + (pace_s if planned else max(pace_s, _POLL_INTERVAL_S)) - time.monotonic())
 
     def _ends(self, start: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Return where the source ends, committed; raise where it has other topics."""
@@ -187,11 +189,11 @@ class QueryDriver:
         states = context.describe()
         if topics.recreated(states):
             raise SourceChanged
-        topics.observe(states, context.admin, at=context.now(), epochs=context.epochs)
+        topics.observe(states, context.admin, at=context.now(), epochs=context.leader_epochs)
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
             topics.known[tp.topic].epochs.get(tp.partition) != epoch
-            for tp, epoch in context.epochs(current_partitions(topics.known, states)).items()
+            for tp, epoch in context.leader_epochs(current_partitions(topics.known, states)).items()
         ):
             raise SourceChanged
         context.landing_at = landed_at = batch_time(context.now(), context.landed_until)
@@ -236,19 +238,19 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
     return column.cast("int")
 
 
-def next_batch(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most_records: int
+def plan_batch(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_records: int
 ) -> dict[TopicPartition, int]:
     """Plan where a batch ends, by partition: each gets the same share of what a batch may hold.
 
     Example:
         >>> orders = [TopicPartition("orders", number) for number in range(3)]
-        >>> planned = next_batch(dict.fromkeys(orders, 5), dict(zip(orders, (5, 6, 90))), 20)
+        >>> planned = plan_batch(dict.fromkeys(orders, 5), dict(zip(orders, (5, 6, 90))), 20)
         >>> {str(tp): end for tp, end in planned.items()}
         {'orders-1': 6, 'orders-2': 15}
     """
     due = {tp: end for tp, end in ends.items() if end > positions.get(tp, end)}
-    share = max(1, most_records // max(1, len(due)))
+    share = max(1, max_records // max(1, len(due)))
     return {tp: min(end, positions[tp] + share) for tp, end in due.items()}
 
 
@@ -262,12 +264,12 @@ def read_between(
     partitions: dict[str, list[int]] = {}
     for tp in sorted(first):
         partitions.setdefault(tp.topic, []).append(tp.partition)
-    bounds = {"startingOffsets": _document(first), "endingOffsets": _document(ends)}
-    options = {**options, **_COMMITTED, "assign": json.dumps(partitions), **bounds}
+    bounds = {"startingOffsets": _offsets_json(first), "endingOffsets": _offsets_json(ends)}
+    options = {**options, **_READ_COMMITTED, "assign": json.dumps(partitions), **bounds}
     return spark.read.format("kafka").options(**options).load()
 
 
-def _document(offsets: Mapping[TopicPartition, int]) -> str:
+def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     document: dict[str, dict[str, int]] = {}
     for tp, offset in sorted(offsets.items()):
         document.setdefault(tp.topic, {})[str(tp.partition)] = offset

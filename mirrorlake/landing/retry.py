@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced, LoginRefused, MirrorlakeError, StoreError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.landing.query import met_another
+from mirrorlake.landing.query import is_location_in_use
 from mirrorlake.model.causes import root_cause
 
 log = logging.getLogger(__name__)
 
 # Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
-MOST_ATTEMPTS = 20
-_MOST_STARTS_OVER = 3
+MAX_ATTEMPTS = 20
+_MAX_RESTARTS = 3
 # What Spark says where the next start finds the loss, or the new topic, and knows what to do about it.
-_FOUND_BY_START = (
+_RESOLVED_BY_RESTART = (
     "KAFKA_DATA_LOSS",
     "data loss",
     "OffsetOutOfRange",
@@ -28,7 +28,7 @@ _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaExce
 
 
 # What Java's client says of a connection, by the layer that fails.
-_LAYERS: Mapping[str, str] = {
+_LAYERS_BY_JAVA_ERROR: Mapping[str, str] = {
     "SaslAuthenticationException": "SASL",
     "UnsupportedSaslMechanismException": "SASL",
     "LoginException": "SASL",
@@ -41,7 +41,7 @@ class SourceChanged(Exception):
     """A topic of the batch was created again, or its log may have gone back: start over before anything is written."""
 
 
-def await_retry(
+def retry_or_raise(
     source: ClusterAdmin,
     error: Exception,
     failure: BaseException | None,
@@ -64,16 +64,16 @@ def await_retry(
     if isinstance(error, SourceChanged | MirrorlakeError):
         # A task's own; of a query's batch Spark passes on the text only.
         failure = error
-    if met_another(text):
+    if is_location_in_use(text):
         raise LanderReplaced(
             f"another lander of {alias} has gone on from the same checkpoint location",
             consequence="this one wrote nothing more and stopped",
             remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
             alias=alias,
         ) from error
-    failure = failure or java_trouble(alias, text)
-    if isinstance(failure, SourceChanged) or any(sign in text for sign in _FOUND_BY_START):
-        if attempts <= _MOST_STARTS_OVER:
+    failure = failure or java_client_error(alias, text)
+    if isinstance(failure, SourceChanged) or any(sign in text for sign in _RESOLVED_BY_RESTART):
+        if attempts <= _MAX_RESTARTS:
             log.warning("land.restart source=%s why=%s", alias, next(iter(text.splitlines()), "it has changed")[:200])
             return
     elif isinstance(failure, LoginRefused):
@@ -85,9 +85,9 @@ def await_retry(
         if once:
             # The admin's own words name the trouble; where it answers again, a new start may do.
             source.broker_count()
-        if attempts <= MOST_ATTEMPTS:
+        if attempts <= MAX_ATTEMPTS:
             log.warning("land.source_away source=%s attempt=%s", alias, attempts)
-            stop.wait(pause_s(attempts))
+            stop.wait(backoff_s(attempts))
             return
         if failure is not None:
             raise failure from error
@@ -99,24 +99,24 @@ def await_retry(
     ) from error
 
 
-def may_come_back(error: ClusterUnreachable, attempts: int, *, once: bool) -> bool:
+def should_wait_for_source(error: ClusterUnreachable, attempts: int, *, once: bool) -> bool:
     """Tell whether a lander may wait for a source that does not answer when it is to start, after so many failures in a row.
 
     A source that was there before may come back; one that never was is a mistake to report at once. A lander keeps the secret
     that it was given: after a refused login the next one resolves it again.
     """
-    return not once and 0 < attempts <= MOST_ATTEMPTS and not isinstance(error, LoginRefused)
+    return not once and 0 < attempts <= MAX_ATTEMPTS and not isinstance(error, LoginRefused)
 
 
-def java_trouble(alias: str, text: str) -> ClusterUnreachable | None:
+def java_client_error(alias: str, text: str) -> ClusterUnreachable | None:
     r"""Name the layer at which Java's client, inside Spark, fails to reach a source; None where its text tells of none.
 
     Example:
-        >>> error = java_trouble("east", "x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: no")
+        >>> error = java_client_error("east", "x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: no")
         >>> error.layer, str(error)[:65]
         ('SASL', "cluster east: SASL fails while Java's client, inside Spark, reads")
     """
-    layer = next((layer for sign, layer in _LAYERS.items() if sign in text), None)
+    layer = next((layer for sign, layer in _LAYERS_BY_JAVA_ERROR.items() if sign in text), None)
     if layer is None:
         return None
     kind = LoginRefused if layer == "SASL" else ClusterUnreachable
@@ -130,6 +130,6 @@ def java_trouble(alias: str, text: str) -> ClusterUnreachable | None:
     )
 
 
-def pause_s(attempts: int, *, most_s: float = 10.0) -> float:
+def backoff_s(attempts: int, *, max_s: float = 10.0) -> float:
     """Return how long to wait before the next start: 1 s, then twice as long each time, at most 10 s."""
-    return float(min(0.5 * 2 ** min(attempts, 20), most_s))
+    return float(min(0.5 * 2 ** min(attempts, 20), max_s))

@@ -41,7 +41,7 @@ class LandSettings:
     never_leave: str = ""
     listener: LandListener = field(default_factory=LandListener)
 
-    def names(self, source: ClusterAdmin) -> list[str]:
+    def list_topics(self, source: ClusterAdmin) -> list[str]:
         """Return the source's topics that are landed."""
         return [name for name in source.topic_names() if any(_takes(flow, name) for flow in self.flows)]
 

@@ -61,7 +61,7 @@ def next_offsets(
     return positions
 
 
-def read_by_location(
+def checkpoint_offsets(
     lake: Lake, alias: str, number: int, known: Mapping[str, KnownTopic]
 ) -> dict[SourcePartition, int]:
     """Return the next offsets to read by the newest checkpoint location of a number, or of one before it.
@@ -102,7 +102,7 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
     return True
 
 
-def landed_and_known(
+def read_landing_state(
     lake: Lake, alias: str, writer: OneWriter, topics: SourceTopics, *, resumes: bool
 ) -> tuple[LandedPositions, CheckpointLocation]:
     """Read how far landing has come by the relay, and the checkpoint location from which a query would go on (`resumes`).
@@ -119,7 +119,7 @@ def landed_and_known(
         known = read_checkpoint_location(lake, path) if is_query else CheckpointLocation(path, -1, -1)
         lost = None
         if is_query and resumes and not known.is_live:
-            lost = _lost(alias, known, landed.reached, signed=batch, number=number, topics=topics)
+            lost = _checkpoint_lost_error(alias, known, landed.reached, signed=batch, number=number, topics=topics)
         if lost is not None or not is_query:
             # Another lander may have claimed, and landed, between these looks.
             writer.look()
@@ -130,7 +130,7 @@ def landed_and_known(
         return landed, known
 
 
-def _lost(
+def _checkpoint_lost_error(
     alias: str,
     known: CheckpointLocation,
     landed: Mapping[SourcePartition, int],
@@ -182,16 +182,16 @@ def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
     )
 
 
-def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGap:
+def source_gap_error(alias: str, expired: Sequence[Gap], truncated: Sequence[Gap]) -> SourceGap:
     """Return the refusal to step over what left a source (`lost`), or over where its log went back (`gone`)."""
     causes, consequences = [], []
-    if lost:
-        ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in lost)
+    if expired:
+        ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in expired)
         causes.append(f"records left {alias} before they were landed: {ranges}")
         consequences.append("they are gone from the source")
-    if gone:
+    if truncated:
         places = ", ".join(
-            f"{gap.source} landed up to {gap.last_offset + 1}, cut at {gap.first_offset}" for gap in gone
+            f"{gap.source} landed up to {gap.last_offset + 1}, cut at {gap.first_offset}" for gap in truncated
         )
         causes.append(f"the log of {alias} went back (an unclean election, a lost or restored disk): {places}")
         consequences.append(
@@ -201,6 +201,6 @@ def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGa
         "; ".join(causes),
         consequence="; ".join([*consequences, "nothing after them was landed"]),
         remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and go on"
-        + (" (what the source holds from the cut on is then landed as a generation of its own)" if gone else ""),
-        gaps=(*lost, *gone),
+        + (" (what the source holds from the cut on is then landed as a generation of its own)" if truncated else ""),
+        gaps=(*expired, *truncated),
     )

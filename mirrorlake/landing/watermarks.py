@@ -22,7 +22,7 @@ from mirrorlake.model.flow import TopicPartition
 
 if TYPE_CHECKING:
     from mirrorlake.kafka import Offsets
-    from mirrorlake.landing.live import LandTask
+    from mirrorlake.landing.live_task import LandTaskSpec
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class CompleteTimes:
         self._newest = np.zeros(len(start), np.int64)
         self._times: dict[int, datetime] = {}
         self._waiting: dict[int, Offsets] = {}
-        self._looks = 0
+        self._reads = 0
 
     @property
     def landed(self) -> Offsets:
@@ -65,9 +65,9 @@ class CompleteTimes:
         """
         has_other_leader = (epochs >= 0) & (self._epochs >= 0) & (epochs != self._epochs)
         is_sound = (ends >= before) & ~has_other_leader
-        self._looks += 1
-        self._times[self._looks] = asked_at
-        self._waiting[self._looks] = np.where(is_sound, ends, np.iinfo(np.int64).max)
+        self._reads += 1
+        self._times[self._reads] = asked_at
+        self._waiting[self._reads] = np.where(is_sound, ends, np.iinfo(np.int64).max)
         if len(self._waiting) > _MAX_WAITING:
             self._waiting = dict(list(self._waiting.items())[::2])
         return bool(has_other_leader.any())
@@ -89,14 +89,14 @@ class CompleteTimes:
 class WatermarkWatch:
     """Look at the ends of what a task lands, in a thread of its own, as long as a `with` block lasts."""
 
-    def __init__(self, task: LandTask) -> None:
+    def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
         self._partitions = [TopicPartition(source.topic, source.partition) for source in sorted(task.start)]
         self._index = {tp: number for number, tp in enumerate(self._partitions)}
         start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
         self._times = CompleteTimes(
             np.array([start[tp] for tp in self._partitions], np.int64),
-            np.array([task.epochs.get(tp, -1) for tp in self._partitions], np.int64),
+            np.array([task.leader_epochs.get(tp, -1) for tp in self._partitions], np.int64),
         )
         self._batch = task.landed
         self._answered_at: datetime | None = None
@@ -140,17 +140,17 @@ class WatermarkWatch:
             with WatermarkReader(self._task.seat.alias, self._task.options, self._partitions) as reader:
                 wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
                 while not self._stop.wait(wait_s):
-                    self._look(reader)
+                    self._read_ends(reader)
                     self._write(marks)
                 if self._has_ended_badly:
                     # A turn meets a source that died before the next look does, and nobody looks again until it is back.
-                    self._look(reader)
+                    self._read_ends(reader)
                     self._write(marks)
         except Exception as error:
             # Landing goes on; what may be lost is told by the samples then.
             log.warning("land.no_marks source=%s why=%r", self._task.seat.alias, error)
 
-    def _look(self, reader: WatermarkReader) -> None:
+    def _read_ends(self, reader: WatermarkReader) -> None:
         before, asked_at = self._times.landed.copy(), _now()
         try:
             ends, epochs = reader.read()

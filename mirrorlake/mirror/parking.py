@@ -21,7 +21,7 @@ from mirrorlake.errors import (
     NotAuthorized,
     StoreError,
 )
-from mirrorlake.landing import pause_s
+from mirrorlake.landing import backoff_s
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
 from mirrorlake.model.parked import Parked, stream_facts, whole_stream
@@ -112,7 +112,7 @@ def place_of(
     failure = _as_mirrorlake_error(stream.name, error)
     kind = next((kind for kind in _MOST_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
-    pause = None if kind is None else pause_s(attempts, most_s=_MOST_S[kind])
+    pause = None if kind is None else backoff_s(attempts, max_s=_MOST_S[kind])
     parked = Parked(
         stream=stream.name,
         since=now() if before is None else before.parked.since,

@@ -67,7 +67,7 @@ class Streams:
         config = self._context.config
         chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
         flows = [flow.model_dump(mode="json", include=chosen) for flow in config.flows_from(alias)]
-        every_s = landing.sign_every_s(self._context, alias)
+        every_s = landing.sign_interval_s(self._context, alias)
         return identity([plain(config)["clusters"][alias], sorted(flows, key=str), every_s])
 
     def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:

@@ -26,7 +26,7 @@ from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.kafka.lane import fenced_error
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayLog
-from mirrorlake.landing import GRACE_S, await_query, met_another
+from mirrorlake.landing import GRACE_S, await_query, is_location_in_use
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -318,7 +318,7 @@ class Republisher:
                 return
             if isinstance(self._failure, MirrorlakeError | TopicsWait):
                 raise self._failure from error
-            if met_another(str(error)):
+            if is_location_in_use(str(error)):
                 why = "it has gone on from the same checkpoint location"
                 raise fenced_error(self._flow.name, why, flow=self._flow.name) from error
             raise self._failed(error) from error

@@ -21,7 +21,7 @@ from mirrorlake.lake.one_writer import txn_version
 from mirrorlake.lake.reading_order import read_by_source
 from mirrorlake.lake.relay_files import COLUMNS, RelayFile, files_of_spans, read_in_order, read_offsets
 from mirrorlake.lake.relay_writer import write_files
-from mirrorlake.landing.cuts import Extent, _Search, suspects
+from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions_to_compare
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
@@ -190,12 +190,14 @@ def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
     assert (topic.generation_of(0), topic.starts_at(0), topic.generation_of(1), topic.starts_at(1)) == (3, 100, 1, 0)
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     landed = {zero: 200, one: 200}
-    assert suspects({"t": topic}, {zero: (200, 4), one: (900, 4)}, landed) == []
-    assert suspects({"t": topic}, {zero: (199, 4), one: (900, 5)}, landed) == [zero, one]
-    assert suspects({"t": topic}, {zero: (200, -1)}, landed) == [zero], "a broker that tells no epoch is always asked"
+    assert partitions_to_compare({"t": topic}, {zero: (200, 4), one: (900, 4)}, landed) == []
+    assert partitions_to_compare({"t": topic}, {zero: (199, 4), one: (900, 5)}, landed) == [zero, one]
+    assert partitions_to_compare({"t": topic}, {zero: (200, -1)}, landed) == [zero], (
+        "a broker that tells no epoch is always asked"
+    )
 
 
-class _InMemory(_Search):
+class _InMemory(_TruncationSearch):
     """Search between two lists instead of a relay and a cluster."""
 
     def __init__(self, relay: dict[int, str], source: dict[int, str], extent: Extent) -> None:
@@ -229,7 +231,7 @@ def test_law_e_the_cut_is_where_the_new_history_begins(
     end = cut + more
     earliest = min(earliest, end)
     held = {offset: text for offset, text in source.items() if offset >= earliest}
-    found = _InMemory(relay, held, Extent(earliest=earliest, end=end, landed=landed)).cut()
+    found = _InMemory(relay, held, Extent(earliest=earliest, end=end, landed=landed)).find()
     seen = [offset for offset in relay if offset >= max(cut, earliest)]
     if found is None:
         assert end >= landed

@@ -12,7 +12,7 @@ from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import Fetched, FetchedRows
 from mirrorlake.lake.landing_commits import Seat
 from mirrorlake.lake.landing_log import LandingLog
-from mirrorlake.landing import live
+from mirrorlake.landing import live_task
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskAnswer
 from tests.unit.lake.test_landing_log import Relay
@@ -43,22 +43,22 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
             happens()
             return Fetched(FetchedRows.of({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
 
-    monkeypatch.setattr(live, "Fetcher", Source)
-    monkeypatch.setattr(live, "ClusterAdmin", Source)
-    monkeypatch.setattr(live, "_changed", lambda *_: "")
+    monkeypatch.setattr(live_task, "Fetcher", Source)
+    monkeypatch.setattr(live_task, "ClusterAdmin", Source)
+    monkeypatch.setattr(live_task, "_find_change", lambda *_: "")
     goes_on: Any = lambda: True  # noqa: E731
-    task = live.LandTask(
+    task = live_task.LandTaskSpec(
         seat=seat,
         schema=SCHEMA,
         options={},
         start={SOURCE: 0},
         topic_ids={},
-        epochs={},
+        leader_epochs={},
         ends={TP: 1},
         pace_s=0.0,
         goes_on=goes_on,
     )
-    return list(live.land_live(task))
+    return list(live_task.run_landing_task(task))
 
 
 @pytest.mark.law("F")
@@ -68,7 +68,7 @@ def test_law_f_of_two_attempts_of_a_task_one_lands_and_the_other_starts_over(
     seat = relay.claim(1)
     first = LandingLog(seat)
     [answer] = attempt(relay, seat, monkeypatch, happens=lambda: relay.land(first, 1, 0))
-    assert (answer.kind, relay.offsets) == (live.CHANGED, [0])
+    assert (answer.kind, relay.offsets) == (live_task.CHANGED, [0])
 
 
 @pytest.mark.law("F")

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.kafka import Fetched, FetchedRows, TopicState
-from mirrorlake.landing.live import LandTask, _changed
+from mirrorlake.landing.live_task import LandTaskSpec, _find_change
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-TASK = cast("LandTask", SimpleNamespace(topic_ids={"orders": "one"}, epochs={A: 5, B: 5}))
+TASK = cast("LandTaskSpec", SimpleNamespace(topic_ids={"orders": "one"}, leader_epochs={A: 5, B: 5}))
 
 
 class Source:
@@ -33,7 +33,7 @@ class Source:
 
 
 def changed(source: Source, epochs: dict[TopicPartition, int]) -> str:
-    return _changed(TASK, cast("Any", source), Fetched(FetchedRows(), dict.fromkeys([A, B], 9), epochs))
+    return _find_change(TASK, cast("Any", source), Fetched(FetchedRows(), dict.fromkeys([A, B], 9), epochs))
 
 
 @pytest.mark.law("E")
@@ -73,21 +73,21 @@ def test_a_task_ends_where_a_partition_has_a_leader_that_it_does_not_land(
     start = {SourcePartition("orders", 1, number): 0 for number in range(2)}
     task: Any = SimpleNamespace(start=start, topic_ids={"orders": "one", "clicks": "two"})
     states = {
-        name: TopicState(name=name, topic_id=topic_id, partitions=count, leaderless=frozenset(unled))
-        for name, (topic_id, count, unled) in topics.items()
+        name: TopicState(name=name, topic_id=topic_id, partitions=count, leaderless=frozenset(leaderless))
+        for name, (topic_id, count, leaderless) in topics.items()
     }
-    assert LandTask.knows(task, states) is known
+    assert LandTaskSpec.covers(task, states) is known
 
 
 @pytest.mark.parametrize(
-    ("ends", "unled", "waits"), [({A: 5, B: 5}, (1,), True), ({A: 5, B: 5}, (), False), (None, (1,), False)]
+    ("ends", "leaderless", "waits"), [({A: 5, B: 5}, (1,), True), ({A: 5, B: 5}, (), False), (None, (1,), False)]
 )
 def test_a_drain_waits_for_a_partition_that_lost_its_leader(
-    ends: dict[TopicPartition, int] | None, unled: tuple[int, ...], waits: bool
+    ends: dict[TopicPartition, int] | None, leaderless: tuple[int, ...], waits: bool
 ) -> None:
     task: Any = SimpleNamespace(start={SourcePartition("orders", 1, number): 0 for number in range(2)}, ends=ends)
-    states = {"orders": TopicState(name="orders", topic_id="one", partitions=2, leaderless=frozenset(unled))}
-    assert LandTask.waits_for_leader(task, states) is waits
+    states = {"orders": TopicState(name="orders", topic_id="one", partitions=2, leaderless=frozenset(leaderless))}
+    assert LandTaskSpec.waits_for_leader(task, states) is waits
 
 
 def test_a_topic_of_another_id_is_another_topic() -> None:

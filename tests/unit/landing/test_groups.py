@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from mirrorlake.lake.landing_commits import Seat
-from mirrorlake.landing.live import LandTask
 from mirrorlake.landing.live_driver import split_task, wanted_tasks
+from mirrorlake.landing.live_task import LandTaskSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 TOPICS = [f"orders-{number}" for number in range(25)]
 
 
-def task_of(partitions: int, **parts: Any) -> LandTask:
+def task_of(partitions: int, **parts: Any) -> LandTaskSpec:
     start = {SourcePartition(name, 1, partition): 7 for name in TOPICS for partition in range(partitions)}
     seat, goes_on = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
-    return LandTask(
-        **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "epochs": {}, "pace_s": 0.0}
+    return LandTaskSpec(
+        **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "leader_epochs": {}, "pace_s": 0.0}
         | parts,
         goes_on=goes_on,  # type: ignore[arg-type]
     )

@@ -24,7 +24,7 @@ from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
-from mirrorlake.landing import context, source_look, start
+from mirrorlake.landing import context, source_state, start
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandSettings
@@ -45,7 +45,7 @@ class Source:
     def __init__(self, **spans: tuple[int, int]) -> None:
         self.spans = dict(spans)
         self.ids = dict.fromkeys(spans, "1")
-        self.unled: set[str] = set()
+        self.leaderless: set[str] = set()
         self.epoch = 0
         self.cleanup = "delete"
 
@@ -57,7 +57,7 @@ class Source:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         there = [name for name in names if name in self.spans]
-        led = {name: frozenset({0} if name in self.unled else ()) for name in there}
+        led = {name: frozenset({0} if name in self.leaderless else ()) for name in there}
         return {
             name: TopicState(name=name, topic_id=self.ids[name], partitions=1, leaderless=led[name]) for name in there
         }
@@ -72,7 +72,7 @@ class Source:
         return {tp: self._span(tp.topic)[1] for tp in partitions}
 
     def _span(self, topic: str) -> tuple[int, int]:
-        if topic in self.unled:
+        if topic in self.leaderless:
             raise ClusterUnreachable(f"{topic}-0 has no leader", alias="east")
         return self.spans[topic]
 
@@ -123,8 +123,8 @@ class World:
         at = NOON + timedelta(seconds=self.landed)
         seat, progress = lander.writer.seat(), lander.progress(start)
         progress.read(
-            lander.of_source({tp: end for tp, (_, end) in read.items()}),
-            lander.of_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
+            lander.key_by_source({tp: end for tp, (_, end) in read.items()}),
+            lander.key_by_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
         )
         read_to, is_whole = progress.take()
         files = [
@@ -147,7 +147,7 @@ def world(tmp_path: Path) -> World:
     assert start == {ORDERS: 0, CLICKS: 0}
     found.land(lander, start, {ORDERS: ([0, 1, 2, 3, 4], 5), CLICKS: ([0, 1, 2, 3, 4], 6)})
     lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=1)
-    lander.account()
+    lander.account_for_landed()
     return found
 
 
@@ -232,7 +232,7 @@ def test_law_c_what_a_relay_lost_is_landed_again(tmp_path: Path, monkeypatch: py
             lander, start = world.started()
             world.land(lander, start, {ORDERS: (offsets, offsets[-1] + 1)})
             lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=world.landed)
-            lander.account()
+            lander.account_for_landed()
         if release is release_0_2_0:
             location_of_0_2_0(lander, '{"orders": {"0": 7}}')
     log = Path(world.lake.relay_location("east"), "_delta_log")
@@ -280,11 +280,11 @@ def test_law_e_what_a_lander_left_without_an_account_is_accounted_for_though_not
     # It died here.
     heir, start = world.started(once=True)
     assert not heir.is_drained, "its account is still to be made"
-    heir.account()
+    heir.account_for_landed()
     assert ("orders", 1, "transactional", 5, 8) in world.gaps()
     before = world.gaps()
     next_one, start = world.started(once=True)
-    next_one.account()
+    next_one.account_for_landed()
     assert (start, next_one.is_drained, world.gaps()) == (None, True, before)
 
 
@@ -294,7 +294,7 @@ def test_law_e_what_the_brokers_cleaner_may_have_taken_is_no_transactions(world:
     lander, start = world.started()
     world.land(lander, start, {ORDERS: ([5, 8], 9)})
     lander.batches, lander.landed_until = 1, NOON + timedelta(seconds=2)
-    lander.account()
+    lander.account_for_landed()
     assert ("orders", 1, "compacted", 5, 8) in world.gaps(), (
         "law E: a topic without a policy of its own has the brokers'"
     )
@@ -325,7 +325,7 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "ELECTED_S", 0.0)
-    world.source.unled, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
+    world.source.leaderless, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
     world.source.ids["prices"] = "1"
     lander, start = world.started()
     assert start == {ORDERS: 5}
@@ -334,12 +334,12 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     assert drained.is_drained
     whole: Any = SimpleNamespace(_context=drained, _settings=drained.settings)
     with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east") as incomplete:
-        Lander._require_led(whole)
+        Lander._require_leaders(whole)
     assert "all other partitions were landed" in incomplete.value.consequence
     with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east"):
         # A query of Spark's asks for all partitions.
         world.lander().prepare(once=True, rebuild=False, is_live=False)
-    world.source.unled = set()
+    world.source.leaderless = set()
     assert world.started()[1] == {ORDERS: 5, CLICKS: 6, TopicPartition("prices", 0): 0}, "nothing was stepped over"
 
 
@@ -353,7 +353,7 @@ def test_law_e_a_record_that_the_brokers_cleaner_may_have_taken_is_no_cut(
         heard.append(KnownTopic(name="orders").may_compact(default_cleanup))
         return {}
 
-    monkeypatch.setattr(source_look, "find_cuts", find)
+    monkeypatch.setattr(source_state, "find_truncations", find)
     world.source.epoch, world.source.cleanup = 1, "compact,delete"
     world.started()
     assert heard[0], "law E: a topic without a policy of its own has the brokers'"

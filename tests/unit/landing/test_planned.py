@@ -13,7 +13,7 @@ import pytest
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import ReadProgress
 from mirrorlake.landing import query_driver
-from mirrorlake.landing.query_driver import QueryDriver, next_batch
+from mirrorlake.landing.query_driver import QueryDriver, plan_batch
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -34,7 +34,7 @@ def driver(most: int, tick: Callable[..., None] = lambda *_: None) -> Any:
         settings=settings,
         lake=SimpleNamespace(spark=None),
         checkpoint_path="/land/east/1",
-        of_source=lambda offsets: {SOURCES[tp]: offset for tp, offset in offsets.items()},
+        key_by_source=lambda offsets: {SOURCES[tp]: offset for tp, offset in offsets.items()},
         progress=lambda _: ReadProgress({}),
     )
     return QueryDriver(context, tick)
@@ -42,9 +42,9 @@ def driver(most: int, tick: Callable[..., None] = lambda *_: None) -> Any:
 
 def test_a_batch_ends_at_the_source_s_ends_and_no_partition_takes_all_of_it() -> None:
     positions = dict.fromkeys(ORDERS, 5)
-    assert next_batch(positions, dict(zip(ORDERS, (5, 6, 90), strict=True)), 20) == {ORDERS[1]: 6, ORDERS[2]: 15}
-    assert next_batch(positions, dict(zip(ORDERS, (5, 4, 5), strict=True)), 20) == {}, "an end that went back"
-    assert next_batch(positions, {TopicPartition("new", 0): 9}, 20) == {}, "no position, no record"
+    assert plan_batch(positions, dict(zip(ORDERS, (5, 6, 90), strict=True)), 20) == {ORDERS[1]: 6, ORDERS[2]: 15}
+    assert plan_batch(positions, dict(zip(ORDERS, (5, 4, 5), strict=True)), 20) == {}, "an end that went back"
+    assert plan_batch(positions, {TopicPartition("new", 0): 9}, 20) == {}, "no position, no record"
 
 
 class Planned:

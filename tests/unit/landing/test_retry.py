@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
-from mirrorlake.landing.retry import MOST_ATTEMPTS, await_retry, may_come_back
+from mirrorlake.landing.retry import MAX_ATTEMPTS, retry_or_raise, should_wait_for_source
 
 KAFKA = "org.apache.kafka.common.errors"
 LOGIN = f"x\nCaused by: {KAFKA}.SaslAuthenticationException: Authentication failed: Invalid username or password"
@@ -22,7 +22,7 @@ class Source:
 def wait(text: str, attempts: int) -> None:
     stopped = threading.Event()
     stopped.set()
-    await_retry(cast("Any", Source()), Exception(text), None, attempts, once=False, stop=stopped)
+    retry_or_raise(cast("Any", Source()), Exception(text), None, attempts, once=False, stop=stopped)
 
 
 def test_a_refused_login_is_left_to_the_next_lander_which_resolves_the_secret_again() -> None:
@@ -39,13 +39,13 @@ def test_tls_that_fails_is_an_outage_at_first() -> None:
     with pytest.raises(
         ClusterUnreachable, match=r"TLS fails while Java's client, inside Spark, reads it: SSLHandshake"
     ):
-        wait(TLS, MOST_ATTEMPTS + 1)
+        wait(TLS, MAX_ATTEMPTS + 1)
 
 
 def test_a_start_waits_for_a_source_that_was_there_and_not_for_one_that_refuses_the_login() -> None:
     away = ClusterUnreachable("east does not answer")
-    assert may_come_back(away, 1, once=False)
-    assert not may_come_back(away, 0, once=False), "it never was there"
-    assert not may_come_back(away, 1, once=True)
-    assert not may_come_back(away, MOST_ATTEMPTS + 1, once=False)
-    assert not may_come_back(LoginRefused("east: SASL fails"), 1, once=False), "with the same secret"
+    assert should_wait_for_source(away, 1, once=False)
+    assert not should_wait_for_source(away, 0, once=False), "it never was there"
+    assert not should_wait_for_source(away, 1, once=True)
+    assert not should_wait_for_source(away, MAX_ATTEMPTS + 1, once=False)
+    assert not should_wait_for_source(LoginRefused("east: SASL fails"), 1, once=False), "with the same secret"

@@ -93,7 +93,7 @@ def land_task(marks: Path, **others: Any) -> Any:
         seat=SimpleNamespace(alias="east", number=3, group=0),
         options={"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": "0"},
         start={SourcePartition("orders", 1, 0): 10},
-        epochs={TopicPartition("orders", 0): 5},
+        leader_epochs={TopicPartition("orders", 0): 5},
         landed=(2, 9),
         groups=1,
         marks=str(marks),
@@ -120,7 +120,7 @@ def test_law_e_a_mark_says_when_the_source_fell_silent_and_what_nobody_led(
     watch, marks = WatermarkWatch(task), LandedMarks(str(tmp_path), 3)
 
     def mark() -> LandedMark:
-        watch._look(cast("WatermarkReader", reader))
+        watch._read_ends(cast("WatermarkReader", reader))
         watch._write(marks)
         return LandedMark.of_json((tmp_path / f"{3:020}").read_text())
 

@@ -23,7 +23,7 @@ from mirrorlake.errors import (
     StoreError,
     TopicConflict,
 )
-from mirrorlake.landing.retry import pause_s
+from mirrorlake.landing.retry import backoff_s
 from mirrorlake.mirror import parking
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.supervisor import Supervisor, drain
@@ -113,7 +113,7 @@ class Failing:
     """Streams that do what a test says at each start; the table `control` beside them, and a look that goes on until `done`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **errors: list[Exception | None]) -> None:
-        monkeypatch.setattr(parking, "pause_s", lambda *_, **__: 0.0)
+        monkeypatch.setattr(parking, "backoff_s", lambda *_, **__: 0.0)
         monkeypatch.setattr("mirrorlake.mirror.supervisor._TICK_S", 0.005)
         self.errors, self.starts = errors, dict.fromkeys(errors, 0)
         self.made_of = dict.fromkeys(errors, "1")
@@ -303,7 +303,7 @@ def test_a_stop_that_reaches_the_jvm_first_is_no_failure() -> None:
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
-    pauses = [pause_s(attempts, most_s=300.0) for attempts in range(1, 30)]
+    pauses = [backoff_s(attempts, max_s=300.0) for attempts in range(1, 30)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (1.0, 300.0)
 

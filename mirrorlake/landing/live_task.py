@@ -1,4 +1,4 @@
-"""Land by a long-lived Spark task: consumer -> Parquet files -> the relay's commit, several times a second (DESIGN 9).
+"""Land by a long-lived Spark task: consumer -> Parquet files -> the relay's commit, several times a second.
 
     claim             a number of its own, so that no lander before it writes after it (`lake/one_writer.py`)
     for each turn:
@@ -49,13 +49,13 @@ CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "dra
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 # How long a turn waits for a first record: it looks then whether it is to go on.
-_IDLE_S = 0.1
+_IDLE_TIMEOUT_S = 0.1
 # Where nobody says how often, turns of a trickle take a fifth of a core: of few partitions one costs 2 to 5 ms, of 1 000 20 to 40.
 _CPU_SHARE, _MAX_GATHER_S = 0.2, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandTask:
+class LandTaskSpec:
     """What a task needs to land one source.
 
     `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
@@ -72,7 +72,7 @@ class LandTask:
     start: Mapping[SourcePartition, int]
     read_to: Mapping[SourcePartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str]
-    epochs: Mapping[TopicPartition, int]
+    leader_epochs: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int] | None = None
     landed: tuple[int, int] | None = None
     landed_until: datetime | None = None
@@ -80,12 +80,12 @@ class LandTask:
     leaderless: frozenset[TopicPartition] = frozenset()
     pace_s: float
     follows_cpu: bool = False
-    most_records: int = 2_000_000
-    most_bytes: int = BACKLOG_BYTES
+    max_records: int = 2_000_000
+    max_bytes: int = BACKLOG_BYTES
     groups: int = 1
     goes_on: GoesOn
 
-    def knows(self, topics: Mapping[str, TopicState]) -> bool:
+    def covers(self, topics: Mapping[str, TopicState]) -> bool:
         """Tell whether this task lands these topics, and all partitions of them that somebody leads."""
         landed: dict[str, set[int]] = {name: set() for name in self.topic_ids}
         for source in self.start:
@@ -107,7 +107,7 @@ class LandTask:
         )
 
 
-class _TaskEnds(Exception):
+class _TaskEnd(Exception):
     """A task ends by itself; `kind` says how."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -115,13 +115,13 @@ class _TaskEnds(Exception):
         self.kind = kind
 
 
-def land_live(task: LandTask) -> Iterator[TaskAnswer]:
+def run_landing_task(task: LandTaskSpec) -> Iterator[TaskAnswer]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
     with about(source=task.seat.alias):
         try:
             if _land(task):
                 yield TaskAnswer(DRAINED)
-        except _TaskEnds as end:
+        except _TaskEnd as end:
             yield TaskAnswer(end.kind, str(end).encode())
         except PositionGone as error:
             yield TaskAnswer(CHANGED, str(error).encode())
@@ -129,12 +129,12 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
             yield TaskAnswer(UNREADABLE, str(error).encode())
 
 
-def _land(task: LandTask) -> bool:
+def _land(task: LandTaskSpec) -> bool:
     """Make turns; return whether all ends were reached."""
-    turns, admin = _Turns(task), ClusterAdmin(task.seat.alias, task.options)
+    turns, admin = _TurnWriter(task), ClusterAdmin(task.seat.alias, task.options)
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
-    gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.most_bytes)
-    wait_s, most = max(_IDLE_S, task.pace_s), task.most_records
+    gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.max_bytes)
+    wait_s, most = max(_IDLE_TIMEOUT_S, task.pace_s), task.max_records
     log.info(
         "land.live partitions=%s number=%s group=%s/%s", len(start), task.seat.number, task.seat.group, task.groups
     )
@@ -146,8 +146,8 @@ def _land(task: LandTask) -> bool:
                 gather_s, wait_s=wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=most
             )
             began, records = time.monotonic(), fetched.rows.count
-            if fetched.read_to and (why := _changed(task, admin, fetched)):
-                raise _TaskEnds(CHANGED, why)
+            if fetched.read_to and (why := _find_change(task, admin, fetched)):
+                raise _TaskEnd(CHANGED, why)
             signed, written = turns.land(fetched)
             if fetched.read_to:
                 # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
@@ -156,7 +156,7 @@ def _land(task: LandTask) -> bool:
                 log.debug("land.batch batch=%s records=%s read_to=%s", turns.batch, records, fetched.read_to)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             elif watch.has_other_leaders:
-                raise _TaskEnds(ELECTED, "partitions without new records have other leaders")
+                raise _TaskEnd(ELECTED, "partitions without new records have other leaders")
             memory.worked(records)
             # A record that comes after a silence is landed at once, and those that follow it a pace later.
             pace_s = task.pace_after(time.thread_time() - cpu_s) if fetched.read_to else 0.0
@@ -165,16 +165,16 @@ def _land(task: LandTask) -> bool:
     return left is not None and not left
 
 
-class _Turns:
+class _TurnWriter:
     """Write and commit what was fetched; `batch` is the number of the last commit."""
 
-    def __init__(self, task: LandTask) -> None:
+    def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
         self._relay = LandingLog(task.seat)
         if self._relay.has_begun:
             # Spark has started a task again that died: what it landed is past where this one would begin.
-            raise _TaskEnds(CHANGED, "the task died")
-        self._lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
+            raise _TaskEnd(CHANGED, "the task died")
+        self._sources = {TopicPartition(source.topic, source.partition): source for source in task.start}
         self._progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
         self._room = FreshRoom(task.seat.path, sharers=task.groups)
         self._landed_until = task.landed_until
@@ -184,9 +184,9 @@ class _Turns:
         """Land what one fetch brought; return the commit's signature, and the bytes of its records in memory."""
         files, task = list[WrittenFile](), self._task
         partitions, counts, rows = fetched.rows.in_one()
-        sources = [self._lives[tp] for tp in partitions]
+        sources = [self._sources[tp] for tp in partitions]
         if fetched.read_to:
-            read_to = {self._lives[tp]: at for tp, at in fetched.read_to.items()}
+            read_to = {self._sources[tp]: at for tp, at in fetched.read_to.items()}
             self._progress.read(read_to, _ends(sources, counts, rows))
         if sources:
             self._landed_until = batch_time(datetime.now(timezone.utc), self._landed_until)
@@ -200,7 +200,7 @@ class _Turns:
         """Commit what was read since the last records."""
         if self._progress.is_pending:
             # Whoever has replaced this one reads the same control records again.
-            with suppress(LanderReplaced, _TaskEnds):
+            with suppress(LanderReplaced, _TaskEnd):
                 self._commit([])
 
     def _commit(self, files: Sequence[WrittenFile]) -> Signed:
@@ -212,7 +212,7 @@ class _Turns:
             if not self._relay.is_newest:
                 raise
             # Spark has started this task again while its first attempt lives on; both have one number.
-            raise _TaskEnds(CHANGED, "another attempt of the task lands, too") from error
+            raise _TaskEnd(CHANGED, "another attempt of the task lands, too") from error
         self._landed_until = signed.landed_at or self._landed_until
         return signed
 
@@ -223,7 +223,7 @@ def _ends(sources: Sequence[SourcePartition], counts: Sequence[int], rows: pa.Ta
     return {source: offset + 1 for source, offset in zip(sources, last, strict=True)}
 
 
-def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:
+def _find_change(task: LandTaskSpec, admin: ClusterAdmin, fetched: Fetched) -> str:
     """Say what is not as it was when the task began; nothing where all is.
 
     Along a log leader epochs only grow, and whoever cuts it does so in a new one. So where a record was written in the epoch that
@@ -234,8 +234,8 @@ def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:
     for topic in sorted(topics):
         if topic not in states or states[topic].topic_id != task.topic_ids[topic]:
             return f"topic {topic} was deleted or created again"
-    unsure = [tp for tp in fetched.read_to if not 0 <= fetched.epochs.get(tp, -1) <= task.epochs.get(tp, -1)]
+    unsure = [tp for tp in fetched.read_to if not 0 <= fetched.epochs.get(tp, -1) <= task.leader_epochs.get(tp, -1)]
     for tp, (_, epoch) in admin.ends_and_epochs(unsure).items() if unsure else ():
-        if epoch != task.epochs.get(tp, -1):
+        if epoch != task.leader_epochs.get(tp, -1):
             return f"{tp.topic}-{tp.partition} has another leader"
     return ""

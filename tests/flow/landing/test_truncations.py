@@ -100,12 +100,12 @@ def test_law_e_a_source_whose_log_went_back(
     for _ in range(2):
         caplog.clear()
         with (
-            caplog.at_level("INFO", "mirrorlake.landing.cuts"),
+            caplog.at_level("INFO", "mirrorlake.landing.truncations"),
             pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused,
         ):
             mirror.land("own", once=True)
         assert refused.value.exit_code == 3
-        said = [one.getMessage() for one in caplog.records if one.name == "mirrorlake.landing.cuts"]
+        said = [one.getMessage() for one in caplog.records if one.name == "mirrorlake.landing.truncations"]
         assert said == [
             "land.logs_compared source=own partitions=64 unchanged=63",
             f"land.log_compared source=own topic_partition={topic}-0 cut=150",

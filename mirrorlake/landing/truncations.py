@@ -32,11 +32,11 @@ _T = TypeVar("_T")
 # Each round looks at so many records; 2^20 landed records are searched in five rounds.
 _PROBES = 16
 # So many partitions are looked up in one query; each is a condition of it. Java compiles no query of 200 for any relay.
-_AT_ONCE = 50
+_BATCH_SIZE = 50
 # So far before the end the last row of a partition is looked for; what ends in more aborted records is searched.
-_TAIL = 100_000
+_TAIL_OFFSETS = 100_000
 # Header keys that are not UTF-8 come differently from different clients.
-_COMPARED = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
+_COMPARED_COLUMNS = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Extent:
     landed: int
 
 
-def suspects(
+def partitions_to_compare(
     known: Mapping[str, KnownTopic],
     ends: Mapping[TopicPartition, tuple[int, int]],
     landed: Mapping[TopicPartition, int],
@@ -65,13 +65,13 @@ def suspects(
     ]
 
 
-def gap_of(topic: KnownTopic, cut: Cut, landed: int) -> Gap:
+def truncation_gap(topic: KnownTopic, truncation: Cut, landed: int) -> Gap:
     """Name what a cut explains: the range that the relay keeps and the source has lost."""
-    old = SourcePartition(topic.name, topic.generation_of(cut.partition), cut.partition)
-    return Gap(source=old, first_offset=cut.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
+    old = SourcePartition(topic.name, topic.generation_of(truncation.partition), truncation.partition)
+    return Gap(source=old, first_offset=truncation.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
 
 
-def find_cuts(
+def find_truncations(
     lake: Lake,
     alias: str,
     reader_options: Mapping[str, Any],
@@ -84,9 +84,9 @@ def find_cuts(
 
     `default_cleanup` is the policy of topics that set none themselves.
     """
-    cuts: dict[str, list[Cut]] = {}
+    truncations: dict[str, list[Cut]] = {}
     if not extents:
-        return cuts
+        return truncations
     # A restart of a broker makes all its partitions suspects: their last records are read together, on either side.
     newest = _newest_rows(lake, alias, known, extents)
     may_be_held = {
@@ -104,13 +104,13 @@ def find_cuts(
         for tp in sorted(extents.keys() - unchanged):
             topic = known[tp.topic]
             compacts = topic.may_compact(default_cleanup)
-            offset = _Search(relay, reader, topic, tp.partition, extents[tp], compacts=compacts).cut()
+            offset = _TruncationSearch(relay, reader, topic, tp.partition, extents[tp], compacts=compacts).find()
             log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
             if offset is not None:
                 generation = topic.generation_of(tp.partition) + 1
-                cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
-                cuts.setdefault(tp.topic, []).append(cut)
-    return cuts
+                truncation = Cut(partition=tp.partition, generation=generation, first_offset=offset)
+                truncations.setdefault(tp.topic, []).append(truncation)
+    return truncations
 
 
 def _newest_rows(
@@ -118,7 +118,9 @@ def _newest_rows(
 ) -> dict[TopicPartition, Any]:
     """Return the last record that the relay holds of each partition, of the lives that the source holds there."""
     if (relay_log := lake.relay_log(alias)) is not None:
-        rows = last_rows(relay_log, dict(chain.from_iterable(_held_lives(known, *each) for each in extents.items())))
+        rows = last_rows(
+            relay_log, dict(chain.from_iterable(_comparable_ranges(known, *each) for each in extents.items()))
+        )
         # Of several lives the last one has the last offset.
         return {TopicPartition(source.topic, source.partition): row for source, row in sorted(rows.items())}
     relay = lake.relay(alias)
@@ -129,11 +131,11 @@ def _newest_rows(
     return newest | _rows_at(relay, known, _last_offsets(relay, known, lacking))
 
 
-def _held_lives(
+def _comparable_ranges(
     known: Mapping[str, KnownTopic], tp: TopicPartition, extent: Extent
 ) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
     """Return between which offsets each life of a partition is what the source holds there, up to where it was landed."""
-    for generation, start, end in _lives(known[tp.topic], tp.partition):
+    for generation, start, end in _generation_ranges(known[tp.topic], tp.partition):
         low, high = max(start, extent.earliest), extent.landed if end is None else min(end, extent.landed)
         if low < high:
             yield SourcePartition(tp.topic, generation, tp.partition), (low, high)
@@ -144,7 +146,7 @@ def _rows_at(
 ) -> dict[TopicPartition, Any]:
     """Return the rows at one offset each of some partitions; markers have none."""
     found: dict[TopicPartition, Any] = {}
-    for part in _parts(offsets):
+    for part in _batches(offsets):
         places = [
             (F.col("topic") == tp.topic)
             & (F.col("generation") == known[tp.topic].generation_at(tp.partition, offset))
@@ -152,7 +154,7 @@ def _rows_at(
             & (F.col("offset") == offset)
             for tp, offset in part
         ]
-        rows = relay.where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED)
+        rows = relay.where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED_COLUMNS)
         found |= {TopicPartition(row.topic, row.partition): row for row in rows.collect()}
     return found
 
@@ -162,12 +164,12 @@ def _last_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the offset of the last row before where landing stands; of partitions without one within the tail nothing."""
     found: dict[TopicPartition, int] = {}
-    for part in _parts(extents):
+    for part in _batches(extents):
         tails = [
             (F.col("topic") == tp.topic)
             & (F.col("partition") == tp.partition)
-            & _living(known[tp.topic], tp.partition)
-            & (F.col("offset") >= max(extent.earliest, extent.landed - _TAIL))
+            & _in_generation_ranges(known[tp.topic], tp.partition)
+            & (F.col("offset") >= max(extent.earliest, extent.landed - _TAIL_OFFSETS))
             & (F.col("offset") < extent.landed)
             for tp, extent in part
         ]
@@ -176,12 +178,12 @@ def _last_offsets(
     return found
 
 
-def _parts(of: Mapping[TopicPartition, _T]) -> Iterable[Sequence[tuple[TopicPartition, _T]]]:
-    wanted = list(of.items())
-    return (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE))
+def _batches(items: Mapping[TopicPartition, _T]) -> Iterable[Sequence[tuple[TopicPartition, _T]]]:
+    wanted = list(items.items())
+    return (wanted[at : at + _BATCH_SIZE] for at in range(0, len(wanted), _BATCH_SIZE))
 
 
-class _Search:
+class _TruncationSearch:
     """Search the first offset of one partition at which the source holds something else than the relay."""
 
     def __init__(
@@ -205,9 +207,9 @@ class _Search:
     @cached_property
     def _rows(self) -> DataFrame:
         mine = (F.col("topic") == self._topic.name) & (F.col("partition") == self._partition)
-        return self._relay().where(mine & _living(self._topic, self._partition))
+        return self._relay().where(mine & _in_generation_ranges(self._topic, self._partition))
 
-    def cut(self) -> int | None:
+    def find(self) -> int | None:
         """Return the first offset of the source's new history; None where the log did not go back."""
         extent = self._extent
         low, high = extent.earliest, extent.landed
@@ -241,7 +243,7 @@ class _Search:
 
     def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
         """Tell for each offset whether the source holds the same record; None where that cannot be known."""
-        held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED)
+        held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED_COLUMNS)
         rows = {row.offset: row for row in held.collect()}
         return {offset: self._is_same(rows[offset]) for offset in offsets}
 
@@ -268,16 +270,16 @@ def _same_time(ms: int | None, record: RawRecord) -> bool:
     return ms is None or ms < 0 or record.timestamp_ms < 0 or ms == record.timestamp_ms
 
 
-def _living(topic: KnownTopic, partition: int) -> Column:
+def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:
     """Return the condition for rows whose offsets are of the life that the source holds there."""
     parts = []
-    for generation, start, end in _lives(topic, partition):
+    for generation, start, end in _generation_ranges(topic, partition):
         part = (F.col("generation") == generation) & (F.col("offset") >= start)
         parts.append(part if end is None else part & (F.col("offset") < end))
     return reduce(or_, parts)
 
 
-def _lives(topic: KnownTopic, partition: int) -> Iterable[tuple[int, int, int | None]]:
+def _generation_ranges(topic: KnownTopic, partition: int) -> Iterable[tuple[int, int, int | None]]:
     """Return the lives of a partition: generation, the first offset that is of it, and the one past it, None for the last life."""
     starts = sorted({0, *(cut.first_offset for cut in topic.cuts if cut.partition == partition)})
     ends = [*starts[1:], None]

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirrorlake.landing.source_look import SourceLook
+from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
 
 OLD, NEW = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SOURCES = {OLD: SourcePartition("orders", 1, 0), NEW: SourcePartition("orders", 1, 1)}
-LOOK = SourceLook(
+LOOK = SourceState(
     current=SOURCES,
     positions={OLD: 7},
     earliest={OLD: 3, NEW: 0},
     ends={OLD: 9, NEW: 0},
-    lost=[],
-    cuts={},
-    gone=[],
-    epochs={},
+    expired_gaps=[],
+    truncations={},
+    truncated_gaps=[],
+    leader_epochs={},
 )
 
 
 def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
-    assert LOOK.goes_on_from({OLD: 7, NEW: 0})
-    assert LOOK.goes_on_from({OLD: 7}), "all of a new partition is read"
-    assert not LOOK.goes_on_from({NEW: 0}), "the first records of a partition that nobody planned are gone"
-    assert not LOOK.goes_on_from({OLD: 7, TopicPartition("gone", 0): 1})
+    assert LOOK.can_resume_from({OLD: 7, NEW: 0})
+    assert LOOK.can_resume_from({OLD: 7}), "all of a new partition is read"
+    assert not LOOK.can_resume_from({NEW: 0}), "the first records of a partition that nobody planned are gone"
+    assert not LOOK.can_resume_from({OLD: 7, TopicPartition("gone", 0): 1})
     gap = Gap(source=SOURCES[OLD], first_offset=1, last_offset=2, missing=2, kind="expired")
-    assert not replace(LOOK, lost=[gap]).goes_on_from({OLD: 7})
-    assert not replace(LOOK, cuts={"orders": [Cut(partition=0, generation=2, first_offset=5)]}).goes_on_from({OLD: 7})
+    assert not replace(LOOK, expired_gaps=[gap]).can_resume_from({OLD: 7})
+    assert not replace(LOOK, truncations={"orders": [Cut(partition=0, generation=2, first_offset=5)]}).can_resume_from(
+        {OLD: 7}
+    )
 
 
 def test_a_source_ends_where_it_was_read_to() -> None:
@@ -39,6 +41,6 @@ def test_a_source_ends_where_it_was_read_to() -> None:
 
 
 def test_a_start_is_where_landing_stands_then_what_was_chosen_then_where_the_source_begins() -> None:
-    assert LOOK.start({}) == {OLD: 7, NEW: 0}
-    assert LOOK.start({OLD: 5, NEW: 2}) == {OLD: 7, NEW: 2}
-    assert replace(LOOK, positions={OLD: 1}).start({})[OLD] == 3
+    assert LOOK.start_offsets({}) == {OLD: 7, NEW: 0}
+    assert LOOK.start_offsets({OLD: 5, NEW: 2}) == {OLD: 7, NEW: 2}
+    assert replace(LOOK, positions={OLD: 1}).start_offsets({})[OLD] == 3

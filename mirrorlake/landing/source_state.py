@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import KnownTopic, Lake, SourceTopics
-from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.start import next_offsets, source_gap
+from mirrorlake.landing.start import next_offsets, source_gap_error
+from mirrorlake.landing.truncations import Extent, find_truncations, partitions_to_compare, truncation_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLook:
+class SourceState:
     """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds.
 
     `ends` count open transactions.
@@ -28,17 +28,17 @@ class SourceLook:
     positions: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
-    lost: list[Gap]
-    cuts: dict[str, list[Cut]]
-    gone: list[Gap]
-    epochs: dict[str, dict[int, int]]
+    expired_gaps: list[Gap]
+    truncations: dict[str, list[Cut]]
+    truncated_gaps: list[Gap]
+    leader_epochs: dict[str, dict[int, int]]
 
     @property
     def is_whole(self) -> bool:
         """Whether landing goes on without a step over anything."""
-        return not self.lost and not self.cuts
+        return not self.expired_gaps and not self.truncations
 
-    def goes_on_from(self, planned: Mapping[TopicPartition, int]) -> bool:
+    def can_resume_from(self, planned: Mapping[TopicPartition, int]) -> bool:
         """Tell whether a checkpoint location that has planned up to these offsets goes on without a step over anything."""
         is_whole = self.is_whole and planned.keys() <= self.current.keys()
         return is_whole and all(tp in planned or self.earliest[tp] <= 0 for tp in self.current)
@@ -49,14 +49,14 @@ class SourceLook:
         # Of a partition without a position, nothing is read before its first record comes.
         return all(end == self.positions.get(tp, 0) for tp, end in self.ends.items())
 
-    def start(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def start_offsets(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
         landed = {tp: max(position, self.earliest[tp]) for tp, position in self.positions.items()}
         return {**self.earliest, **first, **landed}
 
     def log_gaps(self, alias: str) -> None:
         """Log what is stepped over."""
-        for gap in (*self.lost, *self.gone):
+        for gap in (*self.expired_gaps, *self.truncated_gaps):
             log.warning(
                 "land.gap source=%s kind=%s range=%s %s..%s",
                 *(alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
@@ -74,7 +74,7 @@ def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) ->
     }
 
 
-def look_at_source(
+def inspect_source(
     lake: Lake,
     source: ClusterAdmin,
     settings: LandSettings,
@@ -82,52 +82,52 @@ def look_at_source(
     names: Iterable[str],
     landed: Mapping[SourcePartition, int],
     read: Mapping[SourcePartition, int],
-    unled: Collection[TopicPartition] = (),
-) -> SourceLook:
+    leaderless: Collection[TopicPartition] = (),
+) -> SourceState:
     """Compare where landing stands with what the source holds of partitions, but of those that nobody leads.
 
     Raises:
         SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
     """
     known = topics.known
-    current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in unled}
+    current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in leaderless}
     earliest, ends = source.earliest(current), source.ends_and_epochs(current)
     positions = next_offsets(current, landed, read, known)
     extents = {
         tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
-        for tp in suspects(known, ends, positions)
+        for tp in partitions_to_compare(known, ends, positions)
     }
-    cuts = find_cuts(
+    truncations = find_truncations(
         lake, settings.alias, settings.reader_options, known, extents, default_cleanup=topics.default_cleanup
     )
-    epochs: dict[str, dict[int, int]] = {}
+    leader_epochs: dict[str, dict[int, int]] = {}
     for tp, (_, epoch) in ends.items():
         if epoch >= 0:
-            epochs.setdefault(tp.topic, {})[tp.partition] = epoch
-    cut_at = {TopicPartition(name, cut.partition): cut for name, several in cuts.items() for cut in several}
-    gone = [gap_of(known[tp.topic], cut, positions[tp]) for tp, cut in sorted(cut_at.items())]
+            leader_epochs.setdefault(tp.topic, {})[tp.partition] = epoch
+    cut_at = {TopicPartition(name, cut.partition): cut for name, several in truncations.items() for cut in several}
+    truncated_gaps = [truncation_gap(known[tp.topic], cut, positions[tp]) for tp, cut in sorted(cut_at.items())]
     for tp, cut in cut_at.items():
         positions[tp] = cut.first_offset
         current[tp] = SourcePartition(tp.topic, cut.generation, tp.partition)
-    lost = expired_ranges(
+    expired_gaps = expired_ranges(
         {current[tp]: position for tp, position in positions.items()},
         {current[tp]: earliest[tp] for tp in positions},
     )
-    if (lost or gone) and settings.on_gap == "halt":
-        raise source_gap(settings.alias, lost, gone)
-    return SourceLook(
+    if (expired_gaps or truncated_gaps) and settings.on_gap == "halt":
+        raise source_gap_error(settings.alias, expired_gaps, truncated_gaps)
+    return SourceState(
         current=current,
         positions=positions,
         earliest=earliest,
         ends={tp: end for tp, (end, _) in ends.items()},
-        lost=lost,
-        cuts=cuts,
-        gone=gone,
-        epochs=epochs,
+        expired_gaps=expired_gaps,
+        truncations=truncations,
+        truncated_gaps=truncated_gaps,
+        leader_epochs=leader_epochs,
     )
 
 
-def ended_lives(landed: Mapping[SourcePartition, int], recreated: Collection[str]) -> list[Gap]:
+def ended_generations(landed: Mapping[SourcePartition, int], recreated: Collection[str]) -> list[Gap]:
     """Return where the last life of each partition of topics that were created again ends: past what was landed of it."""
     ended: dict[TopicPartition, SourcePartition] = {}
     for source in landed:
