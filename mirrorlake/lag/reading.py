@@ -27,7 +27,7 @@ from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import duration
 from mirrorlake.render import moment as format_time
-from mirrorlake.republish import look_at_remotes, merged_positions
+from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def read_status(
         last = moment.lanes[flow.name]
         try:
             admin = target(flow.target)
-            remotes[flow.name], _ = look_at_remotes(flow, admin, merged_remotes(last), merged_positions(last))
+            remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_remotes(last), merged_positions(last))
         except ClusterError as error:
             # It answered a moment ago.
             silent[flow.name] = ("flow", flow.name), error

@@ -190,7 +190,7 @@ class FlowHandle(Shown):
     def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
         context, flow = self._context, self.config
         context.lake.create_all([flow.source])
-        return republish.choose(context.control(), flow, topic, self.held(), send_again=send_again)
+        return republish.resolve_lost_topic(context.control(), flow, topic, self.held(), send_again=send_again)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -118,7 +118,7 @@ class Holdings:
                     raise
             if not self._wait_for_owner(owner, flow.name, stop):
                 return Republishing(flow.name, 0)
-            tenure.begin(owner)
+            tenure.record_owner(owner)
 
     def _wait_for_owner(self, owner: str, stream: str, stop: threading.Event) -> bool:
         """Wait until a temporary owner has ended; return False if the stream is to stop before."""

@@ -142,7 +142,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
         with self._context.board() as board:
             return offsets.apply_rebuild(
-                plan, partial(republish.send_in_order, self._context), stop=stop, tell=board.tell
+                plan, partial(republish.open_ordered_sender, self._context), stop=stop, tell=board.tell
             )
 
     def pause(

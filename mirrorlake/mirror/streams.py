@@ -51,7 +51,7 @@ class Streams:
         context = self._context
         settings = republish.republish_settings(context, flow, state)
         if state.of_cluster(flow.source) is None:
-            settings = replace(settings, duties=duties_of(context, settings.flow))
+            settings = replace(settings, periodic_tasks=duties_of(context, settings.flow))
         republisher = republish.make_republisher(context, settings, tell=tell, tenure=tenure)
         settings_in_force.record_flow(context.config, context.control(), flow.name)
         with about(flow=flow.name):

@@ -39,7 +39,7 @@ from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 from mirrorlake.republish import (
     LedgerCopy,
-    look_at_remotes,
+    inspect_remote_topics,
     map_rows,
     merged_positions,
     read_lanes,
@@ -297,5 +297,5 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
                 is_trimmed |= bool(records) and records[0].seq > max(in_map, in_withheld) + 1
                 newer += records
     positions = merged_positions(last)
-    lost, _ = look_at_remotes(flow, target, merged_remotes(last), positions)
+    lost, _ = inspect_remote_topics(flow, target, merged_remotes(last), positions)
     return _LedgerTail(positions=positions, lost=lost, newer=newer, is_trimmed=is_trimmed)

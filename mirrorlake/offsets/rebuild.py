@@ -23,7 +23,7 @@ from mirrorlake.offsets.merge_order import RecordedStretch, in_recorded_order, r
 from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
 from mirrorlake.progress import Tell, silent
 from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
-from mirrorlake.republish import InOrder
+from mirrorlake.republish import OrderedSender
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ def _refuse_ahead(
 
 def apply_rebuild(
     plan: RebuildPlan,
-    open_flow: Callable[[str], InOrder],
+    open_flow: Callable[[str], OrderedSender],
     *,
     stop: threading.Event | None = None,
     tell: Tell = silent,
@@ -278,7 +278,7 @@ def apply_rebuild(
         for one in plan.stretches:
             if stop is not None and stop.is_set():
                 break
-            sent += held[one.flow].send_to(one.source, one.last_upstream)
+            sent += held[one.flow].send_up_to(one.source, one.last_upstream)
             tell(phase, sent, plan.waiting)
     log.info("rebuild.sent target=%s like=%s records=%s", plan.target, plan.like, sent)
     return sent

@@ -13,7 +13,7 @@ from mirrorlake.replay.asking import rules_of
 from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, make_flow_view
 
 if TYPE_CHECKING:
-    from mirrorlake.republish import Extract
+    from mirrorlake.republish import RelaySlice
 
 # In the place of a target: the records go to files or a frame.
 HERE = "here"
@@ -84,10 +84,10 @@ def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
     return make_flow_view(flow, before=times, stages=tuple(stages))
 
 
-def extract_of(definition: Definition) -> Extract:
+def build_relay_slice(definition: Definition) -> RelaySlice:
     """Find the part of the relay that a replay sends."""
-    return republish.Extract(
-        spans={span.source: (span.first, span.end) for span in definition.spans},
+    return republish.RelaySlice(
+        ranges={span.source: (span.first, span.end) for span in definition.spans},
         topics={
             topic.name: KnownTopic(name=topic.name, generation=1, partitions=topic.partitions, configs=topic.configs)
             for topic in definition.topics

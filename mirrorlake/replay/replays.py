@@ -4,7 +4,7 @@
     survey      what of it the relay holds, down to the offsets
     target      what becomes of it there, and what speaks against it
     register    written down before the first record goes
-    run         one pass of the one sender, over this part of the relay (`republish.Extract`)
+    run         one pass of the one sender, over this part of the relay (`republish.RelaySlice`)
 
 Law F (repeatable): killed at any instruction and run again with the same name, a replay goes on and ends with each record once.
 Law G: `plan` changes nothing. The source is neither read nor written: it need not be there.
@@ -32,7 +32,7 @@ from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
 from mirrorlake.replay.define import define, lent_rules, require_relay
 from mirrorlake.replay.files import read_begun
-from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
+from mirrorlake.replay.flows import HERE, build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import Begun, Register
 from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
@@ -300,7 +300,7 @@ def _settings(context: Context, definition: Definition, flow: FlowConfig) -> Rep
     return replace(
         settings,
         view=view_of_replay(definition, settings.flow),
-        extract=extract_of(definition),
+        relay_slice=build_relay_slice(definition),
         selection=definition.fingerprint,
     )
 

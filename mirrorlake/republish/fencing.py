@@ -93,12 +93,12 @@ class FencedLanes:
 
     def claim(
         self,
-        settled: Settled,
+        resolution: Settled,
         *,
         checkpoint_location: int,
         scope: CheckpointScope,
-        held: Mapping[int, int],
-        held_epoch: int,
+        copied_seqs: Mapping[int, int],
+        copied_epoch: int,
     ) -> FlowClaims:
         """Write one ledger record a lane that names the new owner.
 
@@ -106,12 +106,12 @@ class FencedLanes:
         claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
         records carry their own lane's positions again: no worker sends before all claims stand.
 
-        `held` is the newest ledger record of each lane that the lake's tables hold, `held_epoch` the newest epoch.
+        `copied_seqs` is the newest ledger record of each lane that the lake's tables hold, `copied_epoch` the newest epoch.
 
         Raises:
             LaneFenced: another republisher fenced a lane meanwhile; `is_contested` tells it.
         """
-        epochs = [held_epoch, *(record.claim.epoch for record in self.last.values() if record)]
+        epochs = [copied_epoch, *(record.claim.epoch for record in self.last.values() if record)]
         claim = replace(
             self._claim,
             epoch=next_epoch(epochs, self._now),
@@ -119,13 +119,13 @@ class FencedLanes:
             batch=self.batch if checkpoint_location == self.checkpoint_location else -1,
             scope=scope,
         )
-        claims = FlowClaims(claim=claim, positions=dict(settled.positions))
+        claims = FlowClaims(claim=claim, positions=dict(resolution.positions))
         for lane, sender in self._senders.items():
             before = self.last[lane]
             record = LedgerRecord(
                 claim=replace(claim, lane=lane),
-                seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
-                remotes=settled.remotes,
+                seq=max(before.seq if before else -1, copied_seqs.get(lane, -1)) + 1,
+                remotes=resolution.remotes,
                 positions=claims.positions,
                 committed_at_ms=int(self._now.timestamp() * 1000),
             )

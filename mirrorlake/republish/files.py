@@ -11,17 +11,17 @@ from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition
 
 
-def files_of(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
+def list_files(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
     """Return the files that rows of the relay, each with its `file`, come from; one per file and source partition.
 
     `shared` says that rows were left out, so that a file may hold more source partitions than can be seen here.
     """
-    found = (
+    rows_by_file = (
         rows.groupBy("file", "topic", "generation", "partition")
         .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
         .collect()
     )
-    sharing = Counter(row.file for row in found)
+    sharing = Counter(row.file for row in rows_by_file)
     return [
         RelayFile(
             source=SourcePartition(row.topic, row.generation, row.partition),
@@ -31,5 +31,5 @@ def files_of(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
             uri=row.file,
             shared=shared or sharing[row.file] > 1,
         )
-        for row in found
+        for row in rows_by_file
     ]

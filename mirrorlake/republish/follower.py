@@ -20,25 +20,25 @@ from mirrorlake.kafka.lane import LaneSender, Throttle
 from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.republish.lane_tasks import LaneWork, about_lane, batches_of_files, held_sender, send_lane
+from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, read_batches, send_lane
 from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
 _ENDED = "ended"
 # A lane that is held to a rate may take hours over what it has read; as often it reads again, and what was erased since is gone.
-_READ_AGAIN_S = 5.0
+_REREAD_INTERVAL_S = 5.0
 # After a commit a follower of a folder looks for the next one this often for a while: a look costs 10 to 20 us.
 _QUICK_LOOK_S, _QUICK_FOR_S = 0.0025, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FollowWork:
+class FollowerSpec:
     """What a follower needs: its lanes with the files planned for each, as of a version of the relay's log.
 
-    With `ends` it is done once these are sent. Topics that are `ignored` are not sent. A follower that `holds_producers` leaves
+    With `ends` it is done once these are sent. Topics that are `ignored` are not sent. A follower that `caches_producers` leaves
     them to the next one in its process. It looks at the log each `pace_s`, with `looks_quickly` more often after a commit.
     """
 
-    lanes: tuple[LaneWork, ...]
+    lanes: tuple[LaneAssignment, ...]
     relay: str
     version: int
     ends: bool
@@ -46,13 +46,13 @@ class FollowWork:
     goes_on: GoesOn
     pace_s: float
     looks_quickly: bool = False
-    holds_producers: bool = True
+    caches_producers: bool = True
 
 
 class _Lane:
     """One lane of a follower: what is due, and the chunk that comes next."""
 
-    def __init__(self, work: LaneWork, sender: LaneSender) -> None:
+    def __init__(self, work: LaneAssignment, sender: LaneSender) -> None:
         self.work = work
         self.sender = sender
         self._due = list(work.files)
@@ -69,51 +69,51 @@ class _Lane:
 
     def send_chunk(self) -> int:
         """Send the next chunk; return how many records were due in the files that it ends."""
-        if self._chunks is not None and self.work.task.rate and time.monotonic() >= self._read_at + _READ_AGAIN_S:
+        if self._chunks is not None and self.work.task.rate and time.monotonic() >= self._read_at + _REREAD_INTERVAL_S:
             self._chunks.close()
             self._chunks, positions = None, self.sender.positions
             self._due = [file for file in self._begun if file.last_offset >= positions.get(file.source, 0)] + self._due
         if self._chunks is None:
             self._begun, self._due, self._read_at = self._due, [], time.monotonic()
-            batches = batches_of_files(self._begun, self.work.targets)
+            batches = read_batches(self._begun, self.work.targets)
             self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
-        with about_lane(self.work.task):
+        with lane_log_context(self.work.task):
             if next(self._chunks, None) is not None:
                 return 0
         self._chunks = None
         return sum(file.records for file in self._begun)
 
 
-def follow(work: FollowWork) -> Iterator[TaskAnswer]:
+def run_follower(work: FollowerSpec) -> Iterator[TaskAnswer]:
     """Send until the follower has come to its end, is asked to end, or meets a partition that is not ready."""
     relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
     try:
         for one in work.lanes:
-            with about_lane(one.task):
-                sender = held_sender(one.task) if work.holds_producers else LaneSender(one.task)
+            with lane_log_context(one.task):
+                sender = cached_sender(one.task) if work.caches_producers else LaneSender(one.task)
                 # The lanes of a follower share the rate of their flow.
                 sender.throttle = throttle
                 lanes[one.task.claim.lane] = _Lane(one, sender)
-                if not work.holds_producers:
+                if not work.caches_producers:
                     sender.open()
         unready = _send_all(work, relay, lanes)
         seqs = {number: lane.sender.seq for number, lane in lanes.items()}
         yield TaskAnswer(_ENDED, json.dumps([sorted(unready), seqs]).encode())
     finally:
-        if not work.holds_producers:
+        if not work.caches_producers:
             for lane in lanes.values():
                 lane.sender.close()
 
 
-def _send_all(work: FollowWork, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
+def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
     """Send until there is nothing more to do; return the source partitions that are not ready."""
-    memory, next_look, quick_until = BacklogMemory(), 0.0, 0.0
+    memory, next_poll, quick_until = BacklogMemory(), 0.0, 0.0
     while work.goes_on():
-        if not work.ends and (now := time.monotonic()) >= next_look:
-            next_look = now + (min(work.pace_s, _QUICK_LOOK_S) if now < quick_until else work.pace_s)
+        if not work.ends and (now := time.monotonic()) >= next_poll:
+            next_poll = now + (min(work.pace_s, _QUICK_LOOK_S) if now < quick_until else work.pace_s)
             # A view of all positions: to copy those of 10 000 partitions for each look would cost a core.
             positions = ChainMap(*(lane.sender.positions for lane in lanes.values()))
-            if unready := _share_out(relay.new_files(positions), work, lanes):
+            if unready := _assign_files(relay.new_files(positions), work, lanes):
                 return unready
         busy = [lane for lane in lanes.values() if lane.has_due]
         if not busy and work.ends:
@@ -127,11 +127,11 @@ def _send_all(work: FollowWork, relay: RelayLog, lanes: dict[int, _Lane]) -> set
                 break
         memory.worked(records)
         if not busy:
-            time.sleep(max(0.0, next_look - time.monotonic()))
+            time.sleep(max(0.0, next_poll - time.monotonic()))
     return set()
 
 
-def _share_out(files: Iterable[RelayFile], work: FollowWork, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
+def _assign_files(files: Iterable[RelayFile], work: FollowerSpec, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
     """Give each lane the files that hold something for it; return the partitions that are not ready."""
     unready: set[tuple[str, int, int]] = set()
     count = work.lanes[0].task.claim.lanes
@@ -147,7 +147,7 @@ def _share_out(files: Iterable[RelayFile], work: FollowWork, lanes: dict[int, _L
     return unready
 
 
-def read_answers(answers: Iterable[TaskAnswer]) -> tuple[set[SourcePartition], dict[int, int]]:
+def read_results(answers: Iterable[TaskAnswer]) -> tuple[set[SourcePartition], dict[int, int]]:
     """Return the partitions that nobody made ready, and each lane's last sequence number, of followers that ended."""
     unready, seqs = set[SourcePartition](), dict[int, int]()
     for answer in answers:

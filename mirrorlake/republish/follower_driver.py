@@ -17,19 +17,19 @@ from mirrorlake.lake import RelayFile, RelayLog, copy_pace, look_pace
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
-from mirrorlake.republish.follower import FollowWork, follow, read_answers
-from mirrorlake.republish.lane_tasks import LaneWork
+from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
+from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import GoesOn, LiveTasks
 
 log = logging.getLogger(__name__)
 
 # How often the ledger of long-lived tasks is read.
-KEEP_EVERY_S = 1.0
+LEDGER_INTERVAL_S = 1.0
 # How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
-READY_EVERY_S = 30.0
+READY_INTERVAL_S = 30.0
 # A committed record is visible once the coordinator has written its marker.
-_VISIBLE_WITHIN_S = 10.0
+_VISIBLE_TIMEOUT_S = 10.0
 
 
 class LedgerOutages:
@@ -76,23 +76,23 @@ def send_by_followers(
     among `tasks` tasks of a session that nothing else uses; without `spark` they are threads of this process. Return the
     source partitions that were not ready: what they wait for is to be planned again.
     """
-    owned.make_ready({file.source for file in files})
+    owned.ensure_remote_topics({file.source for file in files})
     if not ends:
-        owned.make_all_ready()
+        owned.ensure_sent_topics()
         with _logging_failure(owned.flow.name):
-            owned.make_empty_ready()
+            owned.ensure_empty_topics()
     claim = owned.claims.claim
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
     pace_s = look_pace(relay.path, owned.flow.trigger)
     # On a store each look is a request.
     goes_on = GoesOn(folder, claim.epoch, every_s=pace_s if ":/" in relay.path else 0.0)
-    lanes = _share_out(owned, files, ends=ends)
+    lanes = _assign_lanes(owned, files, ends=ends)
     if not lanes:
         return set()
     # The lanes of one task share the rate that a flow is held to.
     tasks = 1 if owned.flow.rate.rate else min(tasks, len(lanes))
     work = [
-        FollowWork(
+        FollowerSpec(
             lanes=tuple(lanes[number::tasks]),
             relay=relay.path,
             version=relay.version,
@@ -101,7 +101,7 @@ def send_by_followers(
             goes_on=goes_on,
             pace_s=pace_s,
             looks_quickly=not owned.flow.trigger and ":/" not in relay.path,
-            holds_producers=spark is not None,
+            caches_producers=spark is not None,
         )
         for number in range(tasks)
     ]
@@ -111,23 +111,23 @@ def send_by_followers(
     name, options = f"republish {claim.flow}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(owned.flow.target, owned.flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in range(claim.lanes)}
-        with LiveTasks(spark, work, follow, goes_on=goes_on, name=name, grace_s=GRACE_S, end_apart=ends) as live:
+        with LiveTasks(spark, work, run_follower, goes_on=goes_on, name=name, grace_s=GRACE_S, end_apart=ends) as live:
             _watch(owned, live, ledger, read_to, ends=ends, stop=stop)
-        owned.keep_since(ledger, read_to)
-        unready, last = read_answers(live.answers())
+        owned.record_from_ledger(ledger, read_to)
+        unready, last = read_results(live.answers())
         _await_ledger(owned, ledger, read_to, last)
     return unready
 
 
-def _share_out(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneWork]:
+def _assign_lanes(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneAssignment]:
     """Return the lanes with their files; of a flow that stays on all, with the partitions that are ready."""
-    due = owned.by_lane(files)
+    due = owned.group_by_lane(files)
     sources: dict[int, set[SourcePartition]] = {}
     for source in owned.ready:
         sources.setdefault(owned.lane_of(source), set()).add(source)
     lanes = sorted(due) if ends else range(owned.claims.claim.lanes)
     return [
-        owned.lane_work(lane, sources.get(lane, set()), files=due.get(lane, ()), rate=owned.flow.rate.rate)
+        owned.assign_lane(lane, sources.get(lane, set()), files=due.get(lane, ()), rate=owned.flow.rate.rate)
         for lane in lanes
     ]
 
@@ -143,36 +143,36 @@ def _watch(
 ) -> None:
     """Take note of what the tasks commit, until they have ended, or are to end."""
     outages = LedgerOutages(owned.flow.name)
-    next_copy, next_look = 0.0, time.monotonic() + READY_EVERY_S
-    while not live.wait(KEEP_EVERY_S) and not stop.is_set():
+    next_copy, next_check = 0.0, time.monotonic() + READY_INTERVAL_S
+    while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():
         is_due = time.monotonic() >= next_copy
         if is_due:
             next_copy = time.monotonic() + copy_pace(owned.lake.place)
         with outages.tolerated():
-            owned.keep_since(ledger, read_to, copies=is_due)
-        owned.settings.listener.looked(None)
+            owned.record_from_ledger(ledger, read_to, copies=is_due)
+        owned.settings.listener.polled(None)
         owned.progress.report()
-        if not ends and time.monotonic() >= next_look:
-            next_look = time.monotonic() + READY_EVERY_S
+        if not ends and time.monotonic() >= next_check:
+            next_check = time.monotonic() + READY_INTERVAL_S
             is_ready = False
             with _logging_failure(owned.flow.name):
-                is_ready = owned.make_empty_ready()
+                is_ready = owned.ensure_empty_topics()
             # The tasks end for what was released: what it missed is sent before they go on with it (law D).
-            is_ready |= owned.check_waiting()
+            is_ready |= owned.release_topics()
             if is_ready:
                 return
 
 
 def _await_ledger(owned: OwnedFlow, ledger: LedgerReader, read_to: dict[int, int], last: Mapping[int, int]) -> None:
     """Wait until the ledger shows what the tasks committed last."""
-    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
     while any(owned.claims.seqs.get(lane, -1) < seq for lane, seq in last.items()):
         if time.monotonic() > deadline:
             # A stranger's open transaction hides it; the next start counts it.
             log.warning("republish.ledger_hidden flow=%s", owned.flow.name)
             return
         time.sleep(0.02)
-        owned.keep_since(ledger, read_to)
+        owned.record_from_ledger(ledger, read_to)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneWork:
+class LaneAssignment:
     """One lane's part: who sends, which files hold the records, and where each partition goes.
 
     `skip_before_ms` drops the leading records that are older (a flow's `start`), of partitions without a position. `spans` are
@@ -34,38 +34,38 @@ class LaneWork:
     targets: Mapping[SourcePartition, TopicPartition]
     skip_before_ms: int | None = None
     view: View | None = None
-    spans: Mapping[SourcePartition, tuple[int, int]] | None = None
+    ranges: Mapping[SourcePartition, tuple[int, int]] | None = None
 
 
-def batches_of_files(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
+def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
     """Read the records of files, those of each source partition in order."""
     for source, records in read_by_source(files):
         yield Batch(source, targets[source], records)
 
 
-def about_lane(task: LaneTask) -> AbstractContextManager[None]:
+def lane_log_context(task: LaneTask) -> AbstractContextManager[None]:
     """Name the flow and the lane in every line that is logged within the block."""
     return about(flow=task.claim.flow, lane=task.claim.lane)
 
 
-def send_lane(sender: LaneSender, work: LaneWork, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
+def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
     """Send a lane's records, and yield what was committed."""
-    if work.spans is not None:
-        batches = within(batches, work.spans)
+    if work.ranges is not None:
+        batches = clip_batches(batches, work.ranges)
     if work.skip_before_ms is not None:
-        batches = _not_before(batches, work.skip_before_ms, sender.positions)
+        batches = _skip_older(batches, work.skip_before_ms, sender.positions)
     yield from sender.send(batches, work.view)
 
 
-def within(batches: Iterable[Batch], spans: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
+def clip_batches(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
     """Yield the part of batches, in offset order, that lies in the span of its source partition."""
     for batch in batches:
-        first, last = np.searchsorted(batch.offsets(), spans[batch.source]).tolist()
+        first, last = np.searchsorted(batch.offsets(), ranges[batch.source]).tolist()
         if first < last:
             yield replace(batch, records=batch.records.slice(first, last - first))
 
 
-def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[SourcePartition, int]) -> Iterator[Batch]:
+def _skip_older(batches: Iterator[Batch], start_ms: int, positions: Mapping[SourcePartition, int]) -> Iterator[Batch]:
     started = set(positions)
     for batch in batches:
         if batch.source not in started:
@@ -83,7 +83,7 @@ def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[Sour
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
-def held_sender(task: LaneTask) -> LaneSender:
+def cached_sender(task: LaneTask) -> LaneSender:
     """Return the sender of a lane; it is opened where this worker does not hold it already."""
     key = task.claim.flow, task.claim.lane
     sender = _SENDERS.get(key)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 # Not `mirrorlake.map`: under that name earlier releases wrote versions that end in January 2038.
 _APP = "mirrorlake.ledger"
 # Rows of the offset map tell when their records were committed: delays are made from that.
-_JOINED_MS = 1000
+_MERGE_WINDOW_MS = 1000
 # In the order of writing: a table never knows a ledger record that the one before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
@@ -101,14 +101,14 @@ class LedgerCopy:
         self._source = source
         self._epoch = 0
         self._appends = 0
-        self.held_epoch = 0
-        self._held: dict[str, dict[int, int]] = {table.name: {} for table in _TABLES}
+        self.copied_epoch = 0
+        self._copied: dict[str, dict[int, int]] = {table.name: {} for table in _TABLES}
 
     @property
-    def held(self) -> dict[int, int]:
+    def copied_seqs(self) -> dict[int, int]:
         """The newest ledger record of each lane that some table holds."""
-        lanes = {lane for held in self._held.values() for lane in held}
-        return {lane: max(held.get(lane, -1) for held in self._held.values()) for lane in lanes}
+        lanes = {lane for held in self._copied.values() for lane in held}
+        return {lane: max(held.get(lane, -1) for held in self._copied.values()) for lane in lanes}
 
     def owned_by(self, epoch: int) -> LedgerCopy:
         """Append under the epoch of the flow's owner from now on."""
@@ -116,12 +116,12 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        """Read what the tables hold, `held` and the newest `held_epoch`; return `held`."""
-        self._held = {table.name: {} for table in _TABLES}
+        """Read what the tables hold, `copied_seqs` and the newest `copied_epoch`; return `copied_seqs`."""
+        self._copied = {table.name: {} for table in _TABLES}
         for row in self._lake.ask(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
-            self._held[row.name][row.lane] = int(row.seq)
-            self.held_epoch = max(self.held_epoch, row.epoch or 0)
-        return self.held
+            self._copied[row.name][row.lane] = int(row.seq)
+            self.copied_epoch = max(self.copied_epoch, row.epoch or 0)
+        return self.copied_seqs
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
         """Append what the tables lack; return those ledger records.
@@ -129,18 +129,18 @@ class LedgerCopy:
         Ledger records below what the tables then hold are deleted, never the last full one of a lane or one after it.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
-        if self._lacking(ledger):
+        if self._find_missing(ledger):
             # An older owner may be about to append the same: fence it, then see what is still missing.
             self._fence()
             self.load()
-        lacking = self._lacking(ledger)
-        self.add(lacking)
+        missing = self._find_missing(ledger)
+        self.add(missing)
         try:
             self._delete_copied(reader.topic, admin, ledger)
         except ClusterError as error:
             # Housekeeping: a ledger that keeps more than it must does no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
-        return lacking
+        return missing
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
         """Delete the ledger records that the tables hold; return how many that were.
@@ -163,26 +163,26 @@ class LedgerCopy:
         deleted = 0
         for lane, records in ledger.items():
             before = records[: _last_full(records)]
-            lacking = [any(self._lacks(table, record) for table in _TABLES) for _, record in before]
-            below = lacking.index(True) if True in lacking else len(lacking)
+            missing = [any(self._is_missing(table, record) for table in _TABLES) for _, record in before]
+            below = missing.index(True) if True in missing else len(missing)
             if below:
                 keep[TopicPartition(topic, lane)] = records[below][0]
                 deleted += below
         admin.delete_records_before(keep)
         return deleted
 
-    def _lacking(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
+    def _find_missing(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
         everything = [record for records in ledger.values() for _, record in records]
-        return [record for record in everything if any(self._lacks(table, record) for table in _TABLES)]
+        return [record for record in everything if any(self._is_missing(table, record) for table in _TABLES)]
 
-    def _lacks(self, table: TableSchema, record: LedgerRecord) -> bool:
+    def _is_missing(self, table: TableSchema, record: LedgerRecord) -> bool:
         # Judged by what the record holds: to make rows only to count them would cost twice at every batch.
         holds = {
             OFFSET_MAP.name: bool(record.runs),
             WITHHELD.name: bool(record.withheld),
             QUARANTINE.name: any(item.kind == QUARANTINED for item in record.withheld),
         }
-        return holds[table.name] and record.seq > self._held[table.name].get(record.claim.lane, -1)
+        return holds[table.name] and record.seq > self._copied[table.name].get(record.claim.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
         """Read the next upstream offset of each source partition as the tables know it.
@@ -222,7 +222,7 @@ class LedgerCopy:
         self._appends += 1
         version = table_version(self._epoch, self._appends)
         for table in _TABLES:
-            fresh = [record for record in records if self._lacks(table, record)]
+            fresh = [record for record in records if self._is_missing(table, record)]
             rows = _ROWS[table.name](self._flow, fresh)
             if table is QUARANTINE and rows:
                 location = self._lake.meta_location(table)
@@ -232,7 +232,7 @@ class LedgerCopy:
             elif rows:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
             for record in fresh:
-                held = self._held[table.name]
+                held = self._copied[table.name]
                 held[record.claim.lane] = max(held.get(record.claim.lane, -1), record.seq)
 
     @property
@@ -272,7 +272,7 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
             "source_partition": run.source.partition,
             "first_upstream": run.first_upstream,
             "last_upstream": run.last_upstream,
-            "holes": _stretches(run.holes),
+            "holes": _range_structs(run.holes),
             "target_topic": run.target.topic,
             "target_partition": run.target.partition,
             "first_downstream": run.first_downstream,
@@ -284,11 +284,11 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
             "view": record.view or None,
             "target_topic_id": _topic_id(record, run.source.topic),
         }
-        for record, run in _joined(records)
+        for record, run in _merge_ranges(records)
     ]
 
 
-def _joined(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run]]:
+def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run]]:
     """Yield runs, each with the last record that it is from.
 
     A transaction's marker stands after its records, so only runs that were sent without transactions are joined.
@@ -300,7 +300,7 @@ def _joined(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run
             since = record.committed_at_ms
             if (before := open_runs.pop(key, None)) is not None:
                 first, earlier, began = before
-                if _follows(record, run, first, earlier) and since - began < _JOINED_MS:
+                if _follows(record, run, first, earlier) and since - began < _MERGE_WINDOW_MS:
                     run, since = _join(earlier, run), began
                 else:
                     yield first, earlier
@@ -347,7 +347,7 @@ def withheld_rows(
             "partition": item.source.partition,
             "first_offset": item.ranges[0][0],
             "last_offset": item.last,
-            "ranges": _stretches(item.ranges),
+            "ranges": _range_structs(item.ranges),
             "record_count": item.count,
             "kind": item.kind,
             "rule": item.rule,
@@ -364,7 +364,7 @@ def withheld_rows(
     ]
 
 
-def _stretches(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+def _range_structs(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
     return [{"first": first, "length": length} for first, length in pairs]
 
 

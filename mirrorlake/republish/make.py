@@ -8,10 +8,10 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import StreamSign, flow_sign
 from mirrorlake.progress import Tell, silent
-from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.lost_topics import find_lost_topics
+from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.republish.prepare import republish_settings, sending_settings
 from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.republish.remotes import find_lost_topics
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.tenure import Tenure
@@ -29,11 +29,11 @@ def make_republisher(
     return Republisher(context.lake, context.admin(flow.target), settings, audit=audit, tell=tell, tenure=tenure)
 
 
-def send_in_order(context: Context, flow: str) -> InOrder:
+def open_ordered_sender(context: Context, flow: str) -> OrderedSender:
     """Hold a flow's lanes in this process, for what is sent in a given order."""
     settings = republish_settings(context, context.config.flow(flow))
     admin = context.admin(settings.flow.target)
-    return Republisher(context.lake, admin, settings, audit=context.audit()).in_order()
+    return Republisher(context.lake, admin, settings, audit=context.audit()).open_ordered_sender()
 
 
 def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:
@@ -45,5 +45,5 @@ def open_quarantine(context: Context, flow: FlowConfig) -> Quarantine:
         sending_settings(context, flow),
         audit=context.audit(),
         watching=context.board,
-        held=partial(find_lost_topics, context, flow),
+        lost_topics=partial(find_lost_topics, context, flow),
     )

@@ -20,8 +20,8 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish.fencing import FlowClaims
-from mirrorlake.republish.files import files_of
-from mirrorlake.republish.lane_tasks import LaneWork
+from mirrorlake.republish.files import list_files
+from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
@@ -33,7 +33,7 @@ from mirrorlake.topics import RemoteTopics, target_of
 log = logging.getLogger(__name__)
 
 # Each is asked for its settings: two calls of 2 ms.
-_MOST_AT_ONCE = 200
+_MAX_EMPTY_TOPICS = 200
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class OwnedFlow:
     remotes: RemoteTopics
     copy: LedgerCopy
     claims: FlowClaims
-    settled: Settled
+    resolution: Settled
     progress: RelayProgress
     tenure: Tenure
     ready: set[SourcePartition] = field(default_factory=set)
-    passed_over: set[str] = field(default_factory=set)
+    unready_topics: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
-    places: SharedPlaces = field(default_factory=SharedPlaces)
+    overwrites: SharedPlaces = field(default_factory=SharedPlaces)
     waiting: WaitingTopics | None = None
     streams: bool = False
 
@@ -71,51 +71,53 @@ class OwnedFlow:
             return self.due(relay.files(positions))
         rows = RelayPart(positions).rows(relay)
         # Shared compute refuses `input_file_name`; the other name is not an address that a worker could open.
-        return self.due(files_of(rows.withColumn("file", F.col("_metadata.file_path")), shared=bool(positions)))
+        return self.due(list_files(rows.withColumn("file", F.col("_metadata.file_path")), shared=bool(positions)))
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
-        return sorted(self.lacking(file for file in files if self.sends(file.source.topic)))
+        return sorted(self.not_fully_sent(file for file in files if self.is_sending(file.source.topic)))
 
-    def sends(self, topic: str) -> bool:
+    def is_sending(self, topic: str) -> bool:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
         if self.waiting is not None and topic in self.waiting:
             return False
-        held = self.settled.held_remotes
-        return not held or self.flow.remote_topic(topic) not in held
+        lost = self.resolution.held_remotes
+        return not lost or self.flow.remote_topic(topic) not in lost
 
-    def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
+    def not_fully_sent(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Return the files that hold records at or past the ledger's positions; of an extract, within its spans."""
-        extract, lacking = self.settings.extract, list[RelayFile]()
+        relay_slice, wanted = self.settings.relay_slice, list[RelayFile]()
         for file in files:
-            first, end = (0, file.last_offset + 1) if extract is None else extract.spans.get(file.source, (0, 0))
+            first, end = (
+                (0, file.last_offset + 1) if relay_slice is None else relay_slice.ranges.get(file.source, (0, 0))
+            )
             next_offset = max(first, self.claims.positions.get(file.source, 0))
             if file.first_offset < end and min(file.last_offset, end - 1) >= next_offset:
-                lacking.append(file)
-        return lacking
+                wanted.append(file)
+        return wanted
 
-    def by_lane(self, files: Iterable[RelayFile]) -> dict[int, list[RelayFile]]:
+    def group_by_lane(self, files: Iterable[RelayFile]) -> dict[int, list[RelayFile]]:
         """Return the files of topics that are sent now, by the lanes of their source partitions."""
         lanes: dict[int, list[RelayFile]] = {}
         for file in files:
-            if self.sends(file.source.topic):
+            if self.is_sending(file.source.topic):
                 lanes.setdefault(self.lane_of(file.source), []).append(file)
         return lanes
 
-    def is_little(self, files: Iterable[RelayFile]) -> bool:
+    def fits_in_process(self, files: Iterable[RelayFile]) -> bool:
         """Tell whether files hold so little that this process sends them with less than a job of Spark's costs.
 
         A function that a person wrote for a rule stays with the workers.
         """
-        flows = (self.flow, *self.settings.beside)
+        flows = (self.flow, *self.settings.all_flows)
         return (
             not any(rule.function for each in flows for rule in each.rules)
             and sum(file.records for file in files) <= MOST_HERE
         )
 
-    def lane_work(
+    def assign_lane(
         self,
         lane: int,
         sources: Collection[SourcePartition],
@@ -123,10 +125,10 @@ class OwnedFlow:
         files: Iterable[RelayFile] = (),
         batch: int = -1,
         rate: Rate = NO_LIMIT,
-    ) -> LaneWork:
+    ) -> LaneAssignment:
         """Return the work of a lane on source partitions that are ready."""
-        extract, claims = self.settings.extract, self.claims
-        return LaneWork(
+        relay_slice, claims = self.settings.relay_slice, self.claims
+        return LaneAssignment(
             task=self.settings.lane_task(
                 replace(claims.claim, lane=lane, batch=batch),
                 self.remotes,
@@ -139,22 +141,22 @@ class OwnedFlow:
             targets={source: target_of(self.flow, source) for source in sources},
             skip_before_ms=self.flow.start.timestamp_ms,
             view=self.settings.view,
-            spans=None if extract is None else {source: extract.spans[source] for source in sources},
+            ranges=None if relay_slice is None else {source: relay_slice.ranges[source] for source in sources},
         )
 
-    def make_all_ready(self) -> None:
+    def ensure_sent_topics(self) -> None:
         """Make the remote topics ready that were sent to before, with all partitions that their source topics have now."""
         known = self.topics.known
         sent = {
             source.topic
             for source in self.claims.positions
-            if self.sends(source.topic)
+            if self.is_sending(source.topic)
             and source.topic in known
             and source.partition < known[source.topic].partitions
             and source.generation == known[source.topic].generation_of(source.partition)
         }
         # A partition's first record need not end the tasks that send the others'.
-        self.make_ready(
+        self.ensure_remote_topics(
             {
                 SourcePartition(topic, known[topic].generation_of(partition), partition)
                 for topic in sent
@@ -162,7 +164,7 @@ class OwnedFlow:
             }
         )
 
-    def make_empty_ready(self) -> bool:
+    def ensure_empty_topics(self) -> bool:
         """Make topics ready that nothing was sent of, where the target needs no change for it; tell whether there were any.
 
         Their first records then need not end the tasks that send others'. What stands in a topic's way waits for its first
@@ -172,17 +174,17 @@ class OwnedFlow:
             ClusterError: the target does not answer.
         """
         known, ready, before = self.topics.load(), {source.topic for source in self.ready}, len(self.ready)
-        waiting = known.keys() - ready - self.passed_over
-        empty = [known[name] for name in sorted(waiting) if known[name].present and self.sends(name)]
-        for topic in self.remotes.whole(empty)[:_MOST_AT_ONCE] if empty else ():
+        waiting = known.keys() - ready - self.unready_topics
+        empty = [known[name] for name in sorted(waiting) if known[name].present and self.is_sending(name)]
+        for topic in self.remotes.whole(empty)[:_MAX_EMPTY_TOPICS] if empty else ():
             partitions = range(topic.partitions)
             try:
-                self.make_ready({SourcePartition(topic.name, topic.generation_of(n), n) for n in partitions})
+                self.ensure_remote_topics({SourcePartition(topic.name, topic.generation_of(n), n) for n in partitions})
             except (SafetyError, NotAuthorized):
-                self.passed_over.add(topic.name)
+                self.unready_topics.add(topic.name)
         return len(self.ready) > before
 
-    def make_ready(self, sources: Collection[SourcePartition]) -> None:
+    def ensure_remote_topics(self, sources: Collection[SourcePartition]) -> None:
         """Create or grow the remote topics of source partitions.
 
         Raises:
@@ -196,12 +198,12 @@ class OwnedFlow:
         conflicts = self._ensure(sources)
         if conflicts and self.waiting is not None:
             remotes = {source.topic: self.flow.remote_topic(source.topic) for source in sources}
-            self.waiting.hold({topic: conflicts[at] for topic, at in remotes.items() if at in conflicts})
+            self.waiting.add({topic: conflicts[at] for topic, at in remotes.items() if at in conflicts})
             if self.streams:
                 raise TopicsWait
-        self.ready.update(source for source in sources if self.sends(source.topic))
+        self.ready.update(source for source in sources if self.is_sending(source.topic))
 
-    def hold_topics_of(self, error: MirrorlakeError) -> bool:
+    def let_topics_wait(self, error: MirrorlakeError) -> bool:
         """Let the topics wait that an error is about alone; return False where it stops the whole flow."""
         if self.waiting is None:
             return False
@@ -211,10 +213,10 @@ class OwnedFlow:
         limit = None
         if isinstance(error, RecordTooLarge):
             limit = self.remotes.max_message_bytes(error.facts["topic"])
-        self.waiting.hold(dict.fromkeys(topics, error), limit=limit)
+        self.waiting.add(dict.fromkeys(topics, error), limit=limit)
         return True
 
-    def check_waiting(self) -> bool:
+    def release_topics(self) -> bool:
         """Release the topics whose reason to wait is gone, and make them ready; return whether there were any.
 
         What the relay holds of them is due then: whoever asks sends that before what is new (law D).
@@ -226,7 +228,9 @@ class OwnedFlow:
             sources = {SourcePartition(topic.name, topic.generation_of(n), n) for n in range(topic.partitions)}
             remote, limit = self.flow.remote_topic(topic.name), self.waiting.limit(topic.name)
             try:
-                is_refused = is_still_refused(self.waiting.why(topic.name), self.remotes, remote, limit=limit)
+                is_refused = is_still_refused(
+                    self.waiting.error_of_topic(topic.name), self.remotes, remote, limit=limit
+                )
                 if is_refused or self._ensure(sources):
                     continue
             except MirrorlakeError as error:
@@ -240,7 +244,7 @@ class OwnedFlow:
             self.waiting.release(name)
         return bool(free)
 
-    def require_none_waits(self) -> None:
+    def raise_if_waiting(self) -> None:
         """Raise why the first topic waits, where one does."""
         if self.waiting is not None and (why := self.waiting.first) is not None:
             raise why
@@ -249,7 +253,7 @@ class OwnedFlow:
         """Make remote topics ready, and return the conflicts by remote topic; they are raised where none may wait."""
         conflicts: dict[str, MirrorlakeError] = {}
         # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
-        mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
+        mirrored = {source.topic for source in self.claims.positions} | self.resolution.remotes.keys()
         self.remotes.ensure(
             sources,
             self.topics.known,
@@ -262,7 +266,7 @@ class OwnedFlow:
         """Return the lane of a source partition."""
         return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
 
-    def keep(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
+    def record_committed(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
         """Take note of committed ledger records; those of a task that died are fetched from the ledger first.
 
         Where it does not copy them to the tables, the next call that does copies them, too.
@@ -275,9 +279,9 @@ class OwnedFlow:
             by_lane.setdefault(record.claim.lane, []).append(record)
         complete: list[LedgerRecord] = []
         for lane, records in by_lane.items():
-            known = claims.seqs.get(lane, -1)
-            if [record.seq for record in records] != list(range(known + 1, known + 1 + len(records))):
-                records = self._since(lane, known)
+            last_seq = claims.seqs.get(lane, -1)
+            if [record.seq for record in records] != list(range(last_seq + 1, last_seq + 1 + len(records))):
+                records = self._read_since(lane, last_seq)
             if not records:
                 # A stranger's open transaction hides them; the lane waits for its end before it sends more.
                 continue
@@ -292,7 +296,7 @@ class OwnedFlow:
         if copies:
             self._copy()
         self.count(complete)
-        self._require_apart(complete)
+        self._require_not_overwritten(complete)
         return complete
 
     def count(self, committed: Sequence[LedgerRecord]) -> None:
@@ -301,12 +305,12 @@ class OwnedFlow:
         self.progress.passed(committed)
         self.tenure.record_counted(committed)
 
-    def _require_apart(self, committed: Iterable[LedgerRecord]) -> None:
+    def _require_not_overwritten(self, committed: Iterable[LedgerRecord]) -> None:
         for record in committed:
-            cut = self.places.take(record.claim.lane, record.runs)
+            overwritten = self.overwrites.take(record.claim.lane, record.runs)
             # A record names all topics of its lane, and comes several times a second.
-            ids = {one.name: one.topic_id for one in record.remotes.values()} if cut else {}
-            for place, span in cut.items():
+            ids = {one.name: one.topic_id for one in record.remotes.values()} if overwritten else {}
+            for place, span in overwritten.items():
                 if topic_id := ids.get(place.topic):
                     raise cut_off(self.flow.name, self.flow.target, place.topic, topic_id, {place.partition: span})
 
@@ -315,7 +319,7 @@ class OwnedFlow:
             self.copy.add(self.uncopied)
             self.uncopied.clear()
 
-    def keep_since(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
+    def record_from_ledger(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
         """Keep what the ledger holds from given offsets on, by lane; they move on.
 
         Raises:
@@ -323,20 +327,20 @@ class OwnedFlow:
         """
         claim = self.claims.claim
         for lane in range(claim.lanes):
-            found = reader.since(lane, read_to.get(lane, 0))
-            if not found:
+            records = reader.since(lane, read_to.get(lane, 0))
+            if not records:
                 continue
-            newest = found[-1][1].claim
+            newest = records[-1][1].claim
             if newest.epoch > claim.epoch:
                 raise replaced_error(newest)
-            known = self.claims.seqs.get(lane, -1)
-            fresh = [record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known]
-            self.keep(fresh, copies=False)
-            read_to[lane] = found[-1][0] + 1
+            last_seq = self.claims.seqs.get(lane, -1)
+            fresh = [record for _, record in records if record.claim.epoch == claim.epoch and record.seq > last_seq]
+            self.record_committed(fresh, copies=False)
+            read_to[lane] = records[-1][0] + 1
         if copies:
             self._copy()
 
-    def _since(self, lane: int, known: int) -> list[LedgerRecord]:
+    def _read_since(self, lane: int, known: int) -> list[LedgerRecord]:
         epoch = self.claims.claim.epoch
         with LedgerReader(self.flow.target, self.flow.ledger_topic, self.settings.reader_options) as reader:
             return [record for _, record in reader.since(lane, 0) if record.seq > known and record.claim.epoch == epoch]

@@ -21,8 +21,8 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
         producer_options=context.producer_options(flow),
         reader_options=context.reader_options(flow.target),
         view=view_of_flow(flow, context.config.flows),
-        beside=context.config.flows,
-        others=context.other_files(flow),
+        all_flows=context.config.flows,
+        other_files=context.other_files(flow),
     )
     if context.metrics is None:
         return settings

@@ -76,7 +76,7 @@ class Quarantine:
         *,
         audit: Audit,
         watching: Callable[[], Board],
-        held: Callable[[], Sequence[HeldTopic]],
+        lost_topics: Callable[[], Sequence[HeldTopic]],
     ) -> None:
         self._lake = lake
         self._target = target
@@ -84,7 +84,7 @@ class Quarantine:
         self._flow: FlowConfig = settings.flow
         self._audit = audit
         self._watching = watching
-        self._held = held
+        self._lost_topics = lost_topics
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
@@ -128,7 +128,7 @@ class Quarantine:
             UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
             ClusterError, StoreError: the target or the lake failed.
         """
-        if held := self._held():
+        if held := self._lost_topics():
             topics = {one.topic for one in self.summary()}
             if waiting := [one for one in held if topics & set(one.topics)]:
                 raise lost(*waiting)

@@ -31,15 +31,15 @@ from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, silent
+from mirrorlake.republish.acquisition import NO_TRUNCATIONS, Acquired, FlowAcquisition, retry_contested
 from mirrorlake.republish.follower_driver import send_by_followers
-from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.relay_query import start_republishing
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.spark_feeder import SparkFeeder, Stopped
 from mirrorlake.republish.start import StreamLocation
-from mirrorlake.republish.take_over import NOTHING_CUT, Claimed, TakeOver, retry_contested
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
@@ -47,7 +47,7 @@ from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_sess
 log = logging.getLogger(__name__)
 
 # How often a relay's version is looked at where no stream finds what is new.
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 
 
 class Republisher:
@@ -106,21 +106,21 @@ class Republisher:
         """
         self._stop = stop
         try:
-            location = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
+            location = self._acquire(rebuild=rebuild, restore_ledger=restore_ledger)
             while True:
                 try:
                     self._run_owned(location, once=once)
                 except RemoteTopicLost as error:
                     # The claim says which topics wait, before anything steps over their records; all others go on.
                     log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
-                    cut = {error.facts["topic"]: error.cut} if error.cut else {}
-                    location = self._take_over(cut=cut)
+                    truncated = {error.facts["topic"]: error.cut} if error.cut else {}
+                    location = self._acquire(truncated=truncated)
                 except TopicsWait:
-                    location = self._take_over()
+                    location = self._acquire()
                 except MirrorlakeError as error:
-                    if not self._owned.hold_topics_of(error):
+                    if not self._owned.let_topics_wait(error):
                         raise
-                    location = self._take_over()
+                    location = self._acquire()
                 else:
                     break
         except MirrorlakeError:
@@ -130,28 +130,28 @@ class Republisher:
                 # The batch under way took longer than its grace.
                 return
             # Such as a Python worker that was killed over a batch: Spark has words of its own for that.
-            raise self._failed(error) from error
-        if once and self._owned.settled.held:
-            raise lost(*self._owned.settled.held)
+            raise self._failure_error(error) from error
+        if once and self._owned.resolution.held:
+            raise lost(*self._owned.resolution.held)
         if once:
-            self._owned.require_none_waits()
+            self._owned.raise_if_waiting()
 
-    def in_order(self) -> InOrder:
+    def open_ordered_sender(self) -> OrderedSender:
         """Take the flow over, and return the sender of its source partitions in the caller's order.
 
         Raises:
             LaneFenced, LedgerLost, RemoteTopicLost, TopicConflict, ClusterError, StoreError: as `run` does.
         """
-        self._take_over()
+        self._acquire()
         owned = self._owned
-        if owned.settled.held:
-            raise lost(*owned.settled.held)
+        if owned.resolution.held:
+            raise lost(*owned.resolution.held)
         # Without one topic, the order of all is not the caller's.
         owned.waiting = None
         alias = self._flow.source
         files = owned.files(self._lake.relay_log(alias) or self._lake.relay(alias))
-        owned.make_ready({file.source for file in files})
-        return InOrder(owned, files)
+        owned.ensure_remote_topics({file.source for file in files})
+        return OrderedSender(owned, files)
 
     def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Take the flow over, and send rows of the relay's shape, each once, whatever was sent of their partitions before.
@@ -163,15 +163,15 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError: the target failed.
         """
-        self._owned = self._claimed(TakeOver.to_resend)
+        self._owned = self._acquire_by(FlowAcquisition.acquire_for_resend)
         frame = select().select("topic", "generation", "partition", *COLUMNS)
         return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
 
-    def _claimed(self, claim: Callable[[TakeOver], Claimed]) -> Claimed:
-        """Take the flow over, by the method of `TakeOver` that is given."""
+    def _acquire_by(self, claim: Callable[[FlowAcquisition], Acquired]) -> Acquired:
+        """Take the flow over, by the method of `FlowAcquisition` that is given."""
 
-        def once() -> Claimed:
-            take_over = TakeOver(
+        def once() -> Acquired:
+            take_over = FlowAcquisition(
                 self._lake,
                 self._target,
                 self._settings,
@@ -185,38 +185,38 @@ class Republisher:
 
         return retry_contested(once, flow=self._flow.name, stop=self._stop)
 
-    def _take_over(
-        self, *, rebuild: bool = False, restore_ledger: bool = False, cut: Mapping[str, str] = NOTHING_CUT
+    def _acquire(
+        self, *, rebuild: bool = False, restore_ledger: bool = False, truncated: Mapping[str, str] = NO_TRUNCATIONS
     ) -> StreamLocation:
         follow = partial(
-            TakeOver.to_follow,
+            FlowAcquisition.acquire_to_continue,
             streams=self._follows_stream,
             rebuild=rebuild,
             restore_ledger=restore_ledger,
-            cut=cut,
+            truncated=truncated,
         )
-        self._owned, location = self._claimed(follow)
-        if self._settings.extract is None:
+        self._owned, location = self._acquire_by(follow)
+        if self._settings.relay_slice is None:
             self._owned.waiting, self._owned.streams = self._waiting, self._follows_stream
             self._waiting.publish()
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
-        is_extract = self._settings.extract is not None
-        duties = Duties(self._flow.name, () if is_extract else self._settings.duties)
+        is_slice = self._settings.relay_slice is not None
+        tasks = Duties(self._flow.name, () if is_slice else self._settings.periodic_tasks)
         if not once:
-            duties.start()
+            tasks.start()
         try:
             if self._log is not None:
-                self._follow_log(self._log, ends=once or is_extract)
+                self._follow_log(self._log, ends=once or is_slice)
             else:
-                self._feed(location, ends=once or is_extract)
+                self._run_feeder(location, ends=once or is_slice)
         finally:
-            duties.stop()
-        if self._stop.is_set() or not (once or is_extract) or self._owned.waiting:
+            tasks.stop()
+        if self._stop.is_set() or not (once or is_slice) or self._owned.waiting:
             return
         if once:
-            duties.do_all()
+            tasks.do_all()
         self._progress.finish()
 
     # -- execution: live ------------------------------------------------------------------------------------------
@@ -224,29 +224,29 @@ class Republisher:
     def _follow_log(self, relay: RelayLog, *, ends: bool) -> None:
         """Send by followers of the relay's log; where they end before a stop, what is due is planned again."""
         owned, unready = self._owned, set[SourcePartition]()
-        with HeldSlots(lambda: self._session, 0 if ends else self._most_tasks()) as slots:
+        with HeldSlots(lambda: self._session, 0 if ends else self._max_tasks()) as slots:
             while not self._stop.is_set():
                 files = owned.files(relay)
                 self._progress.expect(files)
                 if ends and not files:
                     return
                 # What is little is sent by this process: Spark is not even started for it.
-                is_here = owned.is_little(files) if ends else not slots.enough
+                is_local = owned.fits_in_process(files) if ends else not slots.enough
                 names = {*owned.topics.known, *(source.topic for source in unready)}
                 unready |= send_by_followers(
                     owned,
                     relay,
                     files,
-                    None if is_here else self._session,
-                    tasks=owned.claims.claim.lanes if is_here else self._most_tasks(),
+                    None if is_local else self._session,
+                    tasks=owned.claims.claim.lanes if is_local else self._max_tasks(),
                     ends=ends,
-                    ignored={name for name in names if not owned.sends(name)},
+                    ignored={name for name in names if not owned.is_sending(name)},
                     stop=self._stop,
                 )
                 if ends:
                     return
 
-    def _most_tasks(self) -> int:
+    def _max_tasks(self) -> int:
         """Among how many of Spark's tasks the lanes are shared."""
         lanes = self._owned.claims.claim.lanes
         is_local = self._session.conf.get("spark.master", "").startswith("local")
@@ -261,16 +261,16 @@ class Republisher:
 
     @property
     def _follows_stream(self) -> bool:
-        return self._settings.extract is None and self._streams
+        return self._settings.relay_slice is None and self._streams
 
     @cached_property
     def _streams(self) -> bool:
         """Whether a stream over the relay finds what is new; over Connect its batches would run in another process than this."""
         return self._log is None and not is_connect(self._lake.spark)
 
-    def _feed(self, location: StreamLocation, *, ends: bool) -> None:
+    def _run_feeder(self, location: StreamLocation, *, ends: bool) -> None:
         version = None if location.resumes else self._send_backlog()
-        if self._stop.is_set() or self._settings.extract is not None:
+        if self._stop.is_set() or self._settings.relay_slice is not None:
             return
         if self._streams:
             self._follow_stream(location, version, once=ends)
@@ -288,13 +288,13 @@ class Republisher:
     def _follow_versions(self, version: int | None) -> None:
         """Send what each new version of the relay holds and the ledger does not, until `stop` is set."""
         relay = self._lake.relay_location(self._flow.source)
-        pause = max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
+        pause = max(POLL_INTERVAL_S, self._flow.trigger.total_seconds())
         while not self._stop.wait(pause):
             began = time.monotonic()
-            is_new = self._ends_a_wait() or self._lake.version(relay) != version
+            is_new = self._releases_topics() or self._lake.version(relay) != version
             if is_new:
                 version = self._send_backlog()
-            self._settings.listener.looked(time.monotonic() - began if is_new else None)
+            self._settings.listener.polled(time.monotonic() - began if is_new else None)
             self._progress.report()
 
     def _follow_stream(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
@@ -303,7 +303,7 @@ class Republisher:
 
         def tick() -> None:
             self._progress.report()
-            if self._stop.is_set() or self._ends_a_wait():
+            if self._stop.is_set() or self._releases_topics():
                 ended.set()
 
         query = start_republishing(
@@ -321,12 +321,12 @@ class Republisher:
             if is_location_in_use(str(error)):
                 why = "it has gone on from the same checkpoint location"
                 raise fenced_error(self._flow.name, why, flow=self._flow.name) from error
-            raise self._failed(error) from error
+            raise self._failure_error(error) from error
 
-    def _ends_a_wait(self) -> bool:
-        return self._waiting.begin_check() and self._owned.check_waiting()
+    def _releases_topics(self) -> bool:
+        return self._waiting.begin_check() and self._owned.release_topics()
 
-    def _failed(self, error: Exception) -> StoreError:
+    def _failure_error(self, error: Exception) -> StoreError:
         return StoreError(
             f"republishing {self._flow.name} failed: {root_cause(str(error))}",
             consequence="what was confirmed stands in the ledger, and the next start goes on from there",

@@ -26,12 +26,12 @@ class FlowListener:
     def committed(self, records: Sequence[LedgerRecord]) -> None:
         """Hear what the target has confirmed."""
 
-    def looked(self, batch_s: float | None) -> None:
+    def polled(self, batch_s: float | None) -> None:
         """Hear that the relay's log was looked at, and how long it took to send what was new; None where nothing was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extract:
+class RelaySlice:
     """A part of a relay that is sent and then done with, as a replay does it.
 
     Attributes:
@@ -39,18 +39,18 @@ class Extract:
         topics: the source topics as their remote topics are to be made, whatever became of them since.
     """
 
-    spans: Mapping[SourcePartition, tuple[int, int]]
+    ranges: Mapping[SourcePartition, tuple[int, int]]
     topics: Mapping[str, KnownTopic]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
-    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
+    """What republishing one flow needs to know; `view` is what it makes of records, `periodic_tasks` are done beside them.
 
-    `beside` are all flows of the settings: two may meet on one target. `others` looks at what flows of other settings files
+    `all_flows` are those of the settings: two may meet on one target. `other_files` looks at what flows of other settings files
     wrote there; None takes every topic. `selection` is the fingerprint of what decides which topics the flow carries; those
     of `paused` wait in the relay. `choices` are what a person chose for remote topics that were lost. `listener` hears what
-    it does. With an `extract`, that part of the relay is sent and nothing else, whoever filled the topics; its `selection`
+    it does. With a `relay_slice`, that part of the relay is sent and nothing else, whoever filled the topics; its `selection`
     is the fingerprint of all that decides what is sent.
     """
 
@@ -58,14 +58,14 @@ class RepublishSettings:
     producer_options: Mapping[str, Any] = field(repr=False)
     reader_options: Mapping[str, Any] = field(repr=False)
     view: View | None = None
-    duties: Sequence[Duty] = ()
-    beside: Sequence[FlowConfig] = ()
+    periodic_tasks: Sequence[Duty] = ()
+    all_flows: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()
     choices: Sequence[Choice] = ()
     listener: FlowListener = field(default_factory=FlowListener)
-    extract: Extract | None = None
-    others: OtherFiles | None = None
+    relay_slice: RelaySlice | None = None
+    other_files: OtherFiles | None = None
 
     def lane_task(
         self,
@@ -103,5 +103,5 @@ class RepublishSettings:
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""
         # It writes the remote topics of this flow on purpose.
-        beside = [each for each in self.beside if each.name != self.flow.name]
-        return replace(self, flow=self.flow.redrive(), duties=(), beside=beside, others=None)
+        all_flows = [each for each in self.all_flows if each.name != self.flow.name]
+        return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, other_files=None)

@@ -23,15 +23,15 @@ from mirrorlake.lake import COLUMNS, RelayFile, RelayPart
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import about
-from mirrorlake.republish.files import files_of
-from mirrorlake.republish.lane_tasks import LaneWork, about_lane, held_sender, send_lane
+from mirrorlake.republish.files import list_files
+from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, send_lane
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows
 
 # A bounded read is made in parts of so many records, so that the map is written and a stop is heard every few seconds.
 _PART_RECORDS = 2_000_000
 # A flow that is held to a rate may take hours over one batch; this is how often it listens in between.
-_LISTEN_EVERY_S = 5.0
+_STOP_CHECK_INTERVAL_S = 5.0
 _RECORD = "record"
 
 _Rows = Iterator[pa.RecordBatch]
@@ -53,11 +53,11 @@ class SparkFeeder:
         owned, alias = self._owned, self._owned.flow.source
         version = owned.lake.version(owned.lake.relay_location(alias))
         relay = owned.lake.relay(alias, version=version)
-        due = owned.due(_summed(RelayPart(owned.claims.positions).rows(relay)))
+        due = owned.due(_summarize(RelayPart(owned.claims.positions).rows(relay)))
         owned.progress.expect(due)
         with suppress(Stopped):
-            for part in parts(due, _PART_RECORDS):
-                self._send_all(part, _between(relay, part), batch=-1)
+            for part in backfill_batches(due, _PART_RECORDS):
+                self._send_all(part, _read_part(relay, part), batch=-1)
         return version
 
     def send(self, frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
@@ -68,7 +68,7 @@ class SparkFeeder:
         """
         frame = frame.persist()
         try:
-            due = self._owned.due(_summed(frame))
+            due = self._owned.due(_summarize(frame))
             self._owned.progress.expect(due)
             return self._send_all(due, frame, batch=batch)
         finally:
@@ -76,7 +76,7 @@ class SparkFeeder:
 
     def _send_all(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
         owned, committed = self._owned, list[LedgerRecord]()
-        at_most_s = _LISTEN_EVERY_S if owned.flow.rate.rate else None
+        at_most_s = _STOP_CHECK_INTERVAL_S if owned.flow.rate.rate else None
         while due:
             if self._stop.is_set():
                 raise Stopped
@@ -85,7 +85,7 @@ class SparkFeeder:
                 sent = self._send_once(due, frame, batch=batch, at_most_s=at_most_s)
             committed += sent
             # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its rows.
-            due = owned.lacking(due) if sent and at_most_s is not None else []
+            due = owned.not_fully_sent(due) if sent and at_most_s is not None else []
         return committed
 
     def _send_once(
@@ -97,26 +97,26 @@ class SparkFeeder:
             MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.
         """
         owned = self._owned
-        owned.make_ready({file.source for file in due})
-        by_lane = owned.by_lane(due)
+        owned.ensure_remote_topics({file.source for file in due})
+        by_lane = owned.group_by_lane(due)
         if not by_lane:
             return []
         rate = owned.flow.rate.rate.share(len(by_lane))
         work = {
-            lane: owned.lane_work(lane, {file.source for file in files}, batch=batch, rate=rate)
+            lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch, rate=rate)
             for lane, files in by_lane.items()
         }
         fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, at_most_s), OUTPUT)
         answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
         committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
         committed.sort(key=lambda record: (record.claim.lane, record.seq))
-        kept, failure = owned.keep(committed), failure_of(answers)
+        recorded, failure = owned.record_committed(committed), failure_of(answers)
         if failure is not None:
             raise failure
-        return kept
+        return recorded
 
 
-def parts(due: Sequence[RelayFile], records: int) -> Iterator[list[RelayFile]]:
+def backfill_batches(due: Sequence[RelayFile], records: int) -> Iterator[list[RelayFile]]:
     """Cut the offsets of each source partition into the same number of ranges; one of each make a part of about `records`."""
     count = math.ceil(sum(file.records for file in due) / records)
     for number in range(count):
@@ -129,12 +129,12 @@ def parts(due: Sequence[RelayFile], records: int) -> Iterator[list[RelayFile]]:
         yield part
 
 
-def _summed(frame: DataFrame) -> list[RelayFile]:
+def _summarize(frame: DataFrame) -> list[RelayFile]:
     """Return what a frame holds of each source partition."""
-    return files_of(frame.withColumn("file", F.lit("")))
+    return list_files(frame.withColumn("file", F.lit("")))
 
 
-def _between(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
+def _read_part(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
     """Return the rows between the first and the last offset of each source partition."""
     firsts = {file.source: file.first_offset for file in part}
     ends = {file.source: file.last_offset + 1 for file in part}
@@ -146,7 +146,7 @@ def _between(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
     return rows.join(ranges, ["topic", "generation", "partition"]).where("offset >= first AND offset < end")
 
 
-def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneWork]) -> DataFrame:
+def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFrame:
     listed = [(s.topic, s.generation, s.partition, one.task.claim.lane) for one in work for s in one.targets]
     lanes = frame.sparkSession.createDataFrame(listed, "topic string, generation int, partition int, lane int")
     columns = ["lane", "topic", "generation", "partition", *COLUMNS]
@@ -158,7 +158,7 @@ def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneWork]) -> DataFrame:
     )
 
 
-def _rows_job(work: Mapping[int, LaneWork], at_most_s: float | None) -> Callable[[_Rows], _Rows]:
+def _rows_job(work: Mapping[int, LaneAssignment], at_most_s: float | None) -> Callable[[_Rows], _Rows]:
     worker_log = WorkerLog.asked()
 
     def job(relay: _Rows) -> _Rows:
@@ -172,11 +172,11 @@ def _rows_job(work: Mapping[int, LaneWork], at_most_s: float | None) -> Callable
     return job
 
 
-def _send(work: LaneWork, batches: Iterator[Batch], at_most_s: float | None) -> Iterator[TaskAnswer]:
+def _send(work: LaneAssignment, batches: Iterator[Batch], at_most_s: float | None) -> Iterator[TaskAnswer]:
     """Send a lane's rows; with `at_most_s` until the chunk that is under way then, and what is left is sent next time."""
     until = None if at_most_s is None else time.monotonic() + at_most_s
-    with about_lane(work.task):
-        for record in send_lane(held_sender(work.task), work, batches):
+    with lane_log_context(work.task):
+        for record in send_lane(cached_sender(work.task), work, batches):
             yield TaskAnswer(_RECORD, record.to_json())
             if until is not None and time.monotonic() > until:
                 break

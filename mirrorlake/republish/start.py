@@ -31,8 +31,8 @@ def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> No
     Raises:
         LedgerLost: it does.
     """
-    if what := _what_is_partial(flow, last):
-        raise _ledger_lost(flow, what)
+    if what := _describe_partial(flow, last):
+        raise _ledger_lost_error(flow, what)
 
 
 def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy: LedgerCopy, *, restore: bool) -> None:
@@ -45,7 +45,7 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         SafetyError: the ledger is to be restored, and lacks nothing; or it names an epoch that nobody can have
             reached, and is not to be restored.
     """
-    what = _what_is_partial(flow, last) or _what_was_lost(flow, last, copy.held)
+    what = _describe_partial(flow, last) or _describe_loss(flow, last, copy.copied_seqs)
     if not what and not any(last.values()) and copy.has_takeover():
         what = (
             f"the ledger {flow.ledger_topic} on {flow.target} holds nothing, but positions in the lake "
@@ -53,11 +53,11 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         )
     impossible = [record for record in last.values() if record and not is_possible(record.claim.epoch)]
     if impossible and not restore:
-        raise _epoch_impossible(flow, impossible[0])
+        raise _impossible_epoch_error(flow, impossible[0])
     if what and not restore:
-        raise _ledger_lost(flow, what)
+        raise _ledger_lost_error(flow, what)
     if restore and not what and not impossible:
-        raise _ledger_whole(flow)
+        raise _complete_ledger_error(flow)
 
 
 def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: FlowOrigin | None) -> None:
@@ -80,7 +80,7 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], orig
     )
 
 
-def check_extract(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
+def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
     """Compare what is to be sent with what the ledger's earlier owners sent under the same name.
 
     Law F (repeatable): what was begun is gone on with as it was begun.
@@ -112,7 +112,7 @@ def choose_location(
     if used and not rebuild and all(scope.continues(before) for before in lanes.scopes):
         seen = read_checkpoint_location(lake, f"{folder}/{used}")
         if lanes.batch > seen.last_planned:
-            raise _checkpoint_lost(flow, seen, lanes.batch)
+            raise _checkpoint_lost_error(flow, seen, lanes.batch)
         if seen.has_finished_a_batch:
             return StreamLocation(used, seen.path, resumes=True)
     number = used + 1
@@ -122,7 +122,7 @@ def choose_location(
     return StreamLocation(number, f"{folder}/{number}")
 
 
-def _what_is_partial(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> str:
+def _describe_partial(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> str:
     partial = next((record for record in last.values() if record and not record.is_whole), None)
     if partial is None:
         return ""
@@ -132,9 +132,9 @@ def _what_is_partial(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) 
     )
 
 
-def _what_was_lost(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> str:
+def _describe_loss(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copied_seqs: Mapping[int, int]) -> str:
     place = f"of the ledger {flow.ledger_topic} on {flow.target}"
-    for lane, seq in held.items():
+    for lane, seq in copied_seqs.items():
         record = last.get(lane)
         if record is None or record.seq < seq:
             found = "holds nothing" if record is None else f"ends at record {record.seq}"
@@ -150,7 +150,7 @@ def _what_was_lost(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], he
     return ""
 
 
-def _ledger_lost(flow: FlowConfig, what: str) -> LedgerLost:
+def _ledger_lost_error(flow: FlowConfig, what: str) -> LedgerLost:
     return LedgerLost(
         what,
         consequence="without the ledger every record would be sent again; nothing was republished",
@@ -162,7 +162,7 @@ def _ledger_lost(flow: FlowConfig, what: str) -> LedgerLost:
     )
 
 
-def _epoch_impossible(flow: FlowConfig, record: LedgerRecord) -> SafetyError:
+def _impossible_epoch_error(flow: FlowConfig, record: LedgerRecord) -> SafetyError:
     claim = record.claim
     return SafetyError(
         f"lane {claim.lane} of the ledger {flow.ledger_topic} on {flow.target} ends in epoch {claim.epoch}: no owner of "
@@ -174,7 +174,7 @@ def _epoch_impossible(flow: FlowConfig, record: LedgerRecord) -> SafetyError:
     )
 
 
-def _ledger_whole(flow: FlowConfig) -> SafetyError:
+def _complete_ledger_error(flow: FlowConfig) -> SafetyError:
     return SafetyError(
         f"the ledger {flow.ledger_topic} on {flow.target} lacks nothing that the lake knows",
         consequence="there is nothing to restore; nothing was republished",
@@ -183,7 +183,7 @@ def _ledger_whole(flow: FlowConfig) -> SafetyError:
     )
 
 
-def _checkpoint_lost(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> CheckpointLost:
+def _checkpoint_lost_error(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> CheckpointLost:
     return CheckpointLost(
         f"the checkpoint location {seen.path} {seen.ending}, but the ledger of {flow.name} holds batch {batch} of it",
         consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",

@@ -23,13 +23,13 @@ class Tenure:
     owner wins (law F).
 
     Args:
-        may_claim: called before the lanes are fenced, and again before they are claimed; raises where this process is not to
+        check: called before the lanes are fenced, and again before they are claimed; raises where this process is not to
             own the flow.
         sign: the id of the sign of life of a command that owns the flow for a moment; empty for an owner that stays.
     """
 
-    def __init__(self, may_claim: Callable[[], object] = lambda: None, *, sign: str = "") -> None:
-        self._may_claim = may_claim
+    def __init__(self, check: Callable[[], object] = lambda: None, *, sign: str = "") -> None:
+        self._check = check
         self._sign = sign
         self._owners: set[str] = set()
         self._epoch: int | None = None
@@ -39,11 +39,11 @@ class Tenure:
         """Make a name under which the flow may be claimed."""
         return new_owner(self._sign)
 
-    def begin(self, owner: str) -> None:
+    def record_owner(self, owner: str) -> None:
         """Take note of a name under which this process claims the flow, or of a temporary owner that has ended."""
         self._owners.add(owner)
 
-    def claimed(self, claim: Claim) -> None:
+    def record_claim(self, claim: Claim) -> None:
         """Take note of a claim that stands in every lane."""
         self._epoch = claim.epoch
 
@@ -64,13 +64,13 @@ class Tenure:
             if record.claim.owner in self._owners and record.seq > self._counted.get(record.claim.lane, -1)
         ]
 
-    def may_claim(self, before: Iterable[Claim] = ()) -> None:
+    def require_claimable(self, before: Iterable[Claim] = ()) -> None:
         """Check that this process may claim the flow; `before` are the newest claims of its lanes.
 
         Raises:
             LaneFenced: another process took the flow over since this one owned it.
         """
-        self._may_claim()
+        self._check()
         newest = max(before, key=lambda claim: claim.epoch, default=None)
         if self._epoch is not None and newest and newest.epoch > self._epoch and newest.owner not in self._owners:
             raise replaced_error(newest)

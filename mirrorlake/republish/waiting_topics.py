@@ -91,7 +91,7 @@ class WaitingTopics:
             self._next_check = time.monotonic() + CHECK_INTERVAL_S
         return is_due
 
-    def why(self, topic: str) -> MirrorlakeError:
+    def error_of_topic(self, topic: str) -> MirrorlakeError:
         """Return why a topic waits."""
         return self._topics[topic]
 
@@ -99,7 +99,7 @@ class WaitingTopics:
         """Return the limit of the remote topic with which one of its records was refused."""
         return self._limits.get(topic)
 
-    def hold(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
+    def add(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
         """Let topics wait, and log each once. `limit` is their remote topic's, where a record was too large."""
         self._next_check = time.monotonic() + CHECK_INTERVAL_S
         self._limits |= dict.fromkeys(refused, limit)

@@ -253,11 +253,11 @@ class SessionRelay:
     def _files(self) -> dict[SourcePartition, list[RelayFile]]:
         from pyspark.sql import functions as F
 
-        from mirrorlake.republish import files_of
+        from mirrorlake.republish import list_files
 
         found: dict[SourcePartition, list[RelayFile]] = {}
         rows = self._frame.select(*SOURCE_KEY, "offset", F.input_file_name().alias("file"))
-        for file in sorted(files_of(rows)):
+        for file in sorted(list_files(rows)):
             found.setdefault(file.source, []).append(file)
         return found
 

@@ -106,7 +106,7 @@ def test_law_c_log_checkpoints_and_side_tables_that_are_cut_stop_no_command_for_
 def test_law_c_record_files_that_are_cut_are_landed_again_and_what_left_the_source_is_a_gap(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
     pair.create(300)
     beside = topic_name("beside")
     create_topic(pair.east, beside, 1)

@@ -48,7 +48,7 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     pair: Pair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
     monkeypatch.setattr(waiting_topics, "CHECK_INTERVAL_S", 2.0)
     name, east, central = topic_name("isolated"), pair.east, pair.central
     topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed", "beside")}

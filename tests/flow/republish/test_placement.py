@@ -16,7 +16,7 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact
-from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.java import PRODUCER, java
@@ -288,7 +288,7 @@ def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str
     half = replace(plan, stretches=plan.stretches[: len(plan.stretches) // 2])
     with pytest.MonkeyPatch.context() as killed:
         # What a kill leaves behind: ledgers that know more than the map.
-        killed.setattr(InOrder, "_keep", lambda _: None)
+        killed.setattr(OrderedSender, "_record_committed", lambda _: None)
         sent = mirror.apply_rebuild(half)
     assert 0 < sent < plan.waiting
     again = mirror.plan_rebuild(like="central", target="backup")

@@ -192,7 +192,7 @@ def _verify(mirror: Mirror) -> None:
 def test_a_permission_that_is_lost_in_a_running_mirror_is_told_and_waited_for(
     world: Guarded, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_driver, "READY_EVERY_S", 2.0)
+    monkeypatch.setattr(follower_driver, "READY_INTERVAL_S", 2.0)
     mirror = Mirror(load(world.conf(groups=[], sync={"groups": False, "configs": False})), spark=spark)
     needed = mirror.acls("User:mirror")
     world.grant(needed)

@@ -66,7 +66,9 @@ class Flow:
         with fence(self.admin, self.task(lanes, **more)) as fenced:
             settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
             number = fenced.checkpoint_location + 1
-            return fenced.claim(settled, checkpoint_location=number, scope=CheckpointScope(), held={}, held_epoch=0)
+            return fenced.claim(
+                settled, checkpoint_location=number, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
+            )
 
     def send(self, owned: FlowClaims, upto: int) -> list[LedgerRecord]:
         """Send every source partition up to an offset, as the relay would hand it out: from offset 0."""
@@ -189,7 +191,9 @@ def test_law_f_the_newer_owner_of_a_busy_flow_wins_however_long_it_decides(flow:
                 time.sleep(decides_s)
                 try:
                     settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
-                    return fenced.claim(settled, checkpoint_location=1, scope=CheckpointScope(), held={}, held_epoch=0)
+                    return fenced.claim(
+                        settled, checkpoint_location=1, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
+                    )
                 except LaneFenced as error:
                     if not is_contested(error):
                         raise

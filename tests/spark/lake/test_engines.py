@@ -219,7 +219,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "past positions": lambda lake: _sorted(
         spans_after(lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None)
     ),
-    "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.held_epoch},
+    "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.copied_epoch},
     "positions of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").positions(),
     "remote topics of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").remotes(),
     "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
@@ -311,7 +311,7 @@ def test_the_answers_are_right(lake: Lake) -> None:
     copy = LedgerCopy(lake, "a->b", "east")
     assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"
     assert newest_topics(lake, "central", "target")["a.t"].topic_id == "id9"
-    assert (copy.load(), copy.held_epoch) == ({0: 5, 1: 7}, 11), "an epoch that a mad clock made does not count"
+    assert (copy.load(), copy.copied_epoch) == ({0: 5, 1: 7}, 11), "an epoch that a mad clock made does not count"
 
 
 @pytest.mark.law("F")

@@ -118,12 +118,12 @@ def status(
     state: ControlState = NOTHING_ASKED,
     windows: Callable[[], Windows] = dict,
     held: Sequence[HeldTopic] = (),
-    look_at_remotes: Callable[..., Any] | None = None,
+    inspect_remote_topics: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
-    monkeypatch.setattr(status_module, "look_at_remotes", look_at_remotes or (lambda *_: (list(held), {})))
+    monkeypatch.setattr(status_module, "inspect_remote_topics", inspect_remote_topics or (lambda *_: (list(held), {})))
     moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).look()
     return read_status(
         [FLOW],
@@ -234,7 +234,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
             raise ClusterUnreachable("west is away")
 
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: ledger_record(positions={ORDERS: 10})})
-    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
+    monkeypatch.setattr(status_module, "inspect_remote_topics", lambda *_: ([], {}))
     east, west = Cluster({"orders": ("orders", 12)}), Away({})
     flows = [FLOW.model_copy(update={"source": "west", "name": "west->central"}), FLOW]
     look = Sampler(context_of(lake, {"east": east, "west": west, "central": east}), flows)
@@ -283,7 +283,7 @@ def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last
         "error": None,
     }
     lake.append_rows(SAMPLES, [answered])
-    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, look_at_remotes=gone)[FLOW.name]
+    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, inspect_remote_topics=gone)[FLOW.name]
     assert (found.verdict, found.away, found.answered_at) == ("UNKNOWN", "central", NOON)
     assert "is paused by ann" in found.reason
     assert "central is away; its last answer was at 2026-01-01 12:00:00 UTC" in found.reason

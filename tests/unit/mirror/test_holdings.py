@@ -117,19 +117,19 @@ def relay(monkeypatch: pytest.MonkeyPatch) -> Relay:
 def test_law_f_whose_landing_was_replaced_claims_no_flow_of_that_source(relay: Relay) -> None:
     older, newer = Process(relay), Process(relay)
     older.land()
-    older.tenure.may_claim()
+    older.tenure.require_claimable()
     newer.land()
-    newer.tenure.may_claim()
+    newer.tenure.require_claimable()
     with pytest.raises(LanderReplaced):
-        older.tenure.may_claim()
+        older.tenure.require_claimable()
     with pytest.raises(LanderReplaced):
         older.land()
     # Until a person resumes both: then it is the newer one.
     older.want("2")
     older.land()
-    older.tenure.may_claim()
+    older.tenure.require_claimable()
     with pytest.raises(LanderReplaced):
-        newer.tenure.may_claim()
+        newer.tenure.require_claimable()
 
 
 @pytest.mark.law("F")
@@ -137,9 +137,9 @@ def test_law_f_a_flow_waits_a_moment_for_the_landing_of_its_source_and_goes_with
     relay: Relay,
 ) -> None:
     process = Process(relay)
-    process.tenure.may_claim()
+    process.tenure.require_claimable()
     process.want("1", landed=False)
-    process.tenure.may_claim()
+    process.tenure.require_claimable()
 
 
 @pytest.mark.law("F")
@@ -149,7 +149,7 @@ def test_law_f_whom_a_command_replaced_waits_for_its_end_and_comes_back_by_itsel
     command.claim(new_owner("ab12"))
     process.ends_after = 3
     # A flow of the source goes on meanwhile.
-    process.tenure.may_claim()
+    process.tenure.require_claimable()
     assert process.land().records == 1
     assert (process.ends_after, relay.number) == (-1, 3), "law F: it claimed once the command had ended"
     # Another mirror that claims meanwhile is the newer one.
@@ -158,7 +158,7 @@ def test_law_f_whom_a_command_replaced_waits_for_its_end_and_comes_back_by_itsel
     process.ends_after, process.meanwhile = 3, newer.land
     with pytest.raises(LanderReplaced):
         process.land()
-    newer.tenure.may_claim()
+    newer.tenure.require_claimable()
     process.want("2")
     process.land()
     # One that is to stop does not wait.
@@ -178,9 +178,9 @@ def test_law_f_a_flow_that_a_command_sent_for_is_claimed_again_after_it_and_one_
     last = [Claim(flow=FLOW, lanes=1, epoch=5, owner=mine)]
 
     def send(tenure: Tenure) -> Republishing:
-        tenure.may_claim(last)
-        tenure.begin(mine)
-        tenure.claimed(last[0])
+        tenure.require_claimable(last)
+        tenure.record_owner(mine)
+        tenure.record_claim(last[0])
         return Republishing(FLOW, 1)
 
     process.land()
@@ -202,7 +202,7 @@ def test_law_f_a_process_without_spark_claims_nothing(relay: Relay) -> None:
     with pytest.raises(StoreError):
         process.land()
     with pytest.raises(StoreError):
-        process.tenure.may_claim()
+        process.tenure.require_claimable()
     assert relay.number == 0
 
 
@@ -210,14 +210,14 @@ def test_law_f_a_process_without_spark_claims_nothing(relay: Relay) -> None:
 def test_law_f_a_stream_that_starts_again_leaves_its_flow_to_whoever_took_it_over_meanwhile() -> None:
     tenure, mine, other = Tenure(), new_owner(), new_owner()
     first = Claim(flow=FLOW, lanes=1, epoch=5, owner=mine)
-    tenure.may_claim([Claim(flow=FLOW, lanes=1, epoch=4, owner=other)])
-    tenure.begin(mine)
-    tenure.claimed(first)
-    tenure.may_claim([first])
+    tenure.require_claimable([Claim(flow=FLOW, lanes=1, epoch=4, owner=other)])
+    tenure.record_owner(mine)
+    tenure.record_claim(first)
+    tenure.require_claimable([first])
     # A claim of its own that did not reach every lane.
     again = new_owner()
-    tenure.begin(again)
-    tenure.may_claim([first, Claim(flow=FLOW, lanes=1, epoch=6, owner=again)])
+    tenure.record_owner(again)
+    tenure.require_claimable([first, Claim(flow=FLOW, lanes=1, epoch=6, owner=again)])
     with pytest.raises(LaneFenced) as refused:
-        tenure.may_claim([first, Claim(flow=FLOW, lanes=1, epoch=7, owner=other)])
+        tenure.require_claimable([first, Claim(flow=FLOW, lanes=1, epoch=7, owner=other)])
     assert said_owner(other) in str(refused.value)

@@ -34,7 +34,7 @@ from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
-from mirrorlake.replay.flows import extract_of, flow_of, view_of_replay
+from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove
@@ -43,7 +43,7 @@ from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
 from mirrorlake.replay.restore import restore_topics
 from mirrorlake.replay.then import GroupThen
-from mirrorlake.republish.lane_tasks import within
+from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
 from tests.builders import batch_of, map_row, run
@@ -197,7 +197,7 @@ def test_a_range_by_time_offset_and_partition(world: World) -> None:
     assert [(s.first, s.end, s.records) for s in by_offset.definition.spans] == [(2, 5, 3)] * 2
     definition = by_offset.definition
     assert Definition.from_dict(definition.as_dict()) == definition
-    assert extract_of(definition).spans == {s.source: (2, 5) for s in definition.spans}
+    assert build_relay_slice(definition).ranges == {s.source: (2, 5) for s in definition.spans}
 
 
 def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
@@ -391,7 +391,7 @@ def test_timestamps_and_hops_are_stages_that_say_what_they_do() -> None:
 def test_law_f_a_lane_sends_what_lies_in_the_span_and_nothing_around_it() -> None:
     def cut(span: tuple[int, int], offsets: list[int]) -> list[int]:
         records = batch_of(offsets, values=[b""] * len(offsets))
-        found = within([Batch(ORDERS, TopicPartition("t", 0), records)], {ORDERS: span})
+        found = clip_batches([Batch(ORDERS, TopicPartition("t", 0), records)], {ORDERS: span})
         return [at for one in found for at in one.offsets().tolist()]
 
     assert cut((3, 7), [1, 3, 5, 6, 7, 9]) == [3, 5, 6]

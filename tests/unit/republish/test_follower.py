@@ -15,8 +15,8 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim
 from mirrorlake.republish import follower
-from mirrorlake.republish.follower import FollowWork, follow, read_answers
-from mirrorlake.republish.lane_tasks import LaneWork
+from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
+from mirrorlake.republish.lane_tasks import LaneAssignment
 from tests.unit.lake.test_relay_log import Relay
 from tests.unit.lake.test_relay_writer import batch, rows
 
@@ -49,7 +49,7 @@ class World:
         self.relay, self.sent, self.chunks = Relay(folder), Sent(), 0
         self.stops_after, self.turns = 10**9, list[Callable[[], object]]()
         self.producers = {lane: Producer(self.sent, self._count) for lane in range(LANES)}
-        monkeypatch.setattr(follower, "held_sender", lambda task: self.producers[task.claim.lane])
+        monkeypatch.setattr(follower, "cached_sender", lambda task: self.producers[task.claim.lane])
 
     def _count(self) -> None:
         self.chunks += 1
@@ -70,14 +70,14 @@ class World:
         for lane in range(LANES):
             mine = {s for s in ready if lane_of(s.topic, s.partition, lanes=LANES) == lane}
             work.append(
-                LaneWork(
+                LaneAssignment(
                     task=LaneTask(claim=Claim(flow="f", lanes=LANES, epoch=1, lane=lane), target="central"),
                     files=tuple(file for file in planned if file.source in mine),
                     targets={source: TopicPartition("east.orders", source.partition) for source in mine},
                 )
             )
         goes_on: Any = self._goes_on
-        one = FollowWork(
+        one = FollowerSpec(
             lanes=tuple(work),
             relay=self.relay.path,
             version=log.version,
@@ -86,7 +86,7 @@ class World:
             goes_on=goes_on,
             pace_s=0.0,
         )
-        return list(follow(one))
+        return list(run_follower(one))
 
     def land(self, *offsets: int) -> None:
         self.relay.land(batch(*(rows(TOPIC, source.partition, *offsets) for source in PARTITIONS)))
@@ -109,7 +109,7 @@ def test_law_d_what_was_planned_comes_before_what_is_landed_meanwhile_and_nothin
     world.turns = [lambda: world.land(5), lambda: None, lambda: world.land(6, 7), *[lambda: None] * 40]
     answers = world.follow(ends=False)
     assert in_order(world.sent) == {number: list(range(8)) for number in range(4)}
-    assert read_answers(answers) == (set(), {lane: one.seq for lane, one in world.producers.items()})
+    assert read_results(answers) == (set(), {lane: one.seq for lane, one in world.producers.items()})
 
 
 def test_a_follower_with_an_end_sends_the_plan_and_nothing_that_comes_later(world: World) -> None:
@@ -117,7 +117,7 @@ def test_a_follower_with_an_end_sends_the_plan_and_nothing_that_comes_later(worl
     world.turns = [lambda: world.land(2)]
     answers = world.follow(ends=True)
     assert in_order(world.sent) == {number: [0, 1] for number in range(4)}
-    assert read_answers(answers) == (set(), {lane: one.seq for lane, one in world.producers.items()})
+    assert read_results(answers) == (set(), {lane: one.seq for lane, one in world.producers.items()})
 
 
 def test_a_stop_is_heard_after_the_chunk_under_way_and_lanes_take_turns(world: World) -> None:
@@ -136,5 +136,5 @@ def test_a_partition_that_nobody_made_ready_ends_it_and_a_topic_that_the_flow_le
         lambda: pytest.fail("it goes on"),
     ]
     answers = world.follow(ends=False, ready=PARTITIONS[:3], ignored="other")
-    assert read_answers(answers)[0] == {PARTITIONS[3]}
+    assert read_results(answers)[0] == {PARTITIONS[3]}
     assert world.sent == [], "what was landed with it is planned again"

@@ -261,8 +261,8 @@ def test_law_f_a_missing_record_is_noticed_and_two_workers_of_one_owner_lose_not
 class Copy:
     """What the lake holds of a ledger."""
 
-    def __init__(self, held: dict[int, int], *, takeover: bool = False) -> None:
-        self.held, self._takeover = held, takeover
+    def __init__(self, copied_seqs: dict[int, int], *, takeover: bool = False) -> None:
+        self.copied_seqs, self._takeover = copied_seqs, takeover
 
     def has_takeover(self) -> bool:
         return self._takeover

@@ -49,7 +49,7 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
         remotes=cast("Any", None),
         copy=cast("Any", SimpleNamespace(add=lambda records: copied.append([one.seq for one in records]))),
         claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
-        settled=Settled(),
+        resolution=Settled(),
         progress=cast("Any", heard),
         tenure=Tenure(),
     )
@@ -58,21 +58,21 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
 @pytest.mark.law("F")
 def test_law_f_what_was_read_is_copied_later_once_and_in_one_append(owned: OwnedFlow, copied: list[list[int]]) -> None:
     ledger, read_to = Ledger([committed(0, 5)], [committed(1, 9)]), {0: 0, 1: 0}
-    owned.keep_since(cast("Any", ledger), read_to, copies=False)
+    owned.record_from_ledger(cast("Any", ledger), read_to, copies=False)
     assert (copied, owned.claims.seqs, read_to) == ([], {0: 5, 1: 9}, {0: 1, 1: 1})
     ledger.lanes[0].append(committed(0, 6))
-    owned.keep_since(cast("Any", ledger), read_to)
-    owned.keep_since(cast("Any", ledger), read_to)
+    owned.record_from_ledger(cast("Any", ledger), read_to)
+    owned.record_from_ledger(cast("Any", ledger), read_to)
     assert copied == [[5, 9, 6]]
-    assert owned.keep([committed(1, 10)])
+    assert owned.record_committed([committed(1, 10)])
     assert copied == [[5, 9, 6], [10]], "a batch that is sent in between brings its own"
 
 
 def test_what_a_task_committed_while_the_ledger_was_silent_is_counted_by_the_next_start(owned: OwnedFlow) -> None:
     owner = committed(0, 0).claim.owner
-    owned.tenure.begin(owner)
+    owned.tenure.record_owner(owner)
     read, unread = [committed(0, 5), committed(1, 9)], [committed(0, 6), committed(1, 10)]
-    owned.keep(read)
+    owned.record_committed(read)
     strange = replace(committed(0, 7), claim=replace(committed(0, 7).claim, owner="another"))
     found = owned.tenure.find_uncounted([*read, *unread, strange])
     assert found == unread
@@ -93,14 +93,14 @@ def test_law_f_what_a_lane_writes_over_another_lane_s_records_ends_the_flow(
     owned.settings = cast(
         "Any", SimpleNamespace(flow=SimpleNamespace(name="f", target="west"), listener=owned.settings.listener)
     )
-    owned.keep([wrote(0, 5, 100), wrote(1, 9, 110), wrote(0, 6, 120)])
-    owned.keep([wrote(1, 10, 140), wrote(0, 7, 130)])
+    owned.record_committed([wrote(0, 5, 100), wrote(1, 9, 110), wrote(0, 6, 120)])
+    owned.record_committed([wrote(1, 10, 140), wrote(0, 7, 130)])
     [place] = owned.claims.ends
     assert owned.claims.ends[place] == 150, "the lane that is heard of last is not the furthest"
     with pytest.raises(
         RemoteTopicLost, match=f"partition {place.partition} ends at 125 and had records up to 150"
     ) as lost:
-        owned.keep([wrote(0, 8, 125)])
+        owned.record_committed([wrote(0, 8, 125)])
     assert lost.value.cut == f"cut {place.partition}@125..150 of 1"
     assert copied[-1] == [8], "what stands in the ledger is copied all the same"
 
@@ -110,16 +110,16 @@ def test_law_f_a_new_source_topic_goes_into_no_remote_topic_that_waits(owned: Ow
     lost = HeldTopic(flow="f", target="west", remote="all", topics=("orders",), known="1", found="2")
     flow = SimpleNamespace(carries=lambda _: True, remote_topic={"new": "all", "other": "own"}.get)
     owned.settings = cast("Any", SimpleNamespace(flow=flow))
-    owned.settled = Settled(held=(lost,))
-    assert not owned.sends("new")
-    assert owned.sends("other")
+    owned.resolution = Settled(held=(lost,))
+    assert not owned.is_sending("new")
+    assert owned.is_sending("other")
 
 
 @pytest.mark.law("F")
 def test_law_f_a_newer_owner_ends_it(owned: OwnedFlow, copied: list[list[int]]) -> None:
     ledger = Ledger([committed(0, 5)], [committed(1, 9), committed(1, 10, epoch=8)])
     with pytest.raises(LaneFenced):
-        owned.keep_since(cast("Any", ledger), {}, copies=False)
+        owned.record_from_ledger(cast("Any", ledger), {}, copies=False)
     assert copied == [], "its heir has read the ledger, and copies what the tables lack"
 
 
@@ -156,10 +156,10 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
         topics=cast("Any", SimpleNamespace(known=known, load=lambda: known)),
         remotes=cast("Any", remotes),
         claims=cast("Any", SimpleNamespace(claim=claim, positions={})),
-        settled=Settled(),
+        resolution=Settled(),
         ready={SourcePartition("sent", 0, 0)},
     )
-    assert owned.make_empty_ready()
+    assert owned.ensure_empty_topics()
     assert owned.ready == {
         SourcePartition("sent", 0, 0),
         *(SourcePartition("empty", 0, n) for n in (0, 1)),
@@ -167,5 +167,5 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
         SourcePartition("grown", 3, 1),
     }
     remotes.made.clear()
-    assert not owned.make_empty_ready()
+    assert not owned.ensure_empty_topics()
     assert remotes.made == [], "what stands in a topic's way is not looked at again and again"

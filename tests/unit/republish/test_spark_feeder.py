@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.republish.spark_feeder import parts
+from mirrorlake.republish.spark_feeder import backfill_batches
 
 
 @pytest.mark.law("D", "E")
@@ -19,8 +19,8 @@ def test_law_d_and_e_parts_hold_each_offset_once_and_in_order(due: list[tuple[in
         for number, (first, length) in enumerate(due)
     ]
     held: dict[SourcePartition, list[int]] = {file.source: [] for file in files}
-    for part in parts(files, records):
+    for part in backfill_batches(files, records):
         for file in part:
             held[file.source] += range(file.first_offset, file.last_offset + 1)
     assert held == {file.source: list(range(file.first_offset, file.last_offset + 1)) for file in files}
-    assert list(parts([], records)) == []
+    assert list(backfill_batches([], records)) == []

@@ -76,12 +76,12 @@ def test_what_waits_is_told_once_and_cleared_when_it_goes_on() -> None:
     waiting = WaitingTopics(cast("Any", control), FLOW.name, now=lambda: NOON)
     assert not waiting.begin_check(), "nothing waits"
     large = RecordTooLarge("r", remedy="raise it", topic="east.orders", source_topic="orders")
-    waiting.hold({"orders": large}, limit="50000")
+    waiting.add({"orders": large}, limit="50000")
     waiting.publish()
     name = "east->central: topic orders"
     assert control.rows == [(PARK, name)]
     assert (waiting.limit("orders"), control.parked[name].is_retried) == ("50000", True)
-    waiting.hold({"clicks": UnsendableRecord("u", topic="clicks")})
+    waiting.add({"clicks": UnsendableRecord("u", topic="clicks")})
     assert [whole_stream(one) for one in control.parked] == [FLOW.name, FLOW.name]
     assert "mirrorlake resume --flow 'east->central'" in control.parked["east->central: topic clicks"].next_step
     waiting.release("orders")
@@ -110,7 +110,7 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
     waiting = WaitingTopics(cast("Any", Control()), FLOW.name, now=lambda: NOON)
     known = {name: KnownTopic(name=name, topic_id=name, partitions=1) for name in ("orders", "clicks", "third")}
     for name in known:
-        waiting.hold({name: RecordTooLarge("r", topic=f"east.{name}", source_topic=name)}, limit="5")
+        waiting.add({name: RecordTooLarge("r", topic=f"east.{name}", source_topic=name)}, limit="5")
     remotes = Remotes(limits={"east.orders": "9", "east.third": "5"}, silent="east.clicks")
     owned = OwnedFlow(
         lake=cast("Any", None),
@@ -119,13 +119,13 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
         remotes=cast("Any", remotes),
         copy=cast("Any", None),
         claims=cast("Any", SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope()))),
-        settled=Settled(),
+        resolution=Settled(),
         progress=cast("Any", None),
         tenure=cast("Any", None),
         waiting=waiting,
     )
-    assert owned.check_waiting(), "whoever asks sends what the relay holds of it before what is new"
+    assert owned.release_topics(), "whoever asks sends what the relay holds of it before what is new"
     assert {*waiting} == {"clicks", "third"}
     assert {source.topic for source in owned.ready} == {"orders"}
     remotes.silent, remotes.limits["east.clicks"] = "", "5"
-    assert not owned.check_waiting(), "the limit is the same"
+    assert not owned.release_topics(), "the limit is the same"

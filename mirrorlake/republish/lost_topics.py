@@ -17,7 +17,7 @@ from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic, Remote
 from mirrorlake.republish.fencing import merged_positions, read_lanes
 
 
-def look_at_remotes(
+def inspect_remote_topics(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
 ) -> tuple[list[HeldTopic], dict[str, TopicState]]:
     """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent."""
@@ -26,7 +26,7 @@ def look_at_remotes(
     }
     sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
     states = describe_surely(target, {remotes[source.topic] for source in sent})
-    held = held_topics(
+    lost_topics = held_topics(
         flow=flow.name,
         target=flow.target,
         known=known,
@@ -34,7 +34,7 @@ def look_at_remotes(
         found={name: known_id(state.topic_id) for name, state in states.items()},
         remote_topic=remotes.__getitem__,
     )
-    return held, states
+    return lost_topics, states
 
 
 def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
@@ -46,7 +46,7 @@ def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
     target = context.admin(flow.target)
     with closing(context.ledger(flow)) as ledger:
         last = read_lanes(ledger, target, flow.ledger_topic)
-    return look_at_remotes(flow, target, merged_remotes(last), merged_positions(last))[0]
+    return inspect_remote_topics(flow, target, merged_remotes(last), merged_positions(last))[0]
 
 
 def read_owner(context: Context, flow: FlowConfig) -> str:
@@ -57,8 +57,8 @@ def read_owner(context: Context, flow: FlowConfig) -> str:
     return newest.owner if newest is not None else ""
 
 
-def choose(
-    control: Control, flow: FlowConfig, topic: str | None, held: Iterable[HeldTopic], *, send_again: bool
+def resolve_lost_topic(
+    control: Control, flow: FlowConfig, topic: str | None, lost_topics: Iterable[HeldTopic], *, send_again: bool
 ) -> HeldTopic | None:
     """Write down what a person chose for a lost remote topic; the flow's next start, or one that runs, does it.
 
@@ -68,24 +68,24 @@ def choose(
     Raises:
         UsageError: no topic is named, it was not lost, or it still holds what is left after its log went back.
     """
-    held, action = list(held), SEND_AGAIN if send_again else ACCEPT_EMPTY
-    found = next((one for one in held if topic in (one.remote, *one.topics)), None)
-    if found is not None and found.is_cut:
+    lost_topics, action = list(lost_topics), SEND_AGAIN if send_again else ACCEPT_EMPTY
+    lost_topic = next((one for one in lost_topics if topic in (one.remote, *one.topics)), None)
+    if lost_topic is not None and lost_topic.is_cut:
         raise UsageError(
-            f"{found.cause}",
+            f"{lost_topic.cause}",
             consequence=f"{action} goes on in an empty topic; here readers and map would take one record for another",
-            remedy=found.remedy,
+            remedy=lost_topic.remedy,
             flow=flow.name,
         )
-    if found is not None:
-        subject = Subject(kind="remote", name=found.remote, flow=flow.name)
-        control.append(action, subject, value={"known": found.known})
-        return found
+    if lost_topic is not None:
+        subject = Subject(kind="remote", name=lost_topic.remote, flow=flow.name)
+        control.append(action, subject, value={"known": lost_topic.known})
+        return lost_topic
     names = {topic, flow.remote_topic(topic)} if topic and flow.carries(topic) else {topic}
     before = control.state().choices
     if any(one.flow == flow.name and one.remote in names and one.action == action for one in before):
         return None
-    lost = ", ".join(one.remote for one in held) or "none; `mirrorlake status` shows topics that are held"
+    lost = ", ".join(one.remote for one in lost_topics) or "none; `mirrorlake status` shows topics that are held"
     raise UsageError(
         f"{topic} of {flow.name} was not lost on {flow.target}" if topic else "no topic is named",
         consequence="nothing was changed",

@@ -19,11 +19,11 @@ from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.topics import target_of
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
-_KEEP_EVERY = 200
+_TRANSACTIONS_PER_COPY = 200
 
 
-class InOrder:
-    """Hold a flow's lanes in this process; `Republisher.in_order` makes it.
+class OrderedSender:
+    """Hold a flow's lanes in this process; `Republisher.open_ordered_sender` makes it.
 
     `files` are what the relay holds of the flow and its ledger does not; this process must be able to read them.
     """
@@ -38,31 +38,31 @@ class InOrder:
         self._senders: dict[int, LaneSender] = {}
         self._committed: list[LedgerRecord] = []
 
-    def send_to(self, source: SourcePartition, last_upstream: int) -> int:
+    def send_up_to(self, source: SourcePartition, last_upstream: int) -> int:
         """Send what is not sent yet of a source partition up to an upstream offset; return how many records that were."""
         owned, reader, sent = self._owned, self._readers.get(source), 0
         if reader is None:
             return 0
         lane, target = owned.lane_of(source), target_of(owned.flow, source)
         if lane not in self._senders:
-            self._senders[lane] = LaneSender(owned.lane_work(lane, self._readers.keys()).task)
-        batches = (Batch(source, target, records) for records in reader.until(last_upstream))
+            self._senders[lane] = LaneSender(owned.assign_lane(lane, self._readers.keys()).task)
+        batches = (Batch(source, target, records) for records in reader.read_up_to(last_upstream))
         for record in self._senders[lane].send(batches, owned.settings.view):
             self._committed.append(record)
             sent += sum(run.count for run in record.runs)
-        if len(self._committed) >= _KEEP_EVERY:
-            self._keep()
+        if len(self._committed) >= _TRANSACTIONS_PER_COPY:
+            self._record_committed()
         return sent
 
     def close(self) -> None:
         """Write what was sent to the map, and release the lanes."""
         for sender in self._senders.values():
             sender.close()
-        self._keep()
+        self._record_committed()
 
-    def _keep(self) -> None:
+    def _record_committed(self) -> None:
         committed, self._committed = self._committed, []
-        self._owned.keep(committed)
+        self._owned.record_committed(committed)
 
 
 class _Reader:
@@ -72,7 +72,7 @@ class _Reader:
         self._batches: Iterator[pa.RecordBatch] = read_in_order(files, position=position)
         self._rest: pa.RecordBatch | None = None
 
-    def until(self, last: int) -> Iterator[pa.RecordBatch]:
+    def read_up_to(self, last: int) -> Iterator[pa.RecordBatch]:
         """Yield what follows the part before, up to an upstream offset."""
         while True:
             batch, self._rest = self._rest or next(self._batches, None), None

@@ -30,15 +30,15 @@ from mirrorlake.model.remotes import (
 )
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence
 from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.lost_topics import inspect_remote_topics
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.relay_progress import RelayProgress
-from mirrorlake.republish.remotes import look_at_remotes
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import (
     StreamLocation,
-    check_extract,
     check_ledger,
     check_origin,
+    check_slice,
     check_whole,
     choose_location,
 )
@@ -47,14 +47,14 @@ from mirrorlake.topics import RemoteTopics
 
 log = logging.getLogger(__name__)
 
-NOTHING_CUT: Mapping[str, str] = {}
+NO_TRUNCATIONS: Mapping[str, str] = {}
 # Four or five attempts against an older owner that has lanes to fence again.
 _CLAIM_TIMEOUT_S = 120.0
 
-Claimed = TypeVar("Claimed")
+Acquired = TypeVar("Acquired")
 
 
-def retry_contested(claim: Callable[[], Claimed], *, flow: str, stop: threading.Event) -> Claimed:
+def retry_contested(claim: Callable[[], Acquired], *, flow: str, stop: threading.Event) -> Acquired:
     """Claim a flow, and claim it again while its older owner fences the claimant, which waits for longer each time."""
     return Retrying(
         retry=retry_if_exception(is_contested),
@@ -65,7 +65,7 @@ def retry_contested(claim: Callable[[], Claimed], *, flow: str, stop: threading.
     )(claim)
 
 
-class TakeOver:
+class FlowAcquisition:
     """Take one flow over, once; its methods return the flow as its new owner holds it.
 
     `waiting` are topics that a stream steps over for now; its checkpoint location is not gone on with once they are sent.
@@ -93,25 +93,30 @@ class TakeOver:
         self._waiting = frozenset(waiting)
         self._topics = SourceTopics(lake, flow.source)
         self._topics.load()
-        if settings.extract is not None:
-            self._topics.known |= settings.extract.topics
+        if settings.relay_slice is not None:
+            self._topics.known |= settings.relay_slice.topics
         self._copy = LedgerCopy(lake, flow.name, flow.source)
         self._copy.load()
         self._remotes = RemoteTopics(
-            target, flow, audit, lake, all_flows=settings.beside, others=None if settings.extract else settings.others
+            target,
+            flow,
+            audit,
+            lake,
+            all_flows=settings.all_flows,
+            others=None if settings.relay_slice else settings.other_files,
         )
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
         origin = FlowOrigin(flow.source, flow.target, cluster_id, flow.adds_hops)
-        claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.held_epoch, origin=origin)
+        claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.copied_epoch, origin=origin)
         self._task = settings.lane_task(claim, self._remotes)
 
-    def to_follow(
+    def acquire_to_continue(
         self,
         *,
         streams: bool = True,
         rebuild: bool = False,
         restore_ledger: bool = False,
-        cut: Mapping[str, str] = NOTHING_CUT,
+        truncated: Mapping[str, str] = NO_TRUNCATIONS,
     ) -> tuple[OwnedFlow, StreamLocation]:
         """Go on where the ledger ends, and repair the lake's copies of it.
 
@@ -122,32 +127,32 @@ class TakeOver:
 
         Raises:
             LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss. Where the
-                claim was contested, another `TakeOver` may make it.
+                claim was contested, another `FlowAcquisition` may make it.
         """
-        self._tenure.may_claim()
+        self._tenure.require_claimable()
         with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
             check_origin(self._flow, lanes.last, self._task.claim.origin)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
-            if self._settings.extract is not None:
-                check_extract(self._flow, lanes, self._settings.selection)
+            if self._settings.relay_slice is not None:
+                check_slice(self._flow, lanes, self._settings.selection)
             remotes, positions = lanes.remotes, lanes.positions
             if restore_ledger:
                 remotes = {**self._copy.remotes(), **remotes}
                 positions = furthest((positions, self._copy.positions()))
-            sent, remotes = self._look_for_cuts(remotes, lanes, cut)
-            settled = self._settle(remotes, positions)
+            sent, remotes = self._find_truncations(remotes, lanes, truncated)
+            resolution = self._resolve_lost_topics(remotes, positions)
             location = StreamLocation(lanes.checkpoint_location + 1, "")
             if streams:
                 location = choose_location(
-                    self._lake, self._flow, lanes, self._scope(settled), rebuild=rebuild or settled.sends_again
+                    self._lake, self._flow, lanes, self._scope(resolution), rebuild=rebuild or resolution.sends_again
                 )
-            claims = self._claim(lanes, settled, location.number)
+            claims = self._claim(lanes, resolution, location.number)
             # Of a topic that waits, or is begun again, no end counts.
-            going_on = settled.going_on(remotes)
+            going_on = resolution.going_on(remotes)
             claims.ends.update({place: end for place, end in sent.items() if place.topic in going_on})
-        return self._own(claims, settled), location
+        return self._build_owned_flow(claims, resolution), location
 
-    def to_resend(self) -> OwnedFlow:
+    def acquire_for_resend(self) -> OwnedFlow:
         """Begin again: what was passed over before is sent now, so the ledger's own positions do not count.
 
         Raises:
@@ -156,15 +161,17 @@ class TakeOver:
         """
         with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
             check_whole(self._flow, lanes.last)
-            settled = self._settle(lanes.remotes, {})
-            claims = self._claim(lanes, settled, lanes.checkpoint_location + 1)
-        return self._own(claims, settled)
+            resolution = self._resolve_lost_topics(lanes.remotes, {})
+            claims = self._claim(lanes, resolution, lanes.checkpoint_location + 1)
+        return self._build_owned_flow(claims, resolution)
 
-    def _settle(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
+    def _resolve_lost_topics(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
         """Decide what is claimed, from what the ledger says; lost topics that a person has chosen for exist afterwards (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
-        held, states = look_at_remotes(flow, self._target, known, positions)
-        waiting = {one.remote for one in held if not any(choice.settles(one) for choice in self._settings.choices)}
+        lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
+        waiting = {
+            one.remote for one in lost_topics if not any(choice.settles(one) for choice in self._settings.choices)
+        }
         # Chosen for, or under a new name after an edit of `policy`: a claim names the topic that its positions hold for.
         missing = [
             source
@@ -175,30 +182,32 @@ class TakeOver:
             self._remotes.ensure(missing, self._topics.known, mirrored_before={source.topic for source in positions})
             states |= describe_surely(self._target, {remote_topic(source.topic) for source in missing})
         ids = {name: known_id(state.topic_id) for name, state in states.items()}
-        settled = settle(
-            held=held,
+        resolution = settle(
+            held=lost_topics,
             choices=self._settings.choices,
             known=known,
             positions=positions,
             found=ids,
             remote_topic=remote_topic,
         )
-        self._record_lives(held, settled, states, known, positions)
-        sent = {source.topic for source, at in settled.positions.items() if at > 0} - settled.waiting
-        self._remotes.expect(settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic))
-        return settled
+        self._record_incarnations(lost_topics, resolution, states, known, positions)
+        sent = {source.topic for source, at in resolution.positions.items() if at > 0} - resolution.waiting
+        self._remotes.expect(
+            resolution.remotes[topic] for topic in sent & resolution.remotes.keys() if flow.carries(topic)
+        )
+        return resolution
 
-    def _record_lives(
+    def _record_incarnations(
         self,
-        held: Iterable[HeldTopic],
-        settled: Settled,
+        lost_topics: Iterable[HeldTopic],
+        resolution: Settled,
         states: Mapping[str, TopicState],
         known: Mapping[str, Remote],
         positions: Mapping[SourcePartition, int],
     ) -> None:
         """Let the lake learn of a new life before the ledger does: what is known of the old one no longer counts in between."""
         flow, at = self._flow, self._audit.now()
-        if others := [one for one in held if not one.is_cut]:
+        if others := [one for one in lost_topics if not one.is_cut]:
             found = {one.remote: states[one.remote] for one in others if one.remote in states}
             seen = Observations(self._lake, now=lambda: at)
             before = {one.remote: whole_id(one.known) for one in others}
@@ -206,7 +215,7 @@ class TakeOver:
         # The first offset that a new topic holds: what comes before it is no longer due there, or due again.
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0
-            for one, choice in settled.chosen
+            for one, choice in resolution.chosen
             for topics in [sharing(one, known, flow.remote_topic)]
             for source, position in positions.items()
             if source.topic in topics
@@ -217,8 +226,8 @@ class TakeOver:
         ]
         self._lake.append_rows(POSITIONS, rows)
 
-    def _look_for_cuts(
-        self, known: Mapping[str, Remote], lanes: FencedLanes, cut: Mapping[str, str]
+    def _find_truncations(
+        self, known: Mapping[str, Remote], lanes: FencedLanes, truncated: Mapping[str, str]
     ) -> tuple[dict[TopicPartition, int], dict[str, Remote]]:
         """Return how far the remote topics were filled, and what the claim is to call each of them."""
         ids = {one.name: one.topic_id for topic, one in known.items() if self._flow.carries(topic)}
@@ -229,29 +238,29 @@ class TakeOver:
             for place, end in ends_of(run for run in record.runs if run.target.topic in same).items():
                 ends[place] = max(ends.get(place, 0), end)
         found = {remote: cut_id(ids[remote], lacking) for remote, lacking in cut_logs(self._target, ends, ids).items()}
-        found |= {remote: name for remote, name in cut.items() if ids.get(remote) == whole_id(name)}
+        found |= {remote: name for remote, name in truncated.items() if ids.get(remote) == whole_id(name)}
         return ends, {topic: replace(one, topic_id=found.get(one.name, one.topic_id)) for topic, one in known.items()}
 
-    def _scope(self, settled: Settled) -> CheckpointScope:
-        return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting | self._waiting)
+    def _scope(self, resolution: Settled) -> CheckpointScope:
+        return CheckpointScope(self._settings.selection, self._settings.paused | resolution.waiting | self._waiting)
 
-    def _claim(self, lanes: FencedLanes, settled: Settled, checkpoint_location: int) -> FlowClaims:
-        self._tenure.may_claim(record.claim for record in lanes.last.values() if record)
-        self._tenure.begin(lanes.owner)
+    def _claim(self, lanes: FencedLanes, resolution: Settled, checkpoint_location: int) -> FlowClaims:
+        self._tenure.require_claimable(record.claim for record in lanes.last.values() if record)
+        self._tenure.record_owner(lanes.owner)
         claims = lanes.claim(
-            settled,
+            resolution,
             checkpoint_location=checkpoint_location,
-            scope=self._scope(settled),
-            held=self._copy.held,
-            held_epoch=self._copy.held_epoch,
+            scope=self._scope(resolution),
+            copied_seqs=self._copy.copied_seqs,
+            copied_epoch=self._copy.copied_epoch,
         )
-        self._tenure.claimed(claims.claim)
+        self._tenure.record_claim(claims.claim)
         return claims
 
-    def _own(self, claims: FlowClaims, settled: Settled) -> OwnedFlow:
+    def _build_owned_flow(self, claims: FlowClaims, resolution: Settled) -> OwnedFlow:
         flow, copy = self._flow, self._copy.owned_by(claims.claim.epoch)
         with LedgerReader(flow.target, flow.ledger_topic, self._settings.reader_options) as reader:
-            lacking = copy.repair(reader, self._target, sorted(claims.seqs))
+            missing = copy.repair(reader, self._target, sorted(claims.seqs))
         owned = OwnedFlow(
             lake=self._lake,
             settings=self._settings,
@@ -259,9 +268,9 @@ class TakeOver:
             remotes=self._remotes,
             copy=copy,
             claims=claims,
-            settled=settled,
+            resolution=resolution,
             progress=self._progress,
             tenure=self._tenure,
         )
-        owned.count(self._tenure.find_uncounted(lacking))
+        owned.count(self._tenure.find_uncounted(missing))
         return owned

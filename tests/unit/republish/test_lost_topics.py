@@ -28,8 +28,8 @@ from mirrorlake.model.remotes import (
 )
 from mirrorlake.republish import quarantine
 from mirrorlake.republish.fencing import merged_positions
+from mirrorlake.republish.lost_topics import resolve_lost_topic
 from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.republish.remotes import choose
 from tests.builders import ledger_record
 from tests.unit.values import NOON
 
@@ -158,7 +158,7 @@ def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
     )
     assert held.remedy.startswith("delete east.a on west, then `mirrorlake republish")
     with pytest.raises(UsageError, match=r"delete east\.a on west"):
-        choose(Any, SimpleNamespace(name="f"), "east.a", [held], send_again=True)  # type: ignore[arg-type]
+        resolve_lost_topic(Any, SimpleNamespace(name="f"), "east.a", [held], send_again=True)  # type: ignore[arg-type]
     there = {"known": known, "positions": {A: 5, B: 7}, "remote_topic": own}
     waits = settle(held=[held], choices=[], found={"east.a": "1", "east.b": "2"}, **there)
     assert (waits.remotes, waits.waiting) == (known, {"a"}), "the claim keeps it, whatever the log's end says later"
@@ -197,7 +197,7 @@ def test_law_f_a_redrive_sends_nothing_to_a_topic_that_waits_for_a_choice(monkey
     sent: list[object] = []
     waits = HeldTopic(flow="f", target="west", remote="east.a", topics=("a",))
     given: Any = SimpleNamespace(flow=None, record=lambda *_, **__: sent.append(_))
-    desk = Quarantine(given, given, given, audit=given, watching=lambda: given, held=lambda: [waits])
+    desk = Quarantine(given, given, given, audit=given, watching=lambda: given, lost_topics=lambda: [waits])
     monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="a")])
     with pytest.raises(RemoteTopicLost, match=r"--send-again"):
         desk.redrive()
