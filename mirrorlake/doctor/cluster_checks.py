@@ -160,7 +160,7 @@ def _internal_topics(ground: Ground) -> Iterator[Seen]:
     for alias in ground.config.targets:
         if not ground.answers(alias) or ground.is_lake(alias):
             continue
-        brokers, layout = ground.brokers(alias), ground.admin(alias).looks.layout()
+        brokers, layout = ground.brokers(alias), ground.admin(alias).topic_metadata.layout()
         wanted = int(ground.broker_configs(alias).get("transaction.state.log.replication.factor") or 0)
         if "__transaction_state" not in layout and wanted > brokers:
             yield failure(

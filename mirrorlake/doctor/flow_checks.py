@@ -24,7 +24,7 @@ def _ledger_settings(at: FlowGround) -> Iterator[Seen]:
     if at.ledger is None:
         yield fine(at.flow.name, "there is no ledger yet")
         return
-    wanted, held = ledger_spec(at.ledger.name, 1).configs, at.target.looks.settings([at.ledger.name])
+    wanted, held = ledger_spec(at.ledger.name, 1).configs, at.target.topic_metadata.settings([at.ledger.name])
     told = held.get(at.ledger.name, {})
     changed = {name: value(told, name) for name in _KEPT if name in told and value(told, name) != wanted[name]}
     if changed:

@@ -175,7 +175,11 @@ class FlowGround:
         """The settings in force of the source's topics; of those that may be read."""
 
         def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
-            looks = self.source if isinstance(self.source, LakeTopics) else self.ground.admin(self.flow.source).looks
+            looks = (
+                self.source
+                if isinstance(self.source, LakeTopics)
+                else self.ground.admin(self.flow.source).topic_metadata
+            )
             return looks.settings(self.topics)
 
         return self.ground.once(("source settings", self.flow.name), ask)
@@ -196,7 +200,7 @@ class FlowGround:
         """The settings in force of the remote topics, by their own names; of those that may be read."""
 
         def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
-            return self.target.looks.settings({state.name for state in self.remotes.values()})
+            return self.target.topic_metadata.settings({state.name for state in self.remotes.values()})
 
         return self.ground.once(("remote settings", self.flow.name), ask)
 

@@ -174,7 +174,7 @@ def _metrics_port(ground: Ground) -> Iterator[Seen]:
         return
     host = "127.0.0.1" if settings.address in ("0.0.0.0", "::") else settings.address  # noqa: S104  a comparison
     address = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
-    silent = probe({"metrics": address}, within_s=_LOOK_S)["metrics"][address]
+    silent = probe({"metrics": address}, timeout_s=_LOOK_S)["metrics"][address]
     if silent and ground.running():
         next_step = "read the log of run for metrics.not_served, then restart it"
         yield warning("metrics", f"{address} {silent}, though a mirror runs here", next_step)
@@ -210,7 +210,7 @@ def _tracking(ground: Ground) -> Iterator[Seen]:
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https") and parts.hostname:
         address = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-        if silent := probe({"MLflow": address}, within_s=_LOOK_S)["MLflow"][address]:
+        if silent := probe({"MLflow": address}, timeout_s=_LOOK_S)["MLflow"][address]:
             yield warning("MLflow", f"{address} {silent}", "start it, or correct tracking.uri")
             return
     yield fine("MLflow", f"runs go to {parts.scheme}")

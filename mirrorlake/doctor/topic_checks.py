@@ -84,11 +84,11 @@ def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
     if span is None:
         return
     places = led_partitions(topic)
-    ends = at.source.latest(places)
+    ends = at.source.last_stable_offsets(places)
     waiting = [tp for tp in places if ends.get(tp, 0) > landed.get(tp, 0)]
     if not waiting:
         return
-    first = at.source.earliest(waiting)
+    first = at.source.log_start_offsets(waiting)
     gone = {tp: offset - landed[tp] for tp, offset in first.items() if tp in landed and offset > landed[tp]}
     if gone:
         yield failure(
@@ -145,7 +145,7 @@ def _transactions_open(at: FlowGround) -> Iterator[Seen]:
         yield fine(at.flow.name, "a lake cluster has no open transactions")
         return
     admin = at.ground.admin(at.flow.source)
-    stable, ends = admin.latest(at.partitions), admin.ends(at.partitions)
+    stable, ends = admin.last_stable_offsets(at.partitions), admin.high_watermarks(at.partitions)
     held = {tp: offset for tp, offset in stable.items() if ends.get(tp, offset) > offset}
     since = _first_seen(at, held)
     for tp, offset in held.items():
@@ -180,7 +180,7 @@ def _clock_skew(at: FlowGround) -> Iterator[Seen]:
     if at.ground.is_lake(at.flow.source):
         yield fine(at.flow.name, "applications publish by this machine's clock")
         return
-    newest = at.ground.admin(at.flow.source).looks.newest_times(at.partitions)
+    newest = at.ground.admin(at.flow.source).topic_metadata.newest_times(at.partitions)
     ahead = {tp: ms - at.ground.now_ms for tp, ms in newest.items() if ms - at.ground.now_ms > _AHEAD_MS}
     if ahead:
         worst = max(ahead, key=lambda tp: ahead[tp])
@@ -345,7 +345,7 @@ def _ledger_replication(at: FlowGround) -> Iterator[Seen]:
 def _in_sync(at: FlowGround) -> Iterator[Seen]:
     """Remote topics and ledger have enough replicas in sync to take a write (min.insync.replicas): else nothing is sent."""
     names = {state.name for state in at.remotes.values()} | ({at.ledger.name} if at.ledger else set())
-    layout, settings = at.target.looks.layout(), at.target.looks.settings(names)
+    layout, settings = at.target.topic_metadata.layout(), at.target.topic_metadata.settings(names)
     refused, thin = [], []
     for name in sorted(names):
         least = int(value(settings.get(name, {}), "min.insync.replicas", "1"))

@@ -18,7 +18,13 @@ from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
 from mirrorlake.groups import GroupSync
-from mirrorlake.kafka import ELECTED_S, describe_with_leaders, leaderless_error, list_partitions, named
+from mirrorlake.kafka import (
+    ELECTION_TIMEOUT_S,
+    describe_with_leaders,
+    format_partitions,
+    leaderless_error,
+    list_partitions,
+)
 from mirrorlake.lake import Control, Lake, OneWriter, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.owner import new_owner
@@ -137,7 +143,9 @@ class OperationContext:
         """
         _, leaderless = self._split_by_leader(flow)
         return (
-            f"nobody leads {named(leaderless)}; the ends that were recorded last stand for them" if leaderless else ""
+            f"nobody leads {format_partitions(leaderless)}; the ends that were recorded last stand for them"
+            if leaderless
+            else ""
         )
 
     def ends(self, flow: FlowConfig, *, needs_all: bool = True) -> dict[SourcePartition, int]:
@@ -154,7 +162,7 @@ class OperationContext:
             SourcePartition(
                 tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
             ): end
-            for tp, end in self.context.admin(flow.source).latest(led).items()
+            for tp, end in self.context.admin(flow.source).last_stable_offsets(led).items()
         }
 
     def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
@@ -166,15 +174,19 @@ class OperationContext:
             ClusterError: the source does not answer.
         """
         stable = {TopicPartition(source.topic, source.partition): end for source, end in ends.items()}
-        return [tp for tp, end in sorted(self.context.admin(flow.source).ends(stable).items()) if end > stable[tp]]
+        return [
+            tp
+            for tp, end in sorted(self.context.admin(flow.source).high_watermarks(stable).items())
+            if end > stable[tp]
+        ]
 
     def _split_by_leader(self, flow: FlowConfig) -> tuple[list[TopicPartition], Collection[TopicPartition]]:
         """Return the partitions of a flow's source that have a leader, and those that have none."""
         source = self.context.admin(flow.source)
         names = [name for name in source.topic_names() if flow.carries(name)]
-        states, leaderless = describe_with_leaders(source, names, elected_s=ELECTED_S)
+        states, leaderless = describe_with_leaders(source, names, timeout_s=ELECTION_TIMEOUT_S)
         if leaderless:
-            log.warning("failover.no_leader source=%s partitions=%s", flow.source, named(leaderless))
+            log.warning("failover.no_leader source=%s partitions=%s", flow.source, format_partitions(leaderless))
         return [tp for tp in list_partitions(states) if tp not in leaderless], leaderless
 
     def is_watched(self, flow: FlowConfig) -> bool:

@@ -73,7 +73,7 @@ def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str,
     """
     refused: dict[str, MirrorlakeError] = {}
     states = target.describe(topics, refused=refused)
-    ends = target.latest(list_partitions(states))
+    ends = target.last_stable_offsets(list_partitions(states))
     known = [
         {"topic": tp.topic, "topic_id": known_id(states[tp.topic].topic_id), "partition": tp.partition, "position": end}
         for tp, end in sorted(ends.items())
@@ -113,7 +113,7 @@ class WayHome:
         target = self._work.context.admin(self._flow.target)
         states = target.describe(name for name in self._names if made.carries(name))
         counts: Counter[str] = Counter()
-        for tp, end in target.latest(list_partitions(states)).items():
+        for tp, end in target.last_stable_offsets(list_partitions(states)).items():
             counts[tp.topic] += max(0, end - self._frozen_ends.get(tp, 0))
         return {topic: count for topic, count in sorted(counts.items()) if count}
 
@@ -143,7 +143,7 @@ class WayHome:
         unread = {
             row["topic"]: states[row["topic"]] for row in rows if row["position"] is None and row["topic"] in states
         }
-        return ends | target.at_time(list_partitions(unread), micros(over.began_at) // 1000)
+        return ends | target.offsets_for_time(list_partitions(unread), micros(over.began_at) // 1000)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -173,7 +173,7 @@ class WayHome:
         late = []
         for each in self.flows:
             begins = each.start.timestamp_ms
-            starts = target.earliest(mapped) if begins is None else target.at_time(mapped, begins)
+            starts = target.log_start_offsets(mapped) if begins is None else target.offsets_for_time(mapped, begins)
             late += [
                 f"{each.name} begins at {tp}@{starts[tp]}" for tp, end in sorted(mapped.items()) if starts[tp] < end
             ]
@@ -222,7 +222,7 @@ class WayHome:
         if not states:
             return []
         places = list_partitions(states)
-        starts, ends = self._frozen_ends | self._mapped_ends(), target.latest(places)
+        starts, ends = self._frozen_ends | self._mapped_ends(), target.last_stable_offsets(places)
         # Read after the ends: whatever a flow sent before them is in it.
         sent = self._sent_by_flows(states)
         found = set()

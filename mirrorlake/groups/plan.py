@@ -27,7 +27,7 @@ from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.groups.standing import group_standing
-from mirrorlake.kafka import Committed, Groups, describe_with_leaders, named, tell_checkpoints
+from mirrorlake.kafka import Committed, Groups, describe_with_leaders, format_partitions, write_plan_checkpoints
 from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
@@ -128,7 +128,7 @@ class GroupSync:
         source = self._context.admin(self._flow.source)
         _, leaderless = describe_with_leaders(source, {position.topic for position in plan})
         if leaderless:
-            log.warning("groups.no_leader source=%s partitions=%s", self._flow.source, named(leaderless))
+            log.warning("groups.no_leader source=%s partitions=%s", self._flow.source, format_partitions(leaderless))
         return replace(plan, leaderless=tuple(map(str, sorted(leaderless))))
 
     def standing(self) -> GroupStanding:
@@ -190,5 +190,5 @@ class GroupSync:
             by_alias[each.source] = {**by_alias.get(each.source, {}), **positions.get(each.name, {})}
         self._records.write(done, by_alias, at=at)
         if self._checkpoints is not None:
-            tell_checkpoints(self._checkpoints, done)
+            write_plan_checkpoints(self._checkpoints, done)
         return done

@@ -85,4 +85,4 @@ def _ends(context: Context, alias: str, places: Iterable[TopicPartition]) -> dic
     wanted, admin = set(places), context.admin(alias)
     known, leaderless = describe_with_leaders(admin, {place.topic for place in wanted})
     there = {tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions}
-    return admin.latest(there - leaderless)
+    return admin.last_stable_offsets(there - leaderless)

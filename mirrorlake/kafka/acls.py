@@ -22,14 +22,14 @@ from confluent_kafka.admin import (
 )
 
 from mirrorlake.kafka.errors import ClientErrors, Need
-from mirrorlake.kafka.topic_looks import TIMEOUT_S
+from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change
 
 _CHUNK = 500  # ACLs a request
-_LOOK = Need("DESCRIBE", "CLUSTER", "kafka-cluster")
-_CHANGE = Need("ALTER", "CLUSTER", "kafka-cluster")
-_EVERY = AclBindingFilter(
+_DESCRIBE = Need("DESCRIBE", "CLUSTER", "kafka-cluster")
+_ALTER = Need("ALTER", "CLUSTER", "kafka-cluster")
+_ANY_ACL = AclBindingFilter(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
 # The code 4 is CLUSTER in ACLs and BROKER in configurations; confluent-kafka knows the latter name only.
@@ -61,11 +61,11 @@ class ClusterAcls:
         return sorted(_acl(binding) for binding in found)
 
     def _describe(self) -> Sequence[AclBinding]:
-        with self._errors.during("list ACLs", _LOOK):
-            found: Sequence[AclBinding] = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+        with self._errors.translating("list ACLs", _DESCRIBE):
+            found: Sequence[AclBinding] = self._client.describe_acls(_ANY_ACL, request_timeout=TIMEOUT_S).result()
         return found
 
-    def shows(self, changes: Iterable[Change]) -> bool:
+    def are_shown(self, changes: Iterable[Change]) -> bool:
         """Tell whether the ACLs among these changes are there, or gone, as they say."""
         wanted = {
             Acl(**(one.after or one.before)): one.action == "create"
@@ -79,7 +79,7 @@ class ClusterAcls:
         """Create ACLs; existing ones stay as they are."""
         for chunk in _chunks(acls):
             bindings = [AclBinding(*_parts(acl)) for acl in chunk]
-            with self._errors.during("create ACLs", _CHANGE):
+            with self._errors.translating("create ACLs", _ALTER):
                 for future in self._client.create_acls(bindings, request_timeout=TIMEOUT_S).values():
                     future.result()
 
@@ -87,22 +87,22 @@ class ClusterAcls:
         """Delete exactly these ACLs; those that are gone already are not an error."""
         for chunk in _chunks(acls):
             filters = [AclBindingFilter(*_parts(acl)) for acl in chunk]
-            with self._errors.during("delete ACLs", _CHANGE):
+            with self._errors.translating("delete ACLs", _ALTER):
                 for future in self._client.delete_acls(filters, request_timeout=TIMEOUT_S).values():
                     future.result()
 
     def _allowed(self) -> set[AclOperation]:
-        with self._errors.during("ask what it may do on the cluster", _LOOK):
+        with self._errors.translating("ask what it may do on the cluster", _DESCRIBE):
             cluster = self._client.describe_cluster(
                 include_authorized_operations=True, request_timeout=TIMEOUT_S
             ).result()
         allowed = set(cluster.authorized_operations or ())
         if AclOperation.DESCRIBE not in allowed:
-            raise self._errors.forbidden("list ACLs", _LOOK)
+            raise self._errors.forbidden_error("list ACLs", _DESCRIBE)
         return allowed
 
     def _has_authorizer(self) -> bool:
-        with self._errors.during("read which authorizer it has", _LOOK):
+        with self._errors.translating("read which authorizer it has", _DESCRIBE):
             node = self._client.describe_cluster(request_timeout=TIMEOUT_S).result().nodes[0]
             resource = ConfigResource(ResourceType.BROKER, str(node.id))
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()

@@ -27,26 +27,26 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log, patiently
-from mirrorlake.kafka.topic_looks import SET_BY_TOPIC, TIMEOUT_S, TopicLooks, TopicState
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TIMEOUT_S, TopicMetadataReader, TopicState
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import Change, TopicSpec, made_by
 
 GROUPS_TOPIC = "__consumer_offsets"
-_SHOWN_WITHIN_S = 10.0
+_SHOWN_TIMEOUT_S = 10.0
 # Of topics that may have gone: each that has is asked for 10 s.
-_MOST_ASKED = 3
-_BETWEEN_LOOKS_S = 0.05
+_MAX_ASKED = 3
+_POLL_INTERVAL_S = 0.05
 # A broker that has just started, or was just elected, is named as the leader before it leads.
-_LEADS_SOON = {
+_LEADER_STARTING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     # A new one does not know its high watermark before its followers have asked (KIP-207).
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
 # A partition that was just made, or that is being moved, has its leader in a moment.
-_LEADER_UNKNOWN = {*_LEADS_SOON, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+_LEADER_UNKNOWN = {*_LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 class ClusterAdmin:
@@ -57,12 +57,12 @@ class ClusterAdmin:
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
-        self._errors = ClientErrors.of(alias, options, probes=probes)
-        with self._errors.making():
-            self._client = AdminClient(self._errors.hearing(), logger=client_log)
-        self._errors.listen = partial(self._client.poll, 0)
+        self._errors = ClientErrors.from_options(alias, options, probes=probes)
+        with self._errors.creating_client():
+            self._client = AdminClient(self._errors.with_error_callback(), logger=client_log)
+        self._errors.poll = partial(self._client.poll, 0)
         self.acls = ClusterAcls(self._client, self._errors)
-        self.looks = TopicLooks(self._client, self._errors)
+        self.topic_metadata = TopicMetadataReader(self._client, self._errors)
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` where topics of a selection may not be seen: Kafka leaves them out, as if there were none."""
@@ -78,27 +78,29 @@ class ClusterAdmin:
                 future.result()
             except KafkaException as error:
                 if not _is_unknown(error):
-                    raise self._errors.own(error.args[0], f"see the topics of '{expression}'", need) from error
+                    raise self._errors.to_cluster_error(
+                        error.args[0], f"see the topics of '{expression}'", need
+                    ) from error
 
     def require(self, topics: Iterable[str], operation: str) -> None:
         """Check that this principal may do an operation on these topics; raise `NotAuthorized` for the first where not."""
         wanted = sorted(set(topics))
         if not wanted:
             return
-        with self._errors.during("describe topics"):
+        with self._errors.translating("describe topics"):
             futures = self._client.describe_topics(
                 TopicCollection(wanted), include_authorized_operations=True, request_timeout=TIMEOUT_S
             )
         for name, future in futures.items():
             try:
-                with self._errors.during(f"describe topic {name}", Need("DESCRIBE", "TOPIC", name)):
+                with self._errors.translating(f"describe topic {name}", Need("DESCRIBE", "TOPIC", name)):
                     allowed = future.result().authorized_operations
             except ClusterError as error:
                 if isinstance(error.__cause__, KafkaException) and _is_unknown(error.__cause__):
                     continue
                 raise
             if AclOperation[operation] not in (allowed or ()):
-                raise self._errors.forbidden(f"{operation.lower()} topic {name}", Need(operation, "TOPIC", name))
+                raise self._errors.forbidden_error(f"{operation.lower()} topic {name}", Need(operation, "TOPIC", name))
 
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
@@ -107,7 +109,7 @@ class ClusterAdmin:
     def broker_configs(self) -> dict[str, str | None]:
         """Return the settings of one broker by their names; none where they may not be read."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
-        with self._errors.during("read the brokers' settings"):
+        with self._errors.translating("read the brokers' settings"):
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
             try:
                 return {name: entry.value for name, entry in future.result().items()}
@@ -121,9 +123,9 @@ class ClusterAdmin:
 
         A broker's own settings would have to be asked of that broker, which may be the one that is away.
         """
-        for topic in islice(topics, _MOST_ASKED):
+        for topic in islice(topics, _MAX_ASKED):
             try:
-                with self._errors.during(f"read the configuration of {topic}"):
+                with self._errors.translating(f"read the configuration of {topic}"):
                     entry = self._entries(ConfigResource(ResourceType.TOPIC, topic)).get("cleanup.policy")
             except ClusterUnreachable:
                 raise
@@ -137,7 +139,7 @@ class ClusterAdmin:
     def effective_configs(self, topic: str) -> dict[str, str | None]:
         """Return every setting of a topic as it is in force, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with self._errors.during(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
+        with self._errors.translating(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
             return {name: entry.value for name, entry in self._entries(resource).items()}
 
     def effective_configs_each(
@@ -148,13 +150,15 @@ class ClusterAdmin:
         `refused` gets the errors by topic; a cluster that does not answer raises.
         """
         found = {}
-        for resource, future in self._ask_configs(names).items():
+        for resource, future in self._describe_configs(names).items():
             try:
                 found[resource.name] = {name: entry.value for name, entry in future.result().items()}
             except KafkaException as error:
                 if not _is_unknown(error):
                     need = Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
-                    refused[resource.name] = self._refusal(error, f"read the configuration of {resource.name}", need)
+                    refused[resource.name] = self._refusal_error(
+                        error, f"read the configuration of {resource.name}", need
+                    )
         return found
 
     def cluster_id(self) -> str:
@@ -173,8 +177,10 @@ class ClusterAdmin:
         return GROUPS_TOPIC in self.topic_names()
 
     def _metadata(self, doing: str = "read the cluster's metadata") -> ClusterMetadata:
-        with self._errors.during(doing):
-            found: ClusterMetadata = self._errors.soon(lambda left: self._client.list_topics(timeout=left), TIMEOUT_S)
+        with self._errors.translating(doing):
+            found: ClusterMetadata = self._errors.call_with_early_failure(
+                lambda left: self._client.list_topics(timeout=left), TIMEOUT_S
+            )
         return found
 
     def describe(
@@ -187,7 +193,7 @@ class ClusterAdmin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        with self._errors.during("describe topics"):
+        with self._errors.translating("describe topics"):
             futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
         found = {}
         for name, future in futures.items():
@@ -196,7 +202,7 @@ class ClusterAdmin:
             except KafkaException as error:
                 if _is_unknown(error):
                     continue
-                own = self._refusal(error, f"describe topic {name}", Need("DESCRIBE", "TOPIC", name))
+                own = self._refusal_error(error, f"describe topic {name}", Need("DESCRIBE", "TOPIC", name))
                 if refused is None:
                     raise own from error
                 refused[name] = own
@@ -213,9 +219,9 @@ class ClusterAdmin:
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself (defaults of the cluster are left out)."""
         found = {}
-        for resource, future in self._ask_configs(names).items():
+        for resource, future in self._describe_configs(names).items():
             doing, need = f"read the configuration of {resource.name}", Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
-            with self._errors.during(doing, need):
+            with self._errors.translating(doing, need):
                 try:
                     entries = future.result()
                 except KafkaException as error:
@@ -229,12 +235,12 @@ class ClusterAdmin:
                 }
         return found
 
-    def _ask_configs(self, names: Iterable[str]) -> dict[ConfigResource, Any]:
+    def _describe_configs(self, names: Iterable[str]) -> dict[ConfigResource, Any]:
         """Ask for the settings of several topics in one request."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         if not resources:
             return {}
-        with self._errors.during("read topic configurations"):
+        with self._errors.translating("read topic configurations"):
             answers: dict[ConfigResource, Any] = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
         return answers
 
@@ -271,24 +277,24 @@ class ClusterAdmin:
         It confirms what its controller knows, a moment before the broker that answers the next question knows it, too.
         """
         made = list(changes)
-        looks = Retrying(
+        checks = Retrying(
             retry=retry_if_result(lambda shown: not shown),
-            stop=stop_after_delay(_SHOWN_WITHIN_S),
-            wait=wait_fixed(_BETWEEN_LOOKS_S),
+            stop=stop_after_delay(_SHOWN_TIMEOUT_S),
+            wait=wait_fixed(_POLL_INTERVAL_S),
             retry_error_callback=lambda _: False,
         )
         # Whoever may change topics need not be allowed to look at them.
         with suppress(ClusterError):
-            looks(self._shows, made)
+            checks(self._is_shown, made)
 
-    def _shows(self, changes: Sequence[Change]) -> bool:
+    def _is_shown(self, changes: Sequence[Change]) -> bool:
         counts = {one.name: one.after["partitions"] for one in changes if (one.kind, one.action) == ("topic", "create")}
         counts |= {one.name: one.after for one in changes if one.action == "add_partitions"}
         changed = [one for one in changes if one.action in ("set_configs", "reset_configs")]
         topics, configs = self.describe(counts), self.configs(one.name for one in changed)
         has_grown = all(name in topics and topics[name].partitions >= count for name, count in counts.items())
         is_set = all(configs[one.name].get(key) == value for one in changed for key, value in one.after.items())
-        return has_grown and is_set and self.acls.shows(changes)
+        return has_grown and is_set and self.acls.are_shown(changes)
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
@@ -303,18 +309,20 @@ class ClusterAdmin:
         """
         topics = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.configs)) for s in specs]
         refused = {}
-        with self._errors.during("create topics"):
+        with self._errors.translating("create topics"):
             for name, future in self._client.create_topics(topics, request_timeout=TIMEOUT_S).items():
                 try:
                     future.result()
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                        refused[name] = self._refusal(error, f"create topic {name}", Need("CREATE", "TOPIC", name))
+                        refused[name] = self._refusal_error(
+                            error, f"create topic {name}", Need("CREATE", "TOPIC", name)
+                        )
         return refused
 
-    def _refusal(self, error: KafkaException, doing: str, need: Need) -> ClusterError:
+    def _refusal_error(self, error: KafkaException, doing: str, need: Need) -> ClusterError:
         """Return what one topic of several was refused for; raise where it is the cluster that does not answer."""
-        own = self._errors.own(error.args[0], doing, need)
+        own = self._errors.to_cluster_error(error.args[0], doing, need)
         own.__cause__ = error
         if isinstance(own, ClusterUnreachable):
             raise own
@@ -322,7 +330,7 @@ class ClusterAdmin:
 
     def delete(self, name: str) -> None:
         """Delete a topic; one that is gone is left so."""
-        with self._errors.during(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
+        with self._errors.translating(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
             [future] = self._client.delete_topics([name], request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
@@ -332,7 +340,7 @@ class ClusterAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; a topic that is already that large is left as it is."""
-        with self._errors.during(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
+        with self._errors.translating(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
             new = [NewPartitions(name, partitions)]
             [future] = self._client.create_partitions(new, request_timeout=TIMEOUT_S).values()
             try:
@@ -349,38 +357,40 @@ class ClusterAdmin:
         operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
         entries = [ConfigEntry(k, v, incremental_operation=operations[v is None]) for k, v in values.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with self._errors.during(f"configure topic {name}", Need("ALTER_CONFIGS", "TOPIC", name)):
+        with self._errors.translating(f"configure topic {name}", Need("ALTER_CONFIGS", "TOPIC", name)):
             [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
             future.result()
 
-    def earliest(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the first offset that each partition still holds."""
         return self._offsets(partitions, OffsetSpec.earliest())
 
-    def latest(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the end of each partition as a `read_committed` reader sees it (the last stable offset)."""
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def at_time(self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int) -> dict[flow.TopicPartition, int]:
+    def offsets_for_time(
+        self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int
+    ) -> dict[flow.TopicPartition, int]:
         """Return the first offset at or after a time; the end where there is none."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
         missing = [partition for partition, offset in found.items() if offset < 0]
-        return found | self.latest(missing)
+        return found | self.last_stable_offsets(missing)
 
     def _offsets(
         self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, is_committed: bool = True
     ) -> dict[flow.TopicPartition, int]:
-        found = self._surely(partitions, spec, _LEADS_SOON, is_committed=is_committed)
+        found = self._list_with_retry(partitions, spec, _LEADER_STARTING, is_committed=is_committed)
         return {tp: int(one.offset) for tp, one in found.items()}
 
-    def _surely(
-        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, passing: Set[int], *, is_committed: bool
+    def _list_with_retry(
+        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, transient: Set[int], *, is_committed: bool
     ) -> dict[flow.TopicPartition, Any]:
         wanted = list(partitions)
-        with self._errors.during("read offsets"):
-            return patiently(passing)(self._look_up, wanted, spec, is_committed)
+        with self._errors.translating("read offsets"):
+            return retry_transient(transient)(self._list_offsets, wanted, spec, is_committed)
 
-    def _look_up(
+    def _list_offsets(
         self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec, is_committed: bool
     ) -> dict[flow.TopicPartition, Any]:
         isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
@@ -393,28 +403,30 @@ class ClusterAdmin:
     def members(self, group: str) -> int:
         """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
         need = Need("DESCRIBE", "GROUP", group)
-        with self._errors.during(f"describe group {group}", need), warnings.catch_warnings():
+        with self._errors.translating(f"describe group {group}", need), warnings.catch_warnings():
             # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
-            found = patiently(COORDINATOR_COMES)(self._client.list_groups, group, timeout=TIMEOUT_S)
+            found = retry_transient(COORDINATOR_MOVING)(self._client.list_groups, group, timeout=TIMEOUT_S)
         return sum(len(one.members) for one in found)
 
-    def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+    def high_watermarks(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the end of each partition with open transactions counted (the high watermark)."""
         return self._offsets(partitions, OffsetSpec.latest(), is_committed=False)
 
-    def ends_and_epochs(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
+    def high_watermarks_and_epochs(
+        self, partitions: Iterable[flow.TopicPartition]
+    ) -> dict[flow.TopicPartition, tuple[int, int]]:
         """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is known.
 
         The epoch grows with every election (KIP-320): while it stays, a log has only grown.
         """
-        found = self._surely(partitions, OffsetSpec.latest(), _LEADER_UNKNOWN, is_committed=False)
+        found = self._list_with_retry(partitions, OffsetSpec.latest(), _LEADER_UNKNOWN, is_committed=False)
         return {
             tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
             for tp, one in found.items()
         }
 
-    def reconnected(self) -> ClusterAdmin:
+    def reconnect(self) -> ClusterAdmin:
         """Return a client of the same cluster with connections of its own: it remembers no leader."""
         return ClusterAdmin(self.alias, self._errors.options)
 
@@ -423,7 +435,7 @@ class ClusterAdmin:
         request = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         if not request:
             return
-        with self._errors.during("delete old ledger records"):
+        with self._errors.translating("delete old ledger records"):
             for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
                 future.result()
 

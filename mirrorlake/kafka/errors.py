@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused, NotAuthorized
-from mirrorlake.kafka.layers import Heard, trouble_of
+from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
 from mirrorlake.kafka.reach import require_listening
 from mirrorlake.model.needed_acls import acl_command
 
@@ -39,15 +39,15 @@ _FORBIDDEN = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
 # What a coordinator of groups says while it moves or loads, and while its topic is made; it is right again within seconds.
-COORDINATOR_COMES = frozenset(
+COORDINATOR_MOVING = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
 # A login that is refused is known within a second.
-_LOOK_S = 2.0
+_FIRST_CALL_TIMEOUT_S = 2.0
 _IN_DOUBT = "the step did not finish; whether the cluster carried it out is not known"
 # Elections and moves of coordinators and leaders are over within seconds.
-_PATIENCE_S = 30.0
+_RETRY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,63 +81,63 @@ class ClientErrors:
     principal: str = "User:<mirrorlake's principal>"
     probes: bool = False
     has_worked: bool = False
-    heard: Heard = field(default_factory=Heard)
+    listener: ClientErrorListener = field(default_factory=ClientErrorListener)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    listen: Callable[[], object] = field(default=lambda: None, repr=False)
+    poll: Callable[[], object] = field(default=lambda: None, repr=False)
 
     @classmethod
-    def of(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
+    def from_options(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
         """Make those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
-        made = cls(alias=alias, servers=servers, probes=probes, options=options)
+        errors = cls(alias=alias, servers=servers, probes=probes, options=options)
         if user:
-            made.principal = f"User:{user}"
-        return made
+            errors.principal = f"User:{user}"
+        return errors
 
-    def hearing(self) -> dict[str, Any]:
+    def with_error_callback(self) -> dict[str, Any]:
         """Return the client's options, with one that hears what it says of its connections."""
-        return {**self.options, "error_cb": self.heard}
+        return {**self.options, "error_cb": self.listener}
 
-    def soon(self, call: Callable[[float], T], timeout_s: float) -> T:
+    def call_with_early_failure(self, call: Callable[[float], T], timeout_s: float) -> T:
         """Make a call that takes a time-out; give up sooner where the client has said by itself that it is refused."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
-                return call(left if self.has_worked else min(left, _LOOK_S))
+                return call(left if self.has_worked else min(left, _FIRST_CALL_TIMEOUT_S))
             except KafkaException as error:
                 with suppress(Exception):
-                    self.listen()
-                is_over = self.has_worked or deadline - time.monotonic() <= _LOOK_S / 2
-                if is_over or self.heard.is_final or error.args[0].code() not in _UNREACHABLE:
+                    self.poll()
+                is_over = self.has_worked or deadline - time.monotonic() <= _FIRST_CALL_TIMEOUT_S / 2
+                if is_over or self.listener.is_final or error.args[0].code() not in _UNREACHABLE:
                     raise
 
-    def _layer(self, doing: str) -> ClusterError | None:
+    def _layer_error(self, doing: str) -> ClusterError | None:
         """Name the layer that fails, where one does."""
         with suppress(Exception):
             # librdkafka's words come with the next call that asks for them.
-            self.listen()
+            self.poll()
         if not self.options or (self.has_worked and "security.protocol" not in self.options):
             # Whoever spoke in plain text before is not asked for TLS.
             return None
-        trouble = trouble_of(self.alias, self.options, self.heard, has_worked=self.has_worked)
-        if trouble is None:
+        fault = diagnose_connection(self.alias, self.options, self.listener, has_worked=self.has_worked)
+        if fault is None:
             return None
-        kind = LoginRefused if trouble.layer.startswith("SASL") else ClusterUnreachable
+        kind = LoginRefused if fault.layer.startswith("SASL") else ClusterUnreachable
         return kind(
-            f"cluster {self.alias}: {trouble.layer} fails at {self.servers} while librdkafka tries to {doing}: {trouble.problem}",
+            f"cluster {self.alias}: {fault.layer} fails at {self.servers} while librdkafka tries to {doing}: {fault.problem}",
             # A call may have gone out over a connection that was open.
             consequence=_IN_DOUBT if self.has_worked else "nothing was changed by this step",
-            remedy=f"{trouble.remedy}; then `mirrorlake doctor`",
+            remedy=f"{fault.remedy}; then `mirrorlake doctor`",
             alias=self.alias,
-            layer=trouble.layer,
+            layer=fault.layer,
         )
 
-    def own(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
+    def to_cluster_error(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
         """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
         code, alias = problem.code(), self.alias
-        if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer(doing)):  # noqa: SLF001
+        if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer_error(doing)):  # noqa: SLF001
             return own
         if code in _UNREACHABLE:
             # Tried by TCP before: a proxy, a load balancer, or TLS where plain text was expected.
@@ -160,7 +160,7 @@ class ClientErrors:
             )
         if kind := _FORBIDDEN.get(code):
             if need := next((need for need in needs if need.resource == kind), None):
-                return self.forbidden(doing, need)
+                return self.forbidden_error(doing, need)
             return NotAuthorized(
                 f"cluster {alias} does not allow {self.principal} to {doing} ({problem.name()})",
                 consequence="nothing was changed by this step",
@@ -174,7 +174,7 @@ class ClientErrors:
             alias=alias,
         )
 
-    def forbidden(self, doing: str, need: Need) -> NotAuthorized:
+    def forbidden_error(self, doing: str, need: Need) -> NotAuthorized:
         """Return the error for a missing permission, with the command that grants it."""
         return NotAuthorized(
             f"cluster {self.alias} does not allow {self.principal} to {doing}: {need} is missing",
@@ -188,7 +188,7 @@ class ClientErrors:
         )
 
     @contextmanager
-    def making(self) -> Iterator[None]:
+    def creating_client(self) -> Iterator[None]:
         """Translate the error of a client that refuses its settings, such as a key store that its password does not open.
 
         Raises:
@@ -207,7 +207,7 @@ class ClientErrors:
             ) from error
 
     @contextmanager
-    def during(self, doing: str, *needs: Need) -> Iterator[None]:
+    def translating(self, doing: str, *needs: Need) -> Iterator[None]:
         """Translate every KafkaException of the block.
 
         Raises:
@@ -219,19 +219,19 @@ class ClientErrors:
             yield
             self.probes = False
             self.has_worked = True
-            self.heard.forget()
+            self.listener.reset()
         except KafkaException as error:
             problem = error.args[0]
             if not isinstance(problem, KafkaError):
                 raise ClusterError(f"cluster {self.alias} could not {doing}: {problem}", alias=self.alias) from error
-            raise self.own(problem, doing, *needs) from error
+            raise self.to_cluster_error(problem, doing, *needs) from error
 
 
-def patiently(passing: Collection[int], *, most_s: float = _PATIENCE_S) -> Retrying:
-    """Return the attempts of a call, for `most_s`, whose errors with these codes are transient; the last one is raised."""
+def retry_transient(transient: Collection[int], *, timeout_s: float = _RETRY_TIMEOUT_S) -> Retrying:
+    """Return the attempts of a call, for `timeout_s`, whose errors with these codes are transient; the last one is raised."""
     return Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in passing),
-        stop=stop_after_delay(most_s),
+        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in transient),
+        stop=stop_after_delay(timeout_s),
         wait=wait_random_exponential(multiplier=0.1, max=2),
         reraise=True,
     )

@@ -124,7 +124,7 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
                 self._parts.setdefault(partition, []).append((block.records, start, end))
 
     @classmethod
-    def of(cls, tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
+    def from_tables(cls, tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
         """Return the records of tables as another client has fetched them, by partition."""
         of_schema = {tp: table.select(_SCHEMA.names).cast(_SCHEMA) for tp, table in tables.items()}
         return cls(
@@ -145,7 +145,7 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
         """How many records there are."""
         return sum(len(block.records) for block in self._blocks)
 
-    def in_one(self) -> tuple[list[TopicPartition], list[int], pa.Table]:
+    def concatenate(self) -> tuple[list[TopicPartition], list[int], pa.Table]:
         """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
         partitions = sorted(self._parts)
         counts = [sum(end - start for _, start, end in self._parts[partition]) for partition in partitions]

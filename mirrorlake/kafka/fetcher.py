@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log
 from mirrorlake.kafka.fetched_rows import Block, FetchedRows, Sorted, make_block, sort_messages
 from mirrorlake.model import flow
 from mirrorlake.model.chunk_size import ChunkSize
@@ -44,9 +44,9 @@ _CHANGED = {
     KafkaError.INCONSISTENT_TOPIC_ID,
 }
 # Of the group that is never joined.
-_GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_COMES}
+_GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_MOVING}
 # One call takes at most so many; where there are as many, there may be more.
-_AT_ONCE = 10_000
+_BATCH_SIZE = 10_000
 # A turn that begins with as many goes on for so long, unless nothing comes for a step.
 _MANY, _GATHER_S, _STEP_S = 2_500, 0.5, 0.1
 # An answer of a broker holds at most so much, of each partition, too: the largest that a fast source is asked for.
@@ -85,7 +85,7 @@ class Fetcher:
     """Read partitions of one cluster from given offsets on, `read_committed`; close it, or use it in a `with` block."""
 
     def __init__(self, alias: str, options: Mapping[str, Any], positions: Mapping[flow.TopicPartition, int]) -> None:
-        self._errors = ClientErrors.of(alias, options)
+        self._errors = ClientErrors.from_options(alias, options)
         self._alias = alias
         self._positions = dict(positions)
         self._at_end: set[flow.TopicPartition] = set()
@@ -99,7 +99,7 @@ class Fetcher:
         self._quiet_s = 0.0
         self._consumer = Consumer(
             {
-                **self._errors.hearing(),
+                **self._errors.with_error_callback(),
                 "isolation.level": "read_committed",
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
@@ -126,9 +126,7 @@ class Fetcher:
         """Close the connections."""
         self._consumer.close()
 
-    def fetch(
-        self, gather_s: float, *, at_most_s: float, most_bytes: int, most_records: int, wait_s: float = 0.0
-    ) -> Fetched:
+    def fetch(self, gather_s: float, *, max_s: float, max_bytes: int, max_records: int, wait_s: float = 0.0) -> Fetched:
         """Return the records that come within `gather_s`; of a backlog, which comes faster, about as much as the bounds allow.
 
         Where none has come by then, the first answer of a broker within `wait_s` is returned at once.
@@ -138,32 +136,32 @@ class Fetcher:
             UnreadableHeaders: a record is one for another client.
             NotAuthorized, ClusterError: the source refuses.
         """
-        began, timeout, held, count = time.monotonic(), gather_s, 0, 0
-        at_once = max(1, min(_AT_ONCE, most_records, most_bytes // self._record_bytes))
+        began, timeout, size, count = time.monotonic(), gather_s, 0, 0
+        batch_size = max(1, min(_BATCH_SIZE, max_records, max_bytes // self._record_bytes))
         blocks: list[Block] = []
         read_to, epochs = dict[flow.TopicPartition, int](), dict[flow.TopicPartition, int]()
         while True:
             with _WITHOUT_GC:
-                with self._errors.during("read records"):
-                    messages = self._consumer.consume(at_once, timeout)
+                with self._errors.translating("read records"):
+                    messages = self._consumer.consume(batch_size, timeout)
                     if wait_s and not messages and not blocks and (messages := self._consumer.consume(1, wait_s)):
-                        messages += self._consumer.consume(at_once - 1, 0.0) if at_once > 1 else []
+                        messages += self._consumer.consume(batch_size - 1, 0.0) if batch_size > 1 else []
                 brought = len(messages)
                 if (block := self._read(messages, read_to, epochs)) is not None:
                     blocks.append(block)
-                    held += block.records.nbytes
+                    size += block.records.nbytes
                 # Freed before the next call takes as much memory.
                 del messages
             count, passed_s = count + brought, time.monotonic() - began
-            if not brought or held >= most_bytes or count + at_once > most_records or passed_s >= at_most_s:
+            if not brought or size >= max_bytes or count + batch_size > max_records or passed_s >= max_s:
                 break
             # Where many come, some more may be on their way: each turn has its price.
             gathers = count >= _MANY and passed_s < _GATHER_S
-            if brought < at_once and not gathers:
+            if brought < batch_size and not gathers:
                 break
             timeout = _STEP_S if gathers else 0.0
         self._positions.update(read_to)
-        self._follow_rate(held, count, time.monotonic() - began)
+        self._follow_rate(size, count, time.monotonic() - began)
         return Fetched(FetchedRows(blocks), read_to, epochs)
 
     def _follow_rate(self, size: int, count: int, passed_s: float) -> None:
@@ -193,7 +191,7 @@ class Fetcher:
     ) -> Block | None:
         """Return the records of what one call brought; `read_to` and `epochs` get what moved."""
         found, problems = sort_messages(messages)
-        found, offsets = self._new(found, read_to)
+        found, offsets = self._drop_repeated(found, read_to)
         block = make_block(found, offsets, self._alias) if found.messages else None
         for tp, end in zip(found.partitions, found.bounds[1:].tolist(), strict=True):
             read_to[tp], epochs[tp] = int(offsets[end - 1]) + 1, _epoch(found.messages[end - 1])
@@ -205,10 +203,12 @@ class Fetcher:
                 if message.offset() > self._next(tp, read_to):
                     read_to[tp] = message.offset()
             else:
-                self._judge(problem, tp)
+                self._raise_problem(problem, tp)
         return block
 
-    def _new(self, found: Sorted, read_to: Mapping[flow.TopicPartition, int]) -> tuple[Sorted, npt.NDArray[np.int64]]:
+    def _drop_repeated(
+        self, found: Sorted, read_to: Mapping[flow.TopicPartition, int]
+    ) -> tuple[Sorted, npt.NDArray[np.int64]]:
         """Return the messages past what was read, and their offsets.
 
         librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
@@ -229,12 +229,12 @@ class Fetcher:
     def _next(self, tp: flow.TopicPartition, read_to: Mapping[flow.TopicPartition, int]) -> int:
         return read_to.get(tp) or self._positions.get(tp, 0)
 
-    def _judge(self, problem: KafkaError, tp: flow.TopicPartition) -> None:
+    def _raise_problem(self, problem: KafkaError, tp: flow.TopicPartition) -> None:
         if problem.code() in _CHANGED:
             raise PositionGone(f"{tp.topic}-{tp.partition} of {self._alias}: {problem.str()}")
         if problem.code() in _GROUPS or (problem.retriable() and not problem.fatal()):
             return
-        own = self._errors.own(problem, f"read {tp.topic}-{tp.partition}", Need("READ", "TOPIC", tp.topic))
+        own = self._errors.to_cluster_error(problem, f"read {tp.topic}-{tp.partition}", Need("READ", "TOPIC", tp.topic))
         raise own from KafkaException(problem)
 
 

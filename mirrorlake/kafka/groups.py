@@ -20,16 +20,16 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import GROUPS_TOPIC
-from mirrorlake.kafka.errors import COORDINATOR_COMES, ClientErrors, Need, client_log, patiently
-from mirrorlake.kafka.topic_looks import TIMEOUT_S
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.group_standing import GroupMember
 from mirrorlake.model.needed_acls import AclNames, acl_names_of
 from mirrorlake.model.patterns import TopicPattern
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
-_PASSING = {
-    *COORDINATOR_COMES,
+_TRANSIENT = {
+    *COORDINATOR_MOVING,
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
@@ -57,18 +57,18 @@ class Groups:
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
         self.options = dict(options)
-        self._errors = ClientErrors.of(alias, options, probes=probes)
-        with self._errors.making():
-            self._client = AdminClient(self._errors.hearing(), logger=client_log)
-        self._errors.listen = partial(self._client.poll, 0)
+        self._errors = ClientErrors.from_options(alias, options, probes=probes)
+        with self._errors.creating_client():
+            self._client = AdminClient(self._errors.with_error_callback(), logger=client_log)
+        self._errors.poll = partial(self._client.poll, 0)
         self._seen: set[AclNames] = set()
 
     def states(self) -> dict[str, str]:
         """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words."""
-        with self._errors.during("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
+        with self._errors.translating("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
-            for attempt in patiently(COORDINATOR_COMES):
+            for attempt in retry_transient(COORDINATOR_MOVING):
                 with attempt:
                     found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
                     if found.errors:
@@ -83,7 +83,7 @@ class Groups:
         """
         places = [place for place in acl_names_of(selection) if place not in self._seen]
         doing = "see its consumer groups"
-        with self._errors.during(doing):
+        with self._errors.translating(doing):
             if not places or GROUPS_TOPIC not in self._client.list_topics(timeout=TIMEOUT_S).topics:
                 return
         for place in places:
@@ -95,7 +95,7 @@ class Groups:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    raise self._errors.own(error.args[0], doing, need) from error
+                    raise self._errors.to_cluster_error(error.args[0], doing, need) from error
             self._seen.add(place)
 
     def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
@@ -107,7 +107,7 @@ class Groups:
         names = sorted(known.keys() & set(groups))
         if not names:
             return {}
-        with self._errors.during("describe consumer groups", Need("DESCRIBE", "GROUP", "*")):
+        with self._errors.translating("describe consumer groups", Need("DESCRIBE", "GROUP", "*")):
             futures = self._client.describe_consumer_groups(names, request_timeout=TIMEOUT_S)
         found: dict[str, tuple[str, tuple[GroupMember, ...]]] = {}
         for name, future in futures.items():
@@ -154,12 +154,12 @@ class Groups:
             return {}
         with (
             self._consumer(group) as consumer,
-            self._errors.during(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)),
+            self._errors.translating(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)),
         ):
-            for attempt in patiently(_PASSING):
+            for attempt in retry_transient(_TRANSIENT):
                 with attempt:
                     found = _committed_by(consumer, wanted)
-        return _positions_of(found)
+        return _read_committed(found)
 
     def commit(
         self,
@@ -185,11 +185,11 @@ class Groups:
             return True
         with (
             self._consumer(group) as consumer,
-            self._errors.during(f"set the positions of group {group}", Need("READ", "GROUP", group)),
+            self._errors.translating(f"set the positions of group {group}", Need("READ", "GROUP", group)),
         ):
-            for attempt in patiently(_PASSING):
+            for attempt in retry_transient(_TRANSIENT):
                 with attempt:
-                    now = _positions_of(_committed_by(consumer, entries))
+                    now = _read_committed(_committed_by(consumer, entries))
                     if any(now[tp].offset not in (seen.get(tp), positions[tp].offset) for tp in now):
                         return False
                     self._set(consumer, group, entries)
@@ -212,9 +212,9 @@ class Groups:
             done = consumer.commit(offsets=list(entries), asynchronous=False)
             problems = [tp.error for tp in done if tp.error is not None]
         except KafkaException as error:
-            problems = [_said(consumer) or error.args[0]]
+            problems = [_last_error(consumer) or error.args[0]]
         for problem in problems:
-            if problem.code() in _PASSING:
+            if problem.code() in _TRANSIENT:
                 raise KafkaException(problem)
             if problem.code() in _ACTIVE:
                 raise GroupActive(
@@ -226,10 +226,10 @@ class Groups:
                 )
             topics = sorted({tp.topic for tp in entries})
             needs = [Need("READ", "TOPIC", topic) for topic in topics]
-            raise self._errors.own(problem, doing, Need("READ", "GROUP", group), *needs)
+            raise self._errors.to_cluster_error(problem, doing, Need("READ", "GROUP", group), *needs)
 
 
-def _positions_of(found: Iterable[ClientPartition]) -> dict[TopicPartition, Committed]:
+def _read_committed(found: Iterable[ClientPartition]) -> dict[TopicPartition, Committed]:
     return {
         TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
         for tp in found
@@ -241,13 +241,13 @@ def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[Cli
     try:
         found: list[ClientPartition] = consumer.committed(wanted, timeout=TIMEOUT_S)
     except KafkaException as error:
-        if (problem := _said(consumer)) is not None:
+        if (problem := _last_error(consumer)) is not None:
             raise KafkaException(problem) from error
         raise
     return found
 
 
-def _said(consumer: Consumer) -> KafkaError | None:
+def _last_error(consumer: Consumer) -> KafkaError | None:
     """Return the reason where a group's coordinator may not be asked for: it is asked for again, and the reason is a message."""
     message = consumer.poll(0.1)
     return None if message is None else message.error()

@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 
 # An election takes less, and so does the first one of a new topic.
-ELECTED_S = 5.0
+ELECTION_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.5
 
 
-class _DescribesTopics(Protocol):
+class _TopicDescriber(Protocol):
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]: ...
 
 
 def describe_with_leaders(
-    admin: _DescribesTopics, names: Iterable[str], *, elected_s: float = 0.0
+    admin: _TopicDescriber, names: Iterable[str], *, timeout_s: float = 0.0
 ) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
-    """Return the states of topics, and the partitions that are still leaderless after `elected_s` seconds.
+    """Return the states of topics, and the partitions that are still leaderless after `timeout_s` seconds.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
-    names, until = list(names), time.monotonic() + elected_s
+    names, until = list(names), time.monotonic() + timeout_s
     states = admin.describe(names)
     while any(state.leaderless for state in states.values()) and time.monotonic() < until:
         time.sleep(_POLL_INTERVAL_S)
@@ -37,7 +37,7 @@ def describe_with_leaders(
     )
 
 
-def named(partitions: Iterable[TopicPartition]) -> str:
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
     """Name partitions in one order, for a log line or a message."""
     return ", ".join(map(str, sorted(partitions)))
 
@@ -46,7 +46,7 @@ def leaderless_error(alias: str, partitions: Iterable[TopicPartition], *, landed
     """Return the error of work that is not complete, because nobody leads some partitions."""
     partitions = sorted(partitions)
     return ClusterUnreachable(
-        f"nobody leads {named(partitions)} of {alias}: the brokers that hold it are away",
+        f"nobody leads {format_partitions(partitions)} of {alias}: the brokers that hold it are away",
         consequence=f"what it holds is not landed; {landed}",
         remedy=f"bring these brokers of {alias} back, then run the same command again",
         alias=alias,

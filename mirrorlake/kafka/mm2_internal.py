@@ -35,7 +35,7 @@ _FLUSH_S = 30.0
 # MirrorMaker's readers look at partition 0 only.
 _PARTITION = 0
 # Flows of a target write `heartbeats` in turns, and it says the same thing over and over: its last records are enough.
-_BEATS = 1_000
+_MAX_HEARTBEATS = 1_000
 # topic, key, value, timestamp in ms
 _Record = tuple[str, bytes | None, bytes | None, int]
 
@@ -104,7 +104,7 @@ class Mm2Writer:
         flow = self._flow
         own, back = Heartbeat(flow.source, flow.target, landed_ms), Heartbeat(flow.target, flow.source, landed_ms)
         if self._beaten_ms is None:
-            held = self._load(HEARTBEATS, Heartbeat.from_record, newest=_BEATS)
+            held = self._load(HEARTBEATS, Heartbeat.from_record, newest=_MAX_HEARTBEATS)
             self._beaten_ms = max((one.timestamp_ms for one in held if one.key() == own.key()), default=-1)
         if landed_ms <= self._beaten_ms:
             return 0
@@ -201,20 +201,22 @@ class Mm2Writer:
         if not records:
             return 0
         alias, doing = self._flow.target, f"write {records[0][0]}"
-        errors = ClientErrors.of(alias, self._producer_options)
+        errors = ClientErrors.from_options(alias, self._producer_options)
         self._refused = None
         need = Need("WRITE", "TOPIC", records[0][0])
         try:
-            with errors.during(doing, need):
+            with errors.translating(doing, need):
                 # Not by its truth: a producer is as long as its queue.
                 if self._producer is None:
                     self._producer = Producer(self._producer_options, logger=client_log)
                 for topic, key, value, timestamp in records:
-                    self._producer.produce(topic, value, key, _PARTITION, timestamp=timestamp, on_delivery=self._heard)
+                    self._producer.produce(
+                        topic, value, key, _PARTITION, timestamp=timestamp, on_delivery=self._on_delivery
+                    )
                     self._producer.poll(0)
                 left = self._producer.flush(_FLUSH_S)
             if self._refused is not None:
-                raise errors.own(self._refused, doing, need)
+                raise errors.to_cluster_error(self._refused, doing, need)
             if left:
                 raise ClusterUnreachable(
                     f"cluster {alias} did not confirm {left} records of MirrorMaker 2's topics within {_FLUSH_S:.0f} s",
@@ -230,7 +232,7 @@ class Mm2Writer:
             raise
         return len(records)
 
-    def _heard(self, error: KafkaError | None, _: object) -> None:
+    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
         self._refused = self._refused or error
 
 
@@ -247,6 +249,6 @@ def mm2_writer(
     )
 
 
-def tell_checkpoints(writer: Mm2Writer, plan: GroupPlan) -> int:
+def write_plan_checkpoints(writer: Mm2Writer, plan: GroupPlan) -> int:
     """Write what a group plan says as checkpoints; return how many were new."""
     return writer.write_checkpoints(checkpoints_of(plan))

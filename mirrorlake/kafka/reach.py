@@ -11,30 +11,30 @@ from collections.abc import Mapping
 from mirrorlake.errors import ClusterUnreachable
 
 # A connection over the longest lines takes half a second; a name that hangs, or a firewall, takes for ever.
-WITHIN_S = 2.0
+CONNECT_TIMEOUT_S = 2.0
 # One look at all clusters serves every client that is made for them next.
-_KNOWN_S = 1.0
-_known: dict[str, tuple[float, dict[str, str]]] = {}
+_CACHE_S = 1.0
+_cache: dict[str, tuple[float, dict[str, str]]] = {}
 
 
-def probe(clusters: Mapping[str, str], *, within_s: float = WITHIN_S) -> dict[str, dict[str, str]]:
+def probe(clusters: Mapping[str, str], *, timeout_s: float = CONNECT_TIMEOUT_S) -> dict[str, dict[str, str]]:
     """Connect to every address of these clusters, side by side, and say what is wrong with each; empty where it listens.
 
     TLS and SASL are not tried: a port that listens is enough.
 
     Args:
         clusters: `host:port,…` by alias.
-        within_s: seconds after which an address counts as silent.
+        timeout_s: seconds after which an address counts as silent.
 
     Example:
         >>> probe({"east": "127.0.0.1:1"})
         {'east': {'127.0.0.1:1': 'connection refused'}}
     """
     addresses = {alias: _addresses(servers) for alias, servers in clusters.items()}
-    told = _try({one for several in addresses.values() for one in several}, within_s)
-    silent = f"no answer within {within_s:g} s"
-    found = {alias: {one: told.get(one, silent) for one in several} for alias, several in addresses.items()}
-    _known.update({servers: (time.monotonic(), found[alias]) for alias, servers in clusters.items()})
+    faults = _connect_all({one for several in addresses.values() for one in several}, timeout_s)
+    silent = f"no answer within {timeout_s:g} s"
+    found = {alias: {one: faults.get(one, silent) for one in several} for alias, several in addresses.items()}
+    _cache.update({servers: (time.monotonic(), found[alias]) for alias, servers in clusters.items()})
     return found
 
 
@@ -44,8 +44,8 @@ def require_listening(alias: str, servers: str) -> None:
     Raises:
         ClusterUnreachable: none does; names each address and what is wrong with it.
     """
-    at, problems = _known.get(servers, (float("-inf"), {}))
-    if time.monotonic() - at > _KNOWN_S:
+    at, problems = _cache.get(servers, (float("-inf"), {}))
+    if time.monotonic() - at > _CACHE_S:
         problems = probe({alias: servers})[alias]
     if not problems or not all(problems.values()):
         return
@@ -64,34 +64,34 @@ def _addresses(servers: str) -> list[str]:
     return [one.strip() for one in servers.split(",") if one.strip()]
 
 
-def _try(addresses: set[str], within_s: float) -> dict[str, str]:
+def _connect_all(addresses: set[str], timeout_s: float) -> dict[str, str]:
     """Name the fault of each address that came to an end in time."""
     ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     for address in addresses:
         # Daemons: a look-up of a name cannot be interrupted, and must not hold up anybody.
-        work = threading.Thread(target=lambda one=address: ended.put((one, _connect(one, within_s))), daemon=True)
+        work = threading.Thread(target=lambda one=address: ended.put((one, _connect(one, timeout_s))), daemon=True)
         work.start()
-    told: dict[str, str] = {}
-    deadline = time.monotonic() + within_s
-    while len(told) < len(addresses) and (left := deadline - time.monotonic()) > 0:
+    faults: dict[str, str] = {}
+    deadline = time.monotonic() + timeout_s
+    while len(faults) < len(addresses) and (left := deadline - time.monotonic()) > 0:
         try:
             address, problem = ended.get(timeout=left)
         except queue.Empty:
             break
-        told[address] = problem
-    return told
+        faults[address] = problem
+    return faults
 
 
-def _connect(address: str, within_s: float) -> str:
+def _connect(address: str, timeout_s: float) -> str:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=within_s).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
     except socket.gaierror:
         return "name does not resolve"
     except ConnectionRefusedError:
         return "connection refused"
     except TimeoutError:
-        return f"no answer within {within_s:g} s"
+        return f"no answer within {timeout_s:g} s"
     except (OSError, ValueError, UnicodeError) as error:
         return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
     return ""

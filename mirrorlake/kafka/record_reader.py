@@ -17,18 +17,18 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.kafka.errors import ClientErrors, Need, client_log, retry_transient
 from mirrorlake.model import flow
 
 _POLL_S = 30.0
 # So many partitions are read together: an answer holds up to 1 MB of each.
-_AT_ONCE = 100
+_BATCH_SIZE = 100
 # How soon a reader that follows hears that it is to stop.
 _FOLLOW_S = 0.2
 # How often a reader that follows a topic looks for new partitions.
 _GROWTH_S = 5.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
-FEW = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
+SMALL_QUEUES = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
 _LEADER_UNKNOWN = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -60,10 +60,10 @@ class RecordReader:
         self.alias = alias
         self.unread = 0
         self._known: set[str] = set()
-        self._errors = ClientErrors.of(alias, options, probes=probes)
+        self._errors = ClientErrors.from_options(alias, options, probes=probes)
         self._consumer = Consumer(
             {
-                **self._errors.hearing(),
+                **self._errors.with_error_callback(),
                 # The group is never joined nor committed to; librdkafka only requires the name.
                 "group.id": f"mirrorlake.reader.{uuid.uuid4()}",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -87,8 +87,8 @@ class RecordReader:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset that is held and the one after the last that this reader sees."""
-        with self._errors.during(f"read the ends of {topic}", Need("READ", "TOPIC", topic)):
-            for attempt in patiently(_LEADER_UNKNOWN):
+        with self._errors.translating(f"read the ends of {topic}", Need("READ", "TOPIC", topic)):
+            for attempt in retry_transient(_LEADER_UNKNOWN):
                 with attempt:
                     if topic not in self._known:
                         # Else librdkafka looks for the leader every 0.1, 0.2, 0.3 s until it is connected: 0.7 s in half the cases.
@@ -100,7 +100,7 @@ class RecordReader:
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
         """Yield the records from an offset to the partition's end as it is when the reader comes there."""
         doing = f"read {topic}-{partition}"
-        with self._errors.during(doing, Need("READ", "TOPIC", topic)), self._assigned(topic, partition, start):
+        with self._errors.translating(doing, Need("READ", "TOPIC", topic)), self._assigned(topic, partition, start):
             while True:
                 message = self._consumer.poll(_POLL_S)
                 if message is None:
@@ -114,7 +114,7 @@ class RecordReader:
                     self.unread = max(0, int(high) - int(message.offset()))
                     return
                 elif not problem.retriable():
-                    raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+                    raise self._errors.to_cluster_error(problem, doing, Need("READ", "TOPIC", topic))
 
     def read_each(self, places: Mapping[flow.TopicPartition, int]) -> dict[flow.TopicPartition, RawRecord]:
         """Return the first record at or past an offset of each of several partitions, all of them read together.
@@ -122,10 +122,10 @@ class RecordReader:
         A partition that ends there is left out.
         """
         found: dict[flow.TopicPartition, RawRecord] = {}
-        with self._errors.during("read records"):
+        with self._errors.translating("read records"):
             each = [(tp, TopicPartition(tp.topic, tp.partition, offset)) for tp, offset in places.items()]
-            for first in range(0, len(each), _AT_ONCE):
-                left = dict(each[first : first + _AT_ONCE])
+            for first in range(0, len(each), _BATCH_SIZE):
+                left = dict(each[first : first + _BATCH_SIZE])
                 self._consumer.assign(list(left.values()))
                 try:
                     while left:
@@ -144,7 +144,7 @@ class RecordReader:
         tp, problem = flow.TopicPartition(message.topic() or "", message.partition() or 0), message.error()
         if problem is not None and problem.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
             if not problem.retriable():
-                raise self._errors.own(problem, f"read {tp}", Need("READ", "TOPIC", tp.topic))
+                raise self._errors.to_cluster_error(problem, f"read {tp}", Need("READ", "TOPIC", tp.topic))
         elif (assigned := left.pop(tp, None)) is not None:
             self._consumer.incremental_unassign([assigned])
             if problem is None:
@@ -177,7 +177,7 @@ class RecordReader:
         """
         doing, known = f"read {topic}", set(positions)
         look_at = time.monotonic() + _GROWTH_S
-        with self._errors.during(doing, Need("READ", "TOPIC", topic)):
+        with self._errors.translating(doing, Need("READ", "TOPIC", topic)):
             self._consumer.assign([TopicPartition(topic, one, start) for one, start in positions.items()])
             while not stopped():
                 if grows and time.monotonic() >= look_at:
@@ -192,7 +192,7 @@ class RecordReader:
                 if problem is None:
                     yield _raw(message)
                 elif problem.code() != KafkaError._PARTITION_EOF and not problem.retriable():  # noqa: SLF001
-                    raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+                    raise self._errors.to_cluster_error(problem, doing, Need("READ", "TOPIC", topic))
 
     def _partitions(self, topic: str) -> set[int]:
         # What a look does not see, the next one does.

@@ -9,48 +9,52 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic, cut_id, is_other, known_id
 
 # A broker learns of a new topic a moment after the controller has created it; one that is gone stays gone.
-_SURE_S = 2.0
+_RETRY_TIMEOUT_S = 2.0
 
 
-def describe_surely(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, TopicState]:
+def describe_with_retry(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, TopicState]:
     """Describe topics as `ClusterAdmin.describe` does; a missing one is asked for until that is certain."""
     wanted = set(names)
     found: dict[str, TopicState] = {}
 
-    def look() -> bool:
+    def describe() -> bool:
         found.update(admin.describe(wanted - found.keys()))
         return wanted == found.keys()
 
-    if not look():
+    if not describe():
         try:
             Retrying(
-                retry=retry_if_result(lambda whole: not whole), stop=stop_after_delay(_SURE_S), wait=wait_fixed(0.2)
-            )(look)
+                retry=retry_if_result(lambda whole: not whole),
+                stop=stop_after_delay(_RETRY_TIMEOUT_S),
+                wait=wait_fixed(0.2),
+            )(describe)
         except RetryError:
             return found
     return found
 
 
-def require_same(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> None:
+def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> None:
     """Check that each remote topic exists with the id that the ledger knows (law F); an empty id is not compared.
 
     Raises:
         RemoteTopicLost: one has another, or is gone.
         ClusterError: the target does not answer.
     """
-    found = describe_surely(admin, ids)
+    found = describe_with_retry(admin, ids)
     for name, topic_id in sorted(ids.items()):
         now = known_id(found[name].topic_id) if name in found else None
         if now is None or is_other(topic_id, now):
-            raise lost(HeldTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now))
+            raise lost_topic_error(
+                HeldTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now)
+            )
 
 
-def cut_logs(
+def find_truncated_topics(
     admin: ClusterAdmin, sent: Mapping[TopicPartition, int], ids: Mapping[str, str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Find remote topics whose log ends before what was sent: by partition its end, and the end of what was sent.
@@ -66,45 +70,45 @@ def cut_logs(
         ClusterError: the target does not answer.
     """
     states = admin.describe({tp.topic for tp in sent if ids.get(tp.topic)})
-    asked = {
+    expected = {
         tp: end
         for tp, end in sent.items()
         if (state := states.get(tp.topic)) is not None
         and known_id(state.topic_id) == ids[tp.topic]
         and tp.partition not in state.leaderless
     }
-    short = _short(admin, asked)
-    again, until = admin.reconnected() if short else admin, time.monotonic() + _SURE_S
+    short = _shorter_logs(admin, expected)
+    again, until = admin.reconnect() if short else admin, time.monotonic() + _RETRY_TIMEOUT_S
     while short and time.monotonic() < until:
-        time.sleep(_SURE_S / 4)
-        still = _short(again, {tp: asked[tp] for tp in short})
+        time.sleep(_RETRY_TIMEOUT_S / 4)
+        still = _shorter_logs(again, {tp: expected[tp] for tp in short})
         # Where it was cut is told by the first look: markers of transactions may come after that.
         short = {tp: end for tp, end in short.items() if tp in still}
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for tp, end in short.items():
-        found.setdefault(tp.topic, {})[tp.partition] = end, asked[tp]
+        found.setdefault(tp.topic, {})[tp.partition] = end, expected[tp]
     return found
 
 
-def _short(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    return {tp: end for tp, end in admin.looks.ends(sent).items() if end < sent[tp]}
+def _shorter_logs(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {tp: end for tp, end in admin.topic_metadata.high_watermarks(sent).items() if end < sent[tp]}
 
 
-def cut_off(
-    flow: str, target: str, remote: str, topic_id: str, lacking: Mapping[int, tuple[int, int]]
+def truncated_topic_error(
+    flow: str, target: str, remote: str, topic_id: str, missing: Mapping[int, tuple[int, int]]
 ) -> RemoteTopicLost:
     """Return the refusal to go on in a remote topic whose log went back."""
-    known = cut_id(topic_id, lacking)
-    return lost(HeldTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
+    known = cut_id(topic_id, missing)
+    return lost_topic_error(HeldTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
 
 
-def lost(*held: HeldTopic) -> RemoteTopicLost:
+def lost_topic_error(*topics: HeldTopic) -> RemoteTopicLost:
     """Return the refusal to go on without a person's choice, for one or several topics of a flow."""
-    first = held[0]
+    first = topics[0]
     return RemoteTopicLost(
-        "; ".join(one.cause for one in held),
+        "; ".join(one.cause for one in topics),
         consequence="nothing is sent to it until you choose; the relay keeps its records, and other topics go on",
-        remedy="; ".join(one.remedy for one in held),
+        remedy="; ".join(one.remedy for one in topics),
         flow=first.flow,
         alias=first.target,
         topic=first.remote,

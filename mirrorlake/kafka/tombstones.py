@@ -48,13 +48,13 @@ class ErasedOnTarget:
     read_to: int = 0
 
 
-def judged(records: Iterable[RawRecord], erased: Ranges, *, end: int) -> ErasedOnTarget:
+def judge_records(records: Iterable[RawRecord], erased: Ranges, *, end: int) -> ErasedOnTarget:
     """Read a partition from its first erased record on, up to `end`, and tell which keys want a tombstone.
 
     Example:
         >>> log = [RawRecord(partition=0, offset=at, key=key, value=value)
         ...        for at, (key, value) in enumerate([(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", None)])]
-        >>> sorted(judged(log, [(0, 2), (3, 4)], end=4).due)
+        >>> sorted(judge_records(log, [(0, 2), (3, 4)], end=4).due)
         [b'b']
     """
     found = ErasedOnTarget(read_to=end)
@@ -81,7 +81,7 @@ class _Sent:
     offsets: dict[TopicPartition, dict[bytes, int]] = field(default_factory=dict)
     refused: KafkaError | None = None
 
-    def hear(self, tp: TopicPartition, key: bytes, error: KafkaError | None, message: Message) -> None:
+    def on_delivery(self, tp: TopicPartition, key: bytes, error: KafkaError | None, message: Message) -> None:
         self.refused = self.refused or error
         self.offsets.setdefault(tp, {})[key] = message.offset()
 
@@ -104,7 +104,7 @@ class TombstoneWriter:
         self._reader_options = reader
         self._id = transactional_id
 
-    def look(self, erased: Mapping[TopicPartition, Ranges]) -> dict[TopicPartition, ErasedOnTarget]:
+    def inspect(self, erased: Mapping[TopicPartition, Ranges]) -> dict[TopicPartition, ErasedOnTarget]:
         """Tell what stands of erased records, by partition; reads each from its first one to its end.
 
         Raises:
@@ -117,7 +117,7 @@ class TombstoneWriter:
                 _, end = reader.ends(tp.topic, tp.partition)
                 if ranges and ranges[0][0] < end:
                     records = reader.read(tp.topic, tp.partition, ranges[0][0])
-                    found[tp] = judged(takewhile(partial(_is_before, end), records), ranges, end=end)
+                    found[tp] = judge_records(takewhile(partial(_is_before, end), records), ranges, end=end)
         return found
 
     def write(
@@ -135,16 +135,19 @@ class TombstoneWriter:
         Raises:
             ClusterError: the target does not answer, or refuses.
         """
-        errors, topics = ClientErrors.of(self._alias, self._producer_options), sorted({tp.topic for tp in erased})
+        errors, topics = (
+            ClientErrors.from_options(self._alias, self._producer_options),
+            sorted({tp.topic for tp in erased}),
+        )
         needs = [Need("WRITE", "TOPIC", topics[0])] if topics else []
         needs.append(Need("WRITE", "TRANSACTIONAL_ID", self._id))
-        with errors.during("write tombstones", *needs):
+        with errors.translating("write tombstones", *needs):
             producer = Producer(self._producer_options, logger=client_log)
             try:
                 # Aborts what a killed one has left open.
                 producer.init_transactions(_CALL_S)
                 for _ in range(_ATTEMPTS):
-                    looks = self.look(erased)
+                    looks = self.inspect(erased)
                     keys = {key for found in looks.values() for key in found.due}
                     keys -= set(spared(keys)) if keys else set()
                     due = {tp: sorted(found.due & keys) for tp, found in looks.items() if found.due & keys}
@@ -174,7 +177,7 @@ class TombstoneWriter:
         producer.begin_transaction()
         for tp, keys in due.items():
             for key in keys:
-                heard = partial(sent.hear, tp, key)
+                heard = partial(sent.on_delivery, tp, key)
                 producer.produce(
                     tp.topic, value=None, key=key, partition=tp.partition, headers=[*headers], on_delivery=heard
                 )

@@ -37,11 +37,11 @@ class WatermarkReader:
 
     def __init__(self, alias: str, options: Mapping[str, Any], partitions: Sequence[flow.TopicPartition]) -> None:
         self._alias = alias
-        self._errors = ClientErrors.of(alias, options)
+        self._errors = ClientErrors.from_options(alias, options)
         self._asked = [TopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in partitions]
         self._consumer = Consumer(
             {
-                **self._errors.hearing(),
+                **self._errors.with_error_callback(),
                 "isolation.level": "read_uncommitted",
                 "enable.auto.commit": "false",
             },

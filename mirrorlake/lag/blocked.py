@@ -57,9 +57,9 @@ def blocked_partitions(
     Raises:
         ClusterError: the source does not answer.
     """
-    past = {tp: end for tp, end in admin.ends(stable).items() if end > stable[tp]}
+    past = {tp: end for tp, end in admin.high_watermarks(stable).items() if end > stable[tp]}
     # A log that has only grown meanwhile has another last stable offset by now.
-    still = admin.latest(past) if past else {}
+    still = admin.last_stable_offsets(past) if past else {}
     found: dict[TopicPartition, Blocked] = {}
     if places := sorted(tp for tp, offset in still.items() if offset == stable[tp])[:_MOST_READ]:
         with readers(admin.alias) as reader:

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import describe_with_leaders, named
+from mirrorlake.kafka import describe_with_leaders, format_partitions
 from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake import (
@@ -387,15 +387,15 @@ class Sampler:
                 tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions
             }
         try:
-            return source.earliest(partitions), source.latest(partitions)
+            return source.log_start_offsets(partitions), source.last_stable_offsets(partitions)
         except ClusterError:
             admin = self._context.admin(alias)
             _, leaderless = describe_with_leaders(admin, {tp.topic for tp in partitions})
             led = [tp for tp in partitions if tp not in leaderless]
             if len(led) == len(partitions):
                 raise
-            self._log_leaderless(alias, named(leaderless & {*partitions}))
-            return admin.earliest(led), admin.latest(led)
+            self._log_leaderless(alias, format_partitions(leaderless & {*partitions}))
+            return admin.log_start_offsets(led), admin.last_stable_offsets(led)
 
     def _log_leaderless(self, alias: str, names: str) -> None:
         if self._logged_leaderless.get(alias) != names:

@@ -8,7 +8,14 @@ from contextlib import suppress
 from datetime import datetime
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.kafka import ELECTED_S, ClusterAdmin, TopicState, describe_with_leaders, leaderless_error, named
+from mirrorlake.kafka import (
+    ELECTION_TIMEOUT_S,
+    ClusterAdmin,
+    TopicState,
+    describe_with_leaders,
+    format_partitions,
+    leaderless_error,
+)
 from mirrorlake.lake import (
     Accounts,
     Lake,
@@ -102,9 +109,9 @@ class LandingContext:
             # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
             read = {} if rebuild else checkpoint_offsets(self.lake, alias, writer.number, self.topics.known)
         names = self.settings.list_topics(self.admin)
-        states, self.leaderless = describe_with_leaders(self.admin, names, elected_s=ELECTED_S)
+        states, self.leaderless = describe_with_leaders(self.admin, names, timeout_s=ELECTION_TIMEOUT_S)
         if self.leaderless:
-            log.warning("land.no_leader source=%s partitions=%s", alias, named(self.leaderless))
+            log.warning("land.no_leader source=%s partitions=%s", alias, format_partitions(self.leaderless))
             if not is_live:
                 # A query of Spark's asks for all partitions.
                 raise leaderless_error(alias, self.leaderless, landed="nothing of this source was landed")
@@ -164,7 +171,7 @@ class LandingContext:
         start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
         self.accounts.begin(self.key_by_source(start))
         self._has_begun = True
-        self.backlog = {tp: max(0, source.ends[tp] - offset) for tp, offset in start.items()}
+        self.backlog = {tp: max(0, source.high_watermarks[tp] - offset) for tp, offset in start.items()}
         return start
 
     def _record_skipped_ranges(self, source: SourceState) -> None:
@@ -182,7 +189,7 @@ class LandingContext:
 
     def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the leader epochs of partitions that somebody leads."""
-        found = self.admin.ends_and_epochs(tp for tp in partitions if tp not in self.leaderless)
+        found = self.admin.high_watermarks_and_epochs(tp for tp in partitions if tp not in self.leaderless)
         return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
 
     def key_by_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:

@@ -147,7 +147,7 @@ class Lander:
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
             if self._is_heard and self._once:
                 # Offsets stand for records that are left; some of them may be markers or compacted away.
-                ends = self._admin.latest(context.current) if query is None else reported_ends(query)
+                ends = self._admin.last_stable_offsets(context.current) if query is None else reported_ends(query)
                 self._left = context.accounts.left(ends)
             if query is None:
                 self._settings.listener.landed(self.records - before)

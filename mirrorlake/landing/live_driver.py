@@ -87,7 +87,7 @@ class LiveDriver:
             read_to=context.read_to,
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *context.leaderless}},
             leader_epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
-            ends=context.admin.latest(start) if once else None,
+            ends=context.admin.last_stable_offsets(start) if once else None,
             marks="" if once else marks_address(lake, alias),
             leaderless=context.leaderless,
             landed=None if newest is None else (newest.checkpoint, newest.batch),

@@ -142,9 +142,7 @@ def _land(task: LandTaskSpec) -> bool:
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.goes_on() and (left is None or left):
             cpu_s = time.thread_time()
-            fetched = fetcher.fetch(
-                gather_s, wait_s=wait_s, at_most_s=_BACKLOG_S, most_bytes=size.limit, most_records=most
-            )
+            fetched = fetcher.fetch(gather_s, wait_s=wait_s, max_s=_BACKLOG_S, max_bytes=size.limit, max_records=most)
             began, records = time.monotonic(), fetched.rows.count
             if fetched.read_to and (why := _find_change(task, admin, fetched)):
                 raise _TaskEnd(CHANGED, why)
@@ -183,7 +181,7 @@ class _TurnWriter:
     def land(self, fetched: Fetched) -> tuple[Signed | None, int]:
         """Land what one fetch brought; return the commit's signature, and the bytes of its records in memory."""
         files, task = list[WrittenFile](), self._task
-        partitions, counts, rows = fetched.rows.in_one()
+        partitions, counts, rows = fetched.rows.concatenate()
         sources = [self._sources[tp] for tp in partitions]
         if fetched.read_to:
             read_to = {self._sources[tp]: at for tp, at in fetched.read_to.items()}
@@ -235,7 +233,7 @@ def _find_change(task: LandTaskSpec, admin: ClusterAdmin, fetched: Fetched) -> s
         if topic not in states or states[topic].topic_id != task.topic_ids[topic]:
             return f"topic {topic} was deleted or created again"
     unsure = [tp for tp in fetched.read_to if not 0 <= fetched.epochs.get(tp, -1) <= task.leader_epochs.get(tp, -1)]
-    for tp, (_, epoch) in admin.ends_and_epochs(unsure).items() if unsure else ():
+    for tp, (_, epoch) in admin.high_watermarks_and_epochs(unsure).items() if unsure else ():
         if epoch != task.leader_epochs.get(tp, -1):
             return f"{tp.topic}-{tp.partition} has another leader"
     return ""

@@ -151,9 +151,7 @@ class Mending:
         with Fetcher(self._alias, self._options, firsts) as fetcher:
             while left := [tp for tp, (_, _, until) in wanted.items() if firsts[tp] < until]:
                 try:
-                    fetched = fetcher.fetch(
-                        _STEP_S, at_most_s=_STEP_S, most_bytes=_STEP_BYTES, most_records=_STEP_RECORDS
-                    )
+                    fetched = fetcher.fetch(_STEP_S, max_s=_STEP_S, max_bytes=_STEP_BYTES, max_records=_STEP_RECORDS)
                 except PositionGone:
                     # It has left the source since it was looked at.
                     break
@@ -188,7 +186,7 @@ class Mending:
             if span.source.topic in states
             and _is_same(span.source, known[span.source.topic], states[span.source.topic])
         }
-        earliest, latest = self._source.earliest([*same]), self._source.latest([*same])
+        earliest, latest = self._source.log_start_offsets([*same]), self._source.last_stable_offsets([*same])
         found = {
             tp: (
                 span.source,

@@ -171,7 +171,7 @@ class QueryDriver:
         states = self._context.describe()
         if {*list_partitions(states)} != start.keys() or self._context.topics.recreated(states):
             raise SourceChanged
-        return self._context.admin.latest(start)
+        return self._context.admin.last_stable_offsets(start)
 
     # -- the batch ------------------------------------------------------------------------------------------------
 

@@ -58,9 +58,9 @@ class LandSettings:
                 continue
             times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
             (by_time.setdefault(min(times), []) if times else latest).append(tp)
-        found = source.latest(latest)
+        found = source.last_stable_offsets(latest)
         for time_ms, several in by_time.items():
-            found |= source.at_time(several, time_ms)
+            found |= source.offsets_for_time(several, time_ms)
         return found
 
 

@@ -26,8 +26,8 @@ class SourceState:
 
     current: dict[TopicPartition, SourcePartition]
     positions: dict[TopicPartition, int]
-    earliest: dict[TopicPartition, int]
-    ends: dict[TopicPartition, int]
+    log_start_offsets: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
     expired_gaps: list[Gap]
     truncations: dict[str, list[Cut]]
     truncated_gaps: list[Gap]
@@ -41,18 +41,18 @@ class SourceState:
     def can_resume_from(self, planned: Mapping[TopicPartition, int]) -> bool:
         """Tell whether a checkpoint location that has planned up to these offsets goes on without a step over anything."""
         is_whole = self.is_whole and planned.keys() <= self.current.keys()
-        return is_whole and all(tp in planned or self.earliest[tp] <= 0 for tp in self.current)
+        return is_whole and all(tp in planned or self.log_start_offsets[tp] <= 0 for tp in self.current)
 
     @property
     def is_drained(self) -> bool:
         """Whether the source was landed and read up to its ends."""
         # Of a partition without a position, nothing is read before its first record comes.
-        return all(end == self.positions.get(tp, 0) for tp, end in self.ends.items())
+        return all(end == self.positions.get(tp, 0) for tp, end in self.high_watermarks.items())
 
     def start_offsets(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
-        landed = {tp: max(position, self.earliest[tp]) for tp, position in self.positions.items()}
-        return {**self.earliest, **first, **landed}
+        landed = {tp: max(position, self.log_start_offsets[tp]) for tp, position in self.positions.items()}
+        return {**self.log_start_offsets, **first, **landed}
 
     def log_gaps(self, alias: str) -> None:
         """Log what is stepped over."""
@@ -91,10 +91,10 @@ def inspect_source(
     """
     known = topics.known
     current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in leaderless}
-    earliest, ends = source.earliest(current), source.ends_and_epochs(current)
+    log_start_offsets, ends = source.log_start_offsets(current), source.high_watermarks_and_epochs(current)
     positions = next_offsets(current, landed, read, known)
     extents = {
-        tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
+        tp: Extent(log_start_offset=log_start_offsets[tp], end=ends[tp][0], landed=positions[tp])
         for tp in partitions_to_compare(known, ends, positions)
     }
     truncations = find_truncations(
@@ -111,15 +111,15 @@ def inspect_source(
         current[tp] = SourcePartition(tp.topic, cut.generation, tp.partition)
     expired_gaps = expired_ranges(
         {current[tp]: position for tp, position in positions.items()},
-        {current[tp]: earliest[tp] for tp in positions},
+        {current[tp]: log_start_offsets[tp] for tp in positions},
     )
     if (expired_gaps or truncated_gaps) and settings.on_gap == "halt":
         raise source_gap_error(settings.alias, expired_gaps, truncated_gaps)
     return SourceState(
         current=current,
         positions=positions,
-        earliest=earliest,
-        ends={tp: end for tp, (end, _) in ends.items()},
+        log_start_offsets=log_start_offsets,
+        high_watermarks={tp: end for tp, (end, _) in ends.items()},
         expired_gaps=expired_gaps,
         truncations=truncations,
         truncated_gaps=truncated_gaps,

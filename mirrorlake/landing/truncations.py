@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka import FEW, RawRecord, RecordReader
+from mirrorlake.kafka import SMALL_QUEUES, RawRecord, RecordReader
 from mirrorlake.lake import KnownTopic, Lake, last_rows
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
@@ -43,7 +43,7 @@ _COMPARED_COLUMNS = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
 class Extent:
     """What a source holds of a partition now, and up to where it was landed."""
 
-    earliest: int
+    log_start_offset: int
     end: int
     landed: int
 
@@ -92,14 +92,14 @@ def find_truncations(
     may_be_held = {
         tp: row.offset
         for tp, row in newest.items()
-        if extents[tp].earliest <= row.offset and extents[tp].landed <= extents[tp].end
+        if extents[tp].log_start_offset <= row.offset and extents[tp].landed <= extents[tp].end
     }
     relay = partial(lake.relay, alias)
-    with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
+    with RecordReader(alias, {**reader_options, **SMALL_QUEUES}, committed=False) as reader:
         held = reader.read_each(may_be_held)
         unchanged = {tp for tp, record in held.items() if _is_equal(newest[tp], record)}
         # Nothing of these can be compared.
-        unchanged |= {tp for tp, extent in extents.items() if extent.landed <= min(extent.earliest, extent.end)}
+        unchanged |= {tp for tp, extent in extents.items() if extent.landed <= min(extent.log_start_offset, extent.end)}
         log.info("land.logs_compared source=%s partitions=%s unchanged=%s", alias, len(extents), len(unchanged))
         for tp in sorted(extents.keys() - unchanged):
             topic = known[tp.topic]
@@ -136,7 +136,7 @@ def _comparable_ranges(
 ) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
     """Return between which offsets each life of a partition is what the source holds there, up to where it was landed."""
     for generation, start, end in _generation_ranges(known[tp.topic], tp.partition):
-        low, high = max(start, extent.earliest), extent.landed if end is None else min(end, extent.landed)
+        low, high = max(start, extent.log_start_offset), extent.landed if end is None else min(end, extent.landed)
         if low < high:
             yield SourcePartition(tp.topic, generation, tp.partition), (low, high)
 
@@ -169,7 +169,7 @@ def _last_offsets(
             (F.col("topic") == tp.topic)
             & (F.col("partition") == tp.partition)
             & _in_generation_ranges(known[tp.topic], tp.partition)
-            & (F.col("offset") >= max(extent.earliest, extent.landed - _TAIL_OFFSETS))
+            & (F.col("offset") >= max(extent.log_start_offset, extent.landed - _TAIL_OFFSETS))
             & (F.col("offset") < extent.landed)
             for tp, extent in part
         ]
@@ -212,7 +212,7 @@ class _TruncationSearch:
     def find(self) -> int | None:
         """Return the first offset of the source's new history; None where the log did not go back."""
         extent = self._extent
-        low, high = extent.earliest, extent.landed
+        low, high = extent.log_start_offset, extent.landed
         while offsets := self._spread(low, high):
             same = self._compare(offsets)
             if high == extent.landed and same[offsets[-1]] is True:

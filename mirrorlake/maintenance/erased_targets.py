@@ -117,7 +117,7 @@ class ErasedTargets:
             # Under the prefix that the flow's lanes need a permission for anyway.
             transactional_id=f"mirrorlake.{kafka_name(flow.name)}.erase",
         )
-        looks = writer.look({tp: ranges for tp, ranges in places.items() if tp.topic in states})
+        looks = writer.inspect({tp: ranges for tp, ranges in places.items() if tp.topic in states})
         standing = sum(one.records for one in looks.values())
         compacts = {name for name in states if "compact" in (admin.config_value(name, "cleanup.policy") or "")}
         may = {tp: places[tp] for tp in looks if tp.topic in compacts}

@@ -248,7 +248,7 @@ class RecordMethods(MirrorBase):
         source = context.source(cluster)
         return topics.TopicBrowser(
             cluster,
-            source.looks
+            source.topic_metadata
             if isinstance(source, ClusterAdmin)
             else topics.LakeTopics(cluster, self.config.cluster(cluster), self.lake),
             flows=self.config.flows,

@@ -11,7 +11,7 @@ from mirrorlake import groups, landing, mm2, republish, rules
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.kafka import tell_checkpoints
+from mirrorlake.kafka import write_plan_checkpoints
 from mirrorlake.lake import StreamSign
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.control import ControlState
@@ -99,7 +99,9 @@ def duties_of(context: Context, flow: FlowConfig) -> list[Duty]:
         duties.append(Duty(name="groups", every_s=every_s, do=groups.GroupSync(context, flow).once))
     elif not is_lake and flow.mm2.checkpoints:
         sync = groups.GroupSync(context, flow)
-        duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, sync.plan())))
+        duties.append(
+            Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: write_plan_checkpoints(writer, sync.plan()))
+        )
     duties += mm2.mm2_duties(
         flow,
         writer,

@@ -132,7 +132,7 @@ class MirrorMakerWatch:
         self._until = time.monotonic() + other.watch_s
         self._heartbeats = TopicPartition(HEARTBEATS, 0)
         watched = [*offsets, *([self._heartbeats] if HEARTBEATS in self._target.describe([HEARTBEATS]) else [])]
-        self._before = self._target.ends(watched)
+        self._before = self._target.high_watermarks(watched)
 
     def add(self, ends: Mapping[TopicPartition, int]) -> None:
         """Watch more partitions, which ended there."""
@@ -147,7 +147,7 @@ class MirrorMakerWatch:
                 "and give a killed one a minute to leave its group"
             )
         threading.Event().wait(max(0.0, self._until - time.monotonic()))
-        now = self._target.ends(self._before)
+        now = self._target.high_watermarks(self._before)
         for place, end in now.items():
             if end > self._before[place] and (place != self._heartbeats or self._beats(self._before[place])):
                 reasons.append(f"MirrorMaker still runs: {place} on {self._flow.target} grew while it was watched")

@@ -17,7 +17,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import TakeoverRefused
 from mirrorlake.kafka import ClusterAdmin, StoredOffsets, TopicState, stored_offsets
-from mirrorlake.kafka.lane import LaneSender, LaneTask, ledger_spec
+from mirrorlake.kafka.lane import LaneSender, LaneSpec, ledger_spec
 from mirrorlake.lake import GAPS, POSITIONS, Audit, SourceTopics, gap_row, position_row
 from mirrorlake.mm2.locate import Found
 from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror
@@ -251,7 +251,11 @@ class _Ends:
     """Where partitions begin and end: with open transactions counted (`ends`) and without (`stable`)."""
 
     def __init__(self, admin: ClusterAdmin, places: Sequence[TopicPartition]) -> None:
-        self.firsts, self.stable, self.ends = admin.earliest(places), admin.latest(places), admin.ends(places)
+        self.firsts, self.stable, self.ends = (
+            admin.log_start_offsets(places),
+            admin.last_stable_offsets(places),
+            admin.high_watermarks(places),
+        )
 
 
 def _contradiction(position: int, place: TopicPartition, remote: TopicPartition, source: _Ends, target: _Ends) -> str:
@@ -310,7 +314,7 @@ def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
     epoch = next_epoch([], now)
     context.admin(flow.target).create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=new_owner())
-    task = LaneTask(
+    task = LaneSpec(
         claim=claim,
         target=flow.target,
         options=context.producer_options(flow),

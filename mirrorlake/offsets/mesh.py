@@ -104,7 +104,7 @@ class Mesh:
         wanted = {remote for _, remote in asked}
         existing = self._target.describe({tp.topic for tp in wanted})
         there = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
-        self._earliest = self._target.earliest(there)
+        self._earliest = self._target.log_start_offsets(there)
         own: dict[tuple[str, int], list[tuple[str, Asked]]] = {}
         for name, positions in readers.items():
             for (reader, source), held in positions.items():

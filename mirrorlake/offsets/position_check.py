@@ -80,7 +80,7 @@ class PositionChecker:
         if unsure and source is not None:
             # Without its beginning, a position counts as the first that can be read there: that is never ahead (law A).
             existing, leaderless = describe_with_leaders(source, {partition.topic for partition, _ in unsure})
-            self._earliest = source.earliest(
+            self._earliest = source.log_start_offsets(
                 TopicPartition(s.topic, s.partition)
                 for s in sorted({partition for partition, _ in unsure})
                 if s.topic in existing

@@ -105,9 +105,9 @@ class _Look:
         }
         existing = self._target.describe({tp.topic for tp in bare})
         there = [tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions]
-        self._first = self._target.earliest(there)
+        self._first = self._target.log_start_offsets(there)
         # What another mirror sent before a takeover, an earlier life of the source topic, somebody's own.
-        self._strange = {tp for tp, end in self._target.latest(there).items() if end > self._first[tp]}
+        self._strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > self._first[tp]}
         return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
     def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:

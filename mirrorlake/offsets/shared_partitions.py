@@ -95,12 +95,12 @@ def settled_ends(
     flows, there = list(flows), target.describe(remotes)
     if not there or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
-    stable = target.latest(_partitions(there.values()))
+    stable = target.last_stable_offsets(_partitions(there.values()))
     ledgers = list(_partitions(target.describe(flow.ledger_topic for flow in flows).values()))
-    written = target.ends(ledgers)
+    written = target.high_watermarks(ledgers)
 
     def is_decided() -> bool:
-        committed = target.latest(ledgers)
+        committed = target.last_stable_offsets(ledgers)
         return all(committed[lane] >= end for lane, end in written.items())
 
     try:

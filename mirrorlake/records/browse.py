@@ -162,12 +162,12 @@ def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:
 class _Newest:
     """The last of some records, as many as there is room for; `fell` is the offset of the last that there was none for."""
 
-    def __init__(self, most: int, most_bytes: int, *, is_first: bool) -> None:
+    def __init__(self, most: int, max_bytes: int, *, is_first: bool) -> None:
         self.records: deque[BrowsedRecord] = deque()
         self.size = 0
         self.fell: int | None = None
         self._most = most
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._least = 1 if is_first else 0
 
     def take(self, records: Iterable[BrowsedRecord]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mirrorlake.config import closest
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
+from mirrorlake.kafka import SMALL_QUEUES, ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.records.page import Side
 from mirrorlake.records.record import BrowsedRecord, Missing
@@ -82,9 +82,9 @@ class ClusterLog:
             )
         chosen = range(state.partitions) if partition is None else [partition]
         places = [TopicPartition(topic, one) for one in chosen]
-        first, end = admin.earliest(places), admin.latest(places)
+        first, end = admin.log_start_offsets(places), admin.last_stable_offsets(places)
         self.held = {tp.partition: HeldOffsets(first=first[tp], end=end[tp]) for tp in places}
-        self._reader = RecordReader(admin.alias, {**options, **FEW})
+        self._reader = RecordReader(admin.alias, {**options, **SMALL_QUEUES})
 
     def __enter__(self) -> ClusterLog:
         return self
@@ -115,7 +115,7 @@ class ClusterLog:
         """
         places = [TopicPartition(self.topic, one) for one in partitions]
         # Negative ones mean something else to a broker.
-        found = self._admin.at_time(places, max(0, round(at.timestamp() * 1000)))
+        found = self._admin.offsets_for_time(places, max(0, round(at.timestamp() * 1000)))
         return {tp.partition: offset for tp, offset in found.items()}
 
     def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:

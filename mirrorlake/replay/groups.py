@@ -29,7 +29,7 @@ def plan_groups_then(
     places = {one: TopicPartition(one.source.topic, one.source.partition) for one in groups}
     held = target.committed({one.group for one in groups}, set(places.values()))
     bare = {tp for one, tp in places.items() if position_in(runs.get(tp, ()), one) is None}
-    first = admin.earliest(bare)
+    first = admin.log_start_offsets(bare)
     rows: list[GroupPosition] = []
     for one, tp in places.items():
         position = position_in(runs.get(tp, ()), one)

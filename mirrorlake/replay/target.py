@@ -186,7 +186,7 @@ def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[Repla
 
 def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[ReplayRefusal]:
     partitions = [TopicPartition(state.name, number) for number in range(state.partitions)]
-    first, end = admin.earliest(partitions), admin.ends(partitions)
+    first, end = admin.log_start_offsets(partitions), admin.high_watermarks(partitions)
     held = sum(end[tp] - first[tp] for tp in partitions)
     if not held:
         return []

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_when_event_set, wait_random_exponential
 
-from mirrorlake.kafka import ClusterAdmin, TopicState, cut_logs, describe_surely
-from mirrorlake.kafka.lane import LedgerReader, ends_of, is_contested
+from mirrorlake.kafka import ClusterAdmin, TopicState, describe_with_retry, find_truncated_topics
+from mirrorlake.kafka.lane import LedgerReader, find_ends, is_contested
 from mirrorlake.lake import CLUSTER_PROPERTY, POSITIONS, Audit, Lake, Observations, SourceTopics, position_row
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest
@@ -108,7 +108,7 @@ class FlowAcquisition:
         cluster_id = lake.properties(lake.relay_location(flow.source)).get(CLUSTER_PROPERTY, "")
         origin = FlowOrigin(flow.source, flow.target, cluster_id, flow.adds_hops)
         claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=self._copy.copied_epoch, origin=origin)
-        self._task = settings.lane_task(claim, self._remotes)
+        self._spec = settings.lane_spec(claim, self._remotes)
 
     def acquire_to_continue(
         self,
@@ -130,8 +130,8 @@ class FlowAcquisition:
                 claim was contested, another `FlowAcquisition` may make it.
         """
         self._tenure.require_claimable()
-        with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
-            check_origin(self._flow, lanes.last, self._task.claim.origin)
+        with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
+            check_origin(self._flow, lanes.last, self._spec.claim.origin)
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
             if self._settings.relay_slice is not None:
                 check_slice(self._flow, lanes, self._settings.selection)
@@ -159,7 +159,7 @@ class FlowAcquisition:
             LaneFenced: another process resends for this flow.
             LedgerLost: the ledger of its re-drives lacks its last full record.
         """
-        with fence(self._target, self._task, self._tenure.new_owner()) as lanes:
+        with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
             check_whole(self._flow, lanes.last)
             resolution = self._resolve_lost_topics(lanes.remotes, {})
             claims = self._claim(lanes, resolution, lanes.checkpoint_location + 1)
@@ -180,7 +180,7 @@ class FlowAcquisition:
         ]
         if missing:
             self._remotes.ensure(missing, self._topics.known, mirrored_before={source.topic for source in positions})
-            states |= describe_surely(self._target, {remote_topic(source.topic) for source in missing})
+            states |= describe_with_retry(self._target, {remote_topic(source.topic) for source in missing})
         ids = {name: known_id(state.topic_id) for name, state in states.items()}
         resolution = settle(
             held=lost_topics,
@@ -235,9 +235,12 @@ class FlowAcquisition:
         # The table may lack what an owner sent last before it died.
         for record in filter(None, lanes.last.values()):
             same = {one.name for one in record.remotes.values() if ids.get(one.name) == one.topic_id}
-            for place, end in ends_of(run for run in record.runs if run.target.topic in same).items():
+            for place, end in find_ends(run for run in record.runs if run.target.topic in same).items():
                 ends[place] = max(ends.get(place, 0), end)
-        found = {remote: cut_id(ids[remote], lacking) for remote, lacking in cut_logs(self._target, ends, ids).items()}
+        found = {
+            remote: cut_id(ids[remote], lacking)
+            for remote, lacking in find_truncated_topics(self._target, ends, ids).items()
+        }
         found |= {remote: name for remote, name in truncated.items() if ids.get(remote) == whole_id(name)}
         return ends, {topic: replace(one, topic_id=found.get(one.name, one.topic_id)) for topic, one in known.items()}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
+from mirrorlake.kafka.lane import LaneSender, LaneSpec, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest, ledger_topic
@@ -136,7 +136,7 @@ class FencedLanes:
 
 
 @contextmanager
-def fence(admin: ClusterAdmin, task: LaneTask, owner: str = "") -> Iterator[FencedLanes]:
+def fence(admin: ClusterAdmin, spec: LaneSpec, owner: str = "") -> Iterator[FencedLanes]:
     """Fence every lane of a flow, those of an older and larger number of lanes too, and read where each stands.
 
     `owner` names the new owner, by a name that no other attempt has, and one is made where none is given; lane and owner of
@@ -145,16 +145,16 @@ def fence(admin: ClusterAdmin, task: LaneTask, owner: str = "") -> Iterator[Fenc
     Raises:
         SafetyError: the clock of this machine cannot be right; nothing was written.
     """
-    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=owner or new_owner())
+    now, claim = datetime.now(timezone.utc), replace(spec.claim, owner=owner or new_owner())
     refuse_absurd_clock(now, flow=claim.flow)
     topic = ledger_topic(claim.flow)
     state = admin.describe([topic]).get(topic)
     if state is None:
-        admin.create(ledger_spec(topic, claim.lanes, task.replication_factor))
+        admin.create(ledger_spec(topic, claim.lanes, spec.replication_factor))
     elif state.partitions < claim.lanes:
         admin.grow(topic, claim.lanes)
     lanes = range(max(claim.lanes, state.partitions if state else 0))
-    senders = {lane: LaneSender(replace(task, claim=replace(claim, lane=lane))) for lane in lanes}
+    senders = {lane: LaneSender(replace(spec, claim=replace(claim, lane=lane))) for lane in lanes}
     try:
         with ThreadPoolExecutor(max_workers=8) as pool:
             last = dict(zip(senders, pool.map(LaneSender.fence, senders.values()), strict=True))

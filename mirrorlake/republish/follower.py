@@ -69,7 +69,7 @@ class _Lane:
 
     def send_chunk(self) -> int:
         """Send the next chunk; return how many records were due in the files that it ends."""
-        if self._chunks is not None and self.work.task.rate and time.monotonic() >= self._read_at + _REREAD_INTERVAL_S:
+        if self._chunks is not None and self.work.spec.rate and time.monotonic() >= self._read_at + _REREAD_INTERVAL_S:
             self._chunks.close()
             self._chunks, positions = None, self.sender.positions
             self._due = [file for file in self._begun if file.last_offset >= positions.get(file.source, 0)] + self._due
@@ -77,7 +77,7 @@ class _Lane:
             self._begun, self._due, self._read_at = self._due, [], time.monotonic()
             batches = read_batches(self._begun, self.work.targets)
             self._chunks = (record.seq for record in send_lane(self.sender, self.work, batches))
-        with lane_log_context(self.work.task):
+        with lane_log_context(self.work.spec):
             if next(self._chunks, None) is not None:
                 return 0
         self._chunks = None
@@ -89,11 +89,11 @@ def run_follower(work: FollowerSpec) -> Iterator[TaskAnswer]:
     relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
     try:
         for one in work.lanes:
-            with lane_log_context(one.task):
-                sender = cached_sender(one.task) if work.caches_producers else LaneSender(one.task)
+            with lane_log_context(one.spec):
+                sender = cached_sender(one.spec) if work.caches_producers else LaneSender(one.spec)
                 # The lanes of a follower share the rate of their flow.
                 sender.throttle = throttle
-                lanes[one.task.claim.lane] = _Lane(one, sender)
+                lanes[one.spec.claim.lane] = _Lane(one, sender)
                 if not work.caches_producers:
                     sender.open()
         unready = _send_all(work, relay, lanes)
@@ -134,7 +134,7 @@ def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> s
 def _assign_files(files: Iterable[RelayFile], work: FollowerSpec, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
     """Give each lane the files that hold something for it; return the partitions that are not ready."""
     unready: set[tuple[str, int, int]] = set()
-    count = work.lanes[0].task.claim.lanes
+    count = work.lanes[0].spec.claim.lanes
     for file in files:
         source = file.source
         lane = lanes.get(lane_of(source.topic, source.partition, lanes=count))

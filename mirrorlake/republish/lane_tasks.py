@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.kafka.lane import Batch, LaneSender, LaneTask
+from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec
 from mirrorlake.lake import RelayFile, read_by_source
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -29,7 +29,7 @@ class LaneAssignment:
     the first upstream offset and the one after the last that are sent of each partition; None for all.
     """
 
-    task: LaneTask
+    spec: LaneSpec
     files: tuple[RelayFile, ...]
     targets: Mapping[SourcePartition, TopicPartition]
     skip_before_ms: int | None = None
@@ -43,9 +43,9 @@ def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, T
         yield Batch(source, targets[source], records)
 
 
-def lane_log_context(task: LaneTask) -> AbstractContextManager[None]:
+def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
     """Name the flow and the lane in every line that is logged within the block."""
-    return about(flow=task.claim.flow, lane=task.claim.lane)
+    return about(flow=spec.claim.flow, lane=spec.claim.lane)
 
 
 def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
@@ -83,18 +83,18 @@ def _skip_older(batches: Iterator[Batch], start_ms: int, positions: Mapping[Sour
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
-def cached_sender(task: LaneTask) -> LaneSender:
+def cached_sender(spec: LaneSpec) -> LaneSender:
     """Return the sender of a lane; it is opened where this worker does not hold it already."""
-    key = task.claim.flow, task.claim.lane
+    key = spec.claim.flow, spec.claim.lane
     sender = _SENDERS.get(key)
-    if sender is None or not sender.still_serves(task):
+    if sender is None or not sender.accept(spec):
         if sender is not None:
             sender.close()
         if not _SENDERS:
             # PySpark collects garbage after each task; pyarrow's and pandas' modules are 20 to 35 ms of that.
             gc.collect()
             gc.freeze()
-        sender = _SENDERS[key] = LaneSender(task)
+        sender = _SENDERS[key] = LaneSender(spec)
         sender.open()
-        log.info("lane.opened flow=%s lane=%s epoch=%s seq=%s", *key, task.claim.epoch, sender.seq)
+        log.info("lane.opened flow=%s lane=%s epoch=%s seq=%s", *key, spec.claim.epoch, sender.seq)
     return sender

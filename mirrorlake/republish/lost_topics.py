@@ -8,7 +8,7 @@ from contextlib import closing
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely
+from mirrorlake.kafka import ClusterAdmin, TopicState, describe_with_retry
 from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
@@ -25,7 +25,7 @@ def inspect_remote_topics(
         topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
     }
     sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
-    states = describe_surely(target, {remotes[source.topic] for source in sent})
+    states = describe_with_retry(target, {remotes[source.topic] for source in sent})
     lost_topics = held_topics(
         flow=flow.name,
         target=flow.target,

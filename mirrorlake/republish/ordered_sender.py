@@ -45,7 +45,7 @@ class OrderedSender:
             return 0
         lane, target = owned.lane_of(source), target_of(owned.flow, source)
         if lane not in self._senders:
-            self._senders[lane] = LaneSender(owned.assign_lane(lane, self._readers.keys()).task)
+            self._senders[lane] = LaneSender(owned.assign_lane(lane, self._readers.keys()).spec)
         batches = (Batch(source, target, records) for records in reader.read_up_to(last_upstream))
         for record in self._senders[lane].send(batches, owned.settings.view):
             self._committed.append(record)

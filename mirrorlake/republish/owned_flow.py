@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
-from mirrorlake.kafka import cut_off
-from mirrorlake.kafka.lane import LedgerReader, SharedPlaces, ends_of
+from mirrorlake.kafka import truncated_topic_error
+from mirrorlake.kafka.lane import LedgerReader, OverwriteDetector, find_ends
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
@@ -55,7 +55,7 @@ class OwnedFlow:
     ready: set[SourcePartition] = field(default_factory=set)
     unready_topics: set[str] = field(default_factory=set)
     uncopied: list[LedgerRecord] = field(default_factory=list)
-    overwrites: SharedPlaces = field(default_factory=SharedPlaces)
+    overwrites: OverwriteDetector = field(default_factory=OverwriteDetector)
     waiting: WaitingTopics | None = None
     streams: bool = False
 
@@ -129,7 +129,7 @@ class OwnedFlow:
         """Return the work of a lane on source partitions that are ready."""
         relay_slice, claims = self.settings.relay_slice, self.claims
         return LaneAssignment(
-            task=self.settings.lane_task(
+            spec=self.settings.lane_spec(
                 replace(claims.claim, lane=lane, batch=batch),
                 self.remotes,
                 topics={source.topic for source in sources},
@@ -289,7 +289,7 @@ class OwnedFlow:
             claims.seqs[lane] = records[-1].seq
             for record in records:
                 claims.positions.update(record.positions)
-            for place, end in ends_of(run for record in records for run in record.runs).items():
+            for place, end in find_ends(run for record in records for run in record.runs).items():
                 # Other lanes may write there, too, and be further.
                 claims.ends[place] = max(claims.ends.get(place, 0), end)
         self.uncopied += complete
@@ -307,12 +307,14 @@ class OwnedFlow:
 
     def _require_not_overwritten(self, committed: Iterable[LedgerRecord]) -> None:
         for record in committed:
-            overwritten = self.overwrites.take(record.claim.lane, record.runs)
+            overwritten = self.overwrites.record(record.claim.lane, record.runs)
             # A record names all topics of its lane, and comes several times a second.
             ids = {one.name: one.topic_id for one in record.remotes.values()} if overwritten else {}
             for place, span in overwritten.items():
                 if topic_id := ids.get(place.topic):
-                    raise cut_off(self.flow.name, self.flow.target, place.topic, topic_id, {place.partition: span})
+                    raise truncated_topic_error(
+                        self.flow.name, self.flow.target, place.topic, topic_id, {place.partition: span}
+                    )
 
     def _copy(self) -> None:
         if self.uncopied:

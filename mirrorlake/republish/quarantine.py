@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.kafka import ClusterAdmin, lost_topic_error
 from mirrorlake.lake import (
     OFFSET_MAP,
     QUARANTINE,
@@ -131,7 +131,7 @@ class Quarantine:
         if held := self._lost_topics():
             topics = {one.topic for one in self.summary()}
             if waiting := [one for one in held if topics & set(one.topics)]:
-                raise lost(*waiting)
+                raise lost_topic_error(*waiting)
         self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
         with self._watching() as board:
             again = self._settings.redriving()

@@ -23,7 +23,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
-from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.kafka import ClusterAdmin, lost_topic_error
 from mirrorlake.kafka.lane import fenced_error
 from mirrorlake.lake import COLUMNS, Audit, Control, Lake, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, is_location_in_use
@@ -132,7 +132,7 @@ class Republisher:
             # Such as a Python worker that was killed over a batch: Spark has words of its own for that.
             raise self._failure_error(error) from error
         if once and self._owned.resolution.held:
-            raise lost(*self._owned.resolution.held)
+            raise lost_topic_error(*self._owned.resolution.held)
         if once:
             self._owned.raise_if_waiting()
 
@@ -145,7 +145,7 @@ class Republisher:
         self._acquire()
         owned = self._owned
         if owned.resolution.held:
-            raise lost(*owned.resolution.held)
+            raise lost_topic_error(*owned.resolution.held)
         # Without one topic, the order of all is not the caller's.
         owned.waiting = None
         alias = self._flow.source

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka.lane import LaneTask
+from mirrorlake.kafka.lane import LaneSpec
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
@@ -67,7 +67,7 @@ class RepublishSettings:
     relay_slice: RelaySlice | None = None
     other_files: OtherFiles | None = None
 
-    def lane_task(
+    def lane_spec(
         self,
         claim: Claim,
         remotes: RemoteTopics,
@@ -76,7 +76,7 @@ class RepublishSettings:
         rate: Rate = NO_LIMIT,
         seq: int | None = None,
         ends: Mapping[TopicPartition, int] = NO_ENDS,
-    ) -> LaneTask:
+    ) -> LaneSpec:
         """Return the task of a lane that sends records of source topics whose remote topics are ready."""
         flow = self.flow
         chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
@@ -84,7 +84,7 @@ class RepublishSettings:
         sent_to = remotes.of(topics)
         names = {one.name for one in sent_to.values()}
         options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), remotes.batch_bytes()))
-        return LaneTask(
+        return LaneSpec(
             claim=claim,
             target=flow.target,
             options=options,

@@ -76,20 +76,20 @@ class SparkFeeder:
 
     def _send_all(self, due: list[RelayFile], frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
         owned, committed = self._owned, list[LedgerRecord]()
-        at_most_s = _STOP_CHECK_INTERVAL_S if owned.flow.rate.rate else None
+        max_s = _STOP_CHECK_INTERVAL_S if owned.flow.rate.rate else None
         while due:
             if self._stop.is_set():
                 raise Stopped
             # Spark calls from a thread of its own.
             with about(flow=owned.flow.name, batch=batch):
-                sent = self._send_once(due, frame, batch=batch, at_most_s=at_most_s)
+                sent = self._send_once(due, frame, batch=batch, max_s=max_s)
             committed += sent
             # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its rows.
-            due = owned.not_fully_sent(due) if sent and at_most_s is not None else []
+            due = owned.not_fully_sent(due) if sent and max_s is not None else []
         return committed
 
     def _send_once(
-        self, due: list[RelayFile], frame: DataFrame, *, batch: int, at_most_s: float | None = None
+        self, due: list[RelayFile], frame: DataFrame, *, batch: int, max_s: float | None = None
     ) -> list[LedgerRecord]:
         """Send rows and return the ledger records of them.
 
@@ -106,7 +106,7 @@ class SparkFeeder:
             lane: owned.assign_lane(lane, {file.source for file in files}, batch=batch, rate=rate)
             for lane, files in by_lane.items()
         }
-        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, at_most_s), OUTPUT)
+        fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, max_s), OUTPUT)
         answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
         committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
         committed.sort(key=lambda record: (record.claim.lane, record.seq))
@@ -147,7 +147,7 @@ def _read_part(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
 
 
 def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFrame:
-    listed = [(s.topic, s.generation, s.partition, one.task.claim.lane) for one in work for s in one.targets]
+    listed = [(s.topic, s.generation, s.partition, one.spec.claim.lane) for one in work for s in one.targets]
     lanes = frame.sparkSession.createDataFrame(listed, "topic string, generation int, partition int, lane int")
     columns = ["lane", "topic", "generation", "partition", *COLUMNS]
     return (
@@ -158,7 +158,7 @@ def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFra
     )
 
 
-def _rows_job(work: Mapping[int, LaneAssignment], at_most_s: float | None) -> Callable[[_Rows], _Rows]:
+def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callable[[_Rows], _Rows]:
     worker_log = WorkerLog.asked()
 
     def job(relay: _Rows) -> _Rows:
@@ -167,16 +167,16 @@ def _rows_job(work: Mapping[int, LaneAssignment], at_most_s: float | None) -> Ca
         for lane, group in groupby(pieces, key=lambda piece: piece[0]):
             targets = work[lane].targets
             batches = (Batch(source, targets[source], records) for _, source, records in group if source in targets)
-            yield from rows(_send(work[lane], batches, at_most_s))
+            yield from rows(_send(work[lane], batches, max_s))
 
     return job
 
 
-def _send(work: LaneAssignment, batches: Iterator[Batch], at_most_s: float | None) -> Iterator[TaskAnswer]:
-    """Send a lane's rows; with `at_most_s` until the chunk that is under way then, and what is left is sent next time."""
-    until = None if at_most_s is None else time.monotonic() + at_most_s
-    with lane_log_context(work.task):
-        for record in send_lane(cached_sender(work.task), work, batches):
+def _send(work: LaneAssignment, batches: Iterator[Batch], max_s: float | None) -> Iterator[TaskAnswer]:
+    """Send a lane's rows; with `max_s` until the chunk that is under way then, and what is left is sent next time."""
+    until = None if max_s is None else time.monotonic() + max_s
+    with lane_log_context(work.spec):
+        for record in send_lane(cached_sender(work.spec), work, batches):
             yield TaskAnswer(_RECORD, record.to_json())
             if until is not None and time.monotonic() > until:
                 break

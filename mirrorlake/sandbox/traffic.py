@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as KafkaPosition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.kafka import COORDINATOR_COMES, patiently
+from mirrorlake.kafka import COORDINATOR_MOVING, retry_transient
 from mirrorlake.model.flow import TopicPartition
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ def _read_half(bootstrap_servers: str, committed: Mapping[TopicPartition, int]) 
     consumer = Consumer(options)
     try:
         # The first commit on a cluster makes its topic of groups.
-        patiently(COORDINATOR_COMES, most_s=_TIMEOUT_S)(consumer.commit, offsets=positions, asynchronous=False)
+        retry_transient(COORDINATOR_MOVING, timeout_s=_TIMEOUT_S)(
+            consumer.commit, offsets=positions, asynchronous=False
+        )
     finally:
         consumer.close()
 

@@ -32,7 +32,7 @@ class Looks(Protocol):
     def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
         """Return the settings in force."""
 
-    def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return first offsets and ends."""
 
 
@@ -132,7 +132,7 @@ class TopicBrowser:
             TopicPartition(name, p.partition) for name, states in layout.items() for p in states if p.leader is not None
         ]
         with ThreadPoolExecutor(3, thread_name_prefix="topics") as pool:
-            asked = pool.submit(self._looks.spans, led), pool.submit(self._looks.settings, list(layout))
+            asked = pool.submit(self._looks.offset_ranges, led), pool.submit(self._looks.settings, list(layout))
             mirrorings = self._mirrorings(list(layout))
             spans, settings = asked[0].result(), asked[1].result()
         lines = []
@@ -199,7 +199,7 @@ class ClusterTopics:
     def __init__(self, alias: str, cluster: ClusterConfig, *, now: Callable[[], datetime]) -> None:
         self._groups = partial(Groups, alias, librdkafka_options(cluster, role="consumer"), probes=True)
         self._admin = ClusterAdmin(alias, librdkafka_options(cluster, role="admin"), probes=True)
-        self._browser = TopicBrowser(alias, self._admin.looks, flows=(), names_of=lambda _: (), now=now)
+        self._browser = TopicBrowser(alias, self._admin.topic_metadata, flows=(), names_of=lambda _: (), now=now)
 
     def topics(self, *, internal: bool) -> TopicList:
         """List the topics (see `Mirror.topics`)."""

@@ -120,7 +120,7 @@ class OtherFiles:
         if flow.existing == "append" or not remotes:
             return {}
         places = {place: remotes[place.topic] for place in list_partitions(remotes)}
-        spans = self._admin.looks.spans(places)
+        spans = self._admin.topic_metadata.offset_ranges(places)
         holding: dict[str, dict[TopicPartition, int]] = {}
         for place, (first, end) in spans.items():
             if first < end:

@@ -17,7 +17,7 @@ from mirrorlake.errors import (
     TopicConflict,
     TopicDenied,
 )
-from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely, lost, require_same
+from mirrorlake.kafka import ClusterAdmin, TopicState, check_topic_ids, describe_with_retry, lost_topic_error
 from mirrorlake.lake import Audit, KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
@@ -190,7 +190,7 @@ class RemoteTopics:
                 topic = replace(topic, partitions=source.partition + 1)
             topics[source.topic] = topic
         ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
-        require_same(self._admin, ids, flow=self._flow.name)
+        check_topic_ids(self._admin, ids, flow=self._flow.name)
         refused: dict[str, MirrorlakeError] = {}
         check = ConflictCheck(self._admin, self._flow, self._audit, self._lake, self._all_flows)
         missing: list[WantedTopic] = []
@@ -227,8 +227,8 @@ class RemoteTopics:
         ]
         self._carry_out(changes, [one.spec for one in wanted], refused)
         there = [one for one in wanted if one.name not in refused]
-        states |= describe_surely(self._admin, {one.name for one in there} - states.keys())
-        settings = self._admin.looks.settings({one.name for one in there})
+        states |= describe_with_retry(self._admin, {one.name for one in there} - states.keys())
+        settings = self._admin.topic_metadata.settings({one.name for one in there})
         for one in there:
             with _noting(refused, one.name):
                 state, known = states.get(one.name), settings.get(one.name)
@@ -304,7 +304,9 @@ class RemoteTopics:
 
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
         flow, known = self._flow, self._sent_to.get(remote, "")
-        return lost(HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found))
+        return lost_topic_error(
+            HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
+        )
 
 
 @contextmanager

@@ -42,10 +42,10 @@ class TopicSource(Protocol):
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself."""
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset that each partition still holds."""
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of each partition."""
 
 
@@ -97,11 +97,11 @@ class LakeTopics:
         topics = self._config.topics
         return {name: dict(topics[name].configs) if name in topics else {} for name in names}
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return 0 of each partition: the relay keeps everything."""
         return dict.fromkeys(partitions, 0)
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the next offset of each partition."""
         if not self._lake.exists(self._lake.relay_location(self.alias)):
             return dict.fromkeys(partitions, 0)
@@ -123,9 +123,9 @@ class LakeTopics:
             for name, configs in self.configs(names).items()
         }
 
-    def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return 0 and the next offset of each partition."""
-        return {tp: (0, end) for tp, end in self.latest(partitions).items()}
+        return {tp: (0, end) for tp, end in self.last_stable_offsets(partitions).items()}
 
     def _recorded(self) -> dict[str, KnownTopic]:
         return newest_topics(self._lake, self.alias, "source", missing_ok=True)

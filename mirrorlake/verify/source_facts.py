@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from mirrorlake.context import Context
-from mirrorlake.kafka import describe_with_leaders, named
+from mirrorlake.kafka import describe_with_leaders, format_partitions
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.direct import held_at_source
@@ -63,7 +63,7 @@ class SourceFacts:
             return
         _, self.leaderless = describe_with_leaders(self._context.admin(self._alias), set(topics))
         if self.leaderless:
-            log.warning("verify.no_leader source=%s partitions=%s", self._alias, named(self.leaderless))
+            log.warning("verify.no_leader source=%s partitions=%s", self._alias, format_partitions(self.leaderless))
 
     def held(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
         """Find what the source still holds whole of partitions that somebody leads."""

@@ -123,7 +123,7 @@ def still_held(
         and tp.partition < states[tp.topic].partitions
         and not is_other(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
     }
-    earliest, ends = admin.earliest(newest), admin.latest(newest)
+    earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
     # A log that went back ends before what was landed.
     return {source: OffsetSpan(earliest[tp], ends[tp]) for tp, source in newest.items()}
 

@@ -49,7 +49,7 @@ def against_target(
         Difference.at(tp, -1, where="target", problem="missing") for tp in sorted(mine) if tp.topic not in states
     ]
     there = sorted(tp for tp in mine if tp.topic in states and tp.partition < states[tp.topic].partitions)
-    earliest = admin.earliest(there)
+    earliest = admin.log_start_offsets(there)
     ends = {tp: side.cut.ends.get(tp, end) for tp, end in run_ends(side).items() if tp in earliest}
     held = {tp: OffsetSpan(earliest[tp], ends[tp]) for tp in there}
     places = due_places(side)

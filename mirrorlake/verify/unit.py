@@ -139,7 +139,7 @@ def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
 class Fetches(Protocol):
     """What gives the records of a unit's cluster."""
 
-    def fetch(self, wait_s: float, /, *, at_most_s: float, most_bytes: int, most_records: int) -> Fetched:
+    def fetch(self, wait_s: float, /, *, max_s: float, max_bytes: int, max_records: int) -> Fetched:
         """Return what came next (see `Fetcher.fetch`)."""
 
 
@@ -250,7 +250,7 @@ def fetch_to_end(unit: Unit, spans: Mapping[TopicPartition, OffsetSpan], fetchin
     left, moved_at = {tp: span.end for tp, span in spans.items()}, time.monotonic()
     with fetching(unit, spans) as fetcher:
         while left:
-            got = fetcher.fetch(_WAIT_S, at_most_s=_AT_MOST_S, most_bytes=_MOST_BYTES, most_records=_MOST_RECORDS)
+            got = fetcher.fetch(_WAIT_S, max_s=_AT_MOST_S, max_bytes=_MOST_BYTES, max_records=_MOST_RECORDS)
             yield got
             left = {tp: end for tp, end in left.items() if got.read_to.get(tp, 0) < end}
             if got.read_to:

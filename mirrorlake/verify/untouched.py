@@ -70,7 +70,7 @@ class SparkFetcher:
             if "DATA_LOSS" in str(error) or "OffsetOutOfRange" in str(error):
                 raise PositionGone(f"{', '.join(map(str, chosen))}: {str(error)[:200]}") from error
             raise
-        rows = FetchedRows.of({tp: _of(tp, found) for tp in chosen})
+        rows = FetchedRows.from_tables({tp: _of(tp, found) for tp in chosen})
         return Fetched(rows, ends)
 
     def _next(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -87,8 +87,8 @@ class Threads:
         compare = partial(
             compare_unit,
             rows=lambda feed: relay_of(feed).rows(feed.source, feed.span),
-            earliest=admin.earliest,
-            latest=admin.latest,
+            earliest=admin.log_start_offsets,
+            latest=admin.last_stable_offsets,
             fetching=self._fetching,
             tell=tell,
         )
@@ -134,7 +134,9 @@ def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskAnswer]:
     def ask(ends: Callable[[ClusterAdmin, Iterable[TopicPartition]], Mapping[TopicPartition, int]]) -> Ends:
         return lambda partitions: ends(ClusterAdmin(unit.alias, unit.options), partitions)
 
-    found = compare_unit(unit, earliest=ask(ClusterAdmin.earliest), latest=ask(ClusterAdmin.latest))
+    found = compare_unit(
+        unit, earliest=ask(ClusterAdmin.log_start_offsets), latest=ask(ClusterAdmin.last_stable_offsets)
+    )
     # The one who asked has the places, and the options hold secrets.
     small = replace(found, unit=replace(found.unit, feeds=(), options={}))
     yield TaskAnswer(_COMPARED, pickle.dumps((number, small)))

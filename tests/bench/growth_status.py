@@ -64,10 +64,10 @@ class Moving(Played):
     alias: str = "east"
     turns: int = 1
 
-    def ends(self, partitions: Any) -> dict[TopicPartition, int]:
-        return self.latest(partitions)
+    def high_watermarks(self, partitions: Any) -> dict[TopicPartition, int]:
+        return self.last_stable_offsets(partitions)
 
-    def latest(self, partitions: Any) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         return {tp: self.moved + (tp.partition == 0) for tp in partitions}
 
     def offset(self, tp: TopicPartition) -> int:  # noqa: ARG002  of a partition

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import mirrorlake as ml
 from mirrorlake.kafka.groups import Committed
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.series import lag_points, rpo_points
 from mirrorlake.lake.arrow_types import arrow_types
@@ -69,10 +69,10 @@ class Played:
             for name in names
         }
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.offset(tp) for tp in partitions}
 
     def broker_count(self) -> int:

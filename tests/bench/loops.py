@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from mirrorlake.config.loading import loads
 from mirrorlake.kafka import ClusterAdmin, Fetcher
-from mirrorlake.kafka.lane import Batch, LaneSender, LaneTask, ledger_spec
+from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec, ledger_spec
 from mirrorlake.kafka.options import librdkafka_options
-from mirrorlake.kafka.remotes import describe_surely
+from mirrorlake.kafka.remotes import describe_with_retry
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.plan import TopicSpec
@@ -34,7 +34,7 @@ from tests.bench.workload import Topic
 TURN, SPREADS, TURNS = 1_000, (8, 100, 1_000), 10
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _FETCH_S = 60.0
-_BOUNDS: dict[str, Any] = {"at_most_s": 2.0, "most_bytes": 64 << 20, "most_records": 2_000_000}
+_BOUNDS: dict[str, Any] = {"max_s": 2.0, "max_bytes": 64 << 20, "max_records": 2_000_000}
 
 Rows = Mapping[TopicPartition, pa.Table]
 
@@ -121,11 +121,11 @@ class Loops:
         flow, admin = f"bench-{uuid.uuid4()}", ClusterAdmin("central", self._options["target"])
         admin.create(ledger_spec(ledger_topic(flow), 1))
         admin.create(TopicSpec(name=topic, partitions=1 + max(tp.partition for tp in rows)))
-        while not (states := describe_surely(admin, [topic])):
+        while not (states := describe_with_retry(admin, [topic])):
             time.sleep(0.1)
         remote = Remote(topic, states[topic].topic_id)
         sender = LaneSender(
-            LaneTask(
+            LaneSpec(
                 claim=Claim(flow=flow, lanes=1, epoch=1, owner="bench", checkpoint_location=1),
                 target="central",
                 options=self._options["target"],

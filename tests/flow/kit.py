@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from mirrorlake.kafka import COORDINATOR_COMES
+from mirrorlake.kafka import COORDINATOR_MOVING
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 
@@ -36,7 +36,7 @@ Where = KafkaCluster | str
 Sent = tuple[Any, ...] | dict[str, Any]
 # Answers of a broker that has just started, or makes the topic of commits: a moment later it leads and has loaded.
 _STARTING = (
-    *COORDINATOR_COMES,
+    *COORDINATOR_MOVING,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )

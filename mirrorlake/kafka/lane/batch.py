@@ -173,7 +173,7 @@ def gather(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
         yield gathered
 
 
-def in_one(batches: Sequence[Batch]) -> list[tuple[Sequence[Batch], pa.RecordBatch]]:
+def concatenate(batches: Sequence[Batch]) -> list[tuple[Sequence[Batch], pa.RecordBatch]]:
     """Return the records of batches as one record batch, or as several where their columns differ in type."""
     if len(batches) == 1:
         return [(batches, batches[0].records)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from mirrorlake.kafka.lane.faults import Restart
+from mirrorlake.kafka.lane.faults import RestartProducer
 
 # A claimant first decides what counts: half a second in a small lake, some seconds in one of a million runs.
 _MIN_WAIT_S, _MAX_WAIT_S, _POLL_INTERVAL_S = 5.0, 60.0, 0.5
@@ -41,6 +41,6 @@ class ClaimWait:
         """Wait while somebody else may claim the lane; `check` raises once another owner has claimed it."""
         until = time.monotonic() + (self._wait_s if self._is_fenced else 0.0)
         while time.monotonic() < until:
-            with suppress(Restart):
+            with suppress(RestartProducer):
                 check()
             time.sleep(_POLL_INTERVAL_S)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.errors import ClientErrors, Need
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.owner import said_owner
@@ -30,7 +30,7 @@ _PERMANENT = {
 }
 
 
-class Restart(Exception):
+class RestartProducer(Exception):
     """Start the protocol again with a new producer; `last` is what is raised when that never helps."""
 
     def __init__(self, problem: KafkaError | None, doing: str, *, last: MirrorlakeError | None = None) -> None:
@@ -40,12 +40,12 @@ class Restart(Exception):
         super().__init__(f"{doing}: {problem}")
 
 
-class AskEach(Restart):
+class RestartWithReports(RestartProducer):
     """Start again, and ask each record of the topics for its own answer: the ends of the chunk do not tell enough."""
 
 
 @contextmanager
-def starting_again(doing: str) -> Iterator[None]:
+def restarting_if_unreachable(doing: str) -> Iterator[None]:
     """Start again where the target is away.
 
     Not where it refuses the login: a task keeps the secret that it was given, and the next one resolves it again.
@@ -55,7 +55,7 @@ def starting_again(doing: str) -> Iterator[None]:
     except LoginRefused:
         raise
     except ClusterUnreachable as error:
-        raise Restart(None, doing) from error
+        raise RestartProducer(None, doing) from error
 
 
 def is_too_large(problem: KafkaError | None) -> bool:
@@ -92,53 +92,55 @@ def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
 class Faults:
     """Make the errors of one lane."""
 
-    def __init__(self, task: LaneTask) -> None:
-        self._task = task
-        self._lane = task.claim.lane
-        self._flow = task.claim.flow
-        self._ledger = ledger_topic(task.claim.flow)
+    def __init__(self, spec: LaneSpec) -> None:
+        self._spec = spec
+        self._lane = spec.claim.lane
+        self._flow = spec.claim.flow
+        self._ledger = ledger_topic(spec.claim.flow)
 
-    def fenced(self, why: str, *, contested: bool = False) -> LaneFenced:
+    def fenced_error(self, why: str, *, contested: bool = False) -> LaneFenced:
         """Another owner holds the lane; where the claim is `contested`, that is not decided yet (see `is_contested`)."""
         return fenced_error(f"lane {self._lane} of {self._flow}", why, flow=self._flow, contested=contested)
 
-    def tail_lost(self, known: int, last: LedgerRecord | None) -> LedgerLost:
+    def tail_lost_error(self, known: int, last: LedgerRecord | None) -> LedgerLost:
         """The ledger's tail is older than what this owner has confirmed there."""
         found = "holds nothing" if last is None else f"ends at record {last.seq} of {said_owner(last.claim.owner)}"
         return LedgerLost(
-            f"lane {self._lane} of the ledger {self._ledger} on {self._task.target} {found}, but its owner "
-            f"{said_owner(self._task.claim.owner)} has confirmed record {known}",
+            f"lane {self._lane} of the ledger {self._ledger} on {self._spec.target} {found}, but its owner "
+            f"{said_owner(self._spec.claim.owner)} has confirmed record {known}",
             consequence="what was sent since would be sent again; nothing more was sent",
             remedy=f"run mirrorlake republish --flow '{self._flow}' again: it compares the ledger with the lake before it "
             "sends",
             flow=self._flow,
         )
 
-    def never_helped(self, restart: Restart) -> MirrorlakeError:
+    def gave_up_error(self, restart: RestartProducer) -> MirrorlakeError:
         """No new start helped within the task's patience."""
         if restart.last is not None:
             return restart.last
         if restart.problem is not None:
-            return self.of(restart.problem, restart.doing)
-        target = self._task.target
+            return self.cluster_error(restart.problem, restart.doing)
+        target = self._spec.target
         return ClusterUnreachable(
-            f"cluster {target} did not {restart.doing} within {self._task.patience_s:.0f} s",
+            f"cluster {target} did not {restart.doing} within {self._spec.retry_timeout_s:.0f} s",
             consequence=f"{self._flow} stopped; everything that was confirmed stands in its ledger",
             remedy=f"bring {target} back, then run the same command again",
             alias=target,
         )
 
-    def of(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
+    def cluster_error(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
         """The target answered with an error."""
         needs = [Need("WRITE", "TOPIC", topic) for topic in topics]
         needs += [Need("WRITE", "TRANSACTIONAL_ID", transactional_id(self._flow, self._lane))]
-        return ClientErrors.of(self._task.target, self._task.options).own(problem, doing, *needs)
+        return ClientErrors.from_options(self._spec.target, self._spec.options).to_cluster_error(problem, doing, *needs)
 
-    def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
+    def refused_record_error(
+        self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None
+    ) -> ClusterError:
         """The target did not take a ledger record."""
         if not is_too_large(problem):
-            return self.of(problem, doing, self._ledger)
-        target, size = self._task.target, f" of {len(record.to_json())} bytes" if record else ""
+            return self.cluster_error(problem, doing, self._ledger)
+        target, size = self._spec.target, f" of {len(record.to_json())} bytes" if record else ""
         return ClusterError(
             f"{target} refuses a record{size} for the ledger {self._ledger}: larger than the topic's max.message.bytes",
             consequence=f"{self._flow} stopped before the records that it covers were confirmed",

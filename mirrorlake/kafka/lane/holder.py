@@ -21,18 +21,18 @@ from mirrorlake.kafka.errors import client_log
 from mirrorlake.kafka.lane.claim_wait import ClaimWait
 from mirrorlake.kafka.lane.faults import (
     Faults,
-    Restart,
+    RestartProducer,
     is_permanent,
     is_replaced,
     is_too_large,
-    starting_again,
+    restarting_if_unreachable,
 )
 from mirrorlake.kafka.lane.lane_records import LaneRecords
+from mirrorlake.kafka.lane.ledger_tail import read_any_tail, read_own_tail
 from mirrorlake.kafka.lane.refused import TooLarge
 from mirrorlake.kafka.lane.sent_ends import SentEnds
-from mirrorlake.kafka.lane.tail import read_any_tail, read_own_tail
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.lane.transaction import CALL_S, Transaction
+from mirrorlake.kafka.lane.spec import LaneSpec
+from mirrorlake.kafka.lane.transaction import CALL_TIMEOUT_S, Transaction
 from mirrorlake.model.flow import SourcePartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
@@ -45,34 +45,34 @@ class LaneHolder:
 
     Raises:
         LaneFenced: another owner holds the lane.
-        ClusterUnreachable: the target did not answer for the task's `patience_s`.
+        ClusterUnreachable: the target did not answer for its `retry_timeout_s`.
     """
 
-    def __init__(self, task: LaneTask) -> None:
-        self.task = task
+    def __init__(self, spec: LaneSpec) -> None:
+        self.spec = spec
         self.positions: dict[SourcePartition, int] = {}
         self.seq = -1
         self._last: LedgerRecord | None = None
         self._records = LaneRecords()
         self._producer: Producer | None = None
-        self._faults = Faults(task)
-        self._ends = SentEnds(task)
+        self._faults = Faults(spec)
+        self._ends = SentEnds(spec)
         self._dense: set[str] = set()
         self._is_fencing = False
         self._claim_wait = ClaimWait()
-        self._is_named = False
-        self._is_alone = False
+        self._reports_each = False
+        self._sends_singly = False
 
-    def still_serves(self, task: LaneTask) -> bool:
+    def accept(self, spec: LaneSpec) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
 
         It may not where the owner or the options changed, nor where another worker has sent in between.
         """
-        same = (self.task.claim.owner, self.task.options) == (task.claim.owner, task.options)
-        if self._producer is None or not same or task.seq != self.seq:
+        same = (self.spec.claim.owner, self.spec.options) == (spec.claim.owner, spec.options)
+        if self._producer is None or not same or spec.seq != self.seq:
             return False
-        self.task = task
-        self._ends.take(task)
+        self.spec = spec
+        self._ends.take_spec(spec)
         return True
 
     def open(self) -> LedgerRecord | None:
@@ -98,14 +98,14 @@ class LaneHolder:
             transaction.begin()
             transaction.record(record)
             transaction.commit()
-        except (KafkaException, Restart) as error:
+        except (KafkaException, RestartProducer) as error:
             self.close()
-            if isinstance(error, Restart):
-                raise self._faults.never_helped(error) from error
+            if isinstance(error, RestartProducer):
+                raise self._faults.gave_up_error(error) from error
             if is_replaced(error.args[0]):
                 why = "another republisher fenced it before this one could claim it"
-                raise self._faults.fenced(why, contested=True) from error
-            raise self._faults.refused(error.args[0], "claim the lane", record=record) from error
+                raise self._faults.fenced_error(why, contested=True) from error
+            raise self._faults.refused_record_error(error.args[0], "claim the lane", record=record) from error
         return record
 
     def close(self) -> None:
@@ -116,9 +116,9 @@ class LaneHolder:
 
     def _retrying(self) -> Retrying:
         return Retrying(
-            retry=retry_if_exception_type(Restart),
+            retry=retry_if_exception_type(RestartProducer),
             # A process that slept has used its patience up at once: whether somebody took over, only the ledger tells it.
-            stop=stop_after_attempt(2) & stop_after_delay(self.task.patience_s),
+            stop=stop_after_attempt(2) & stop_after_delay(self.spec.retry_timeout_s),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             retry_error_callback=self._give_up,
         )
@@ -126,19 +126,19 @@ class LaneHolder:
     def _give_up(self, state: Any) -> None:
         restart = state.outcome.exception()
         self.close()
-        raise self._faults.never_helped(restart) from restart
+        raise self._faults.gave_up_error(restart) from restart
 
     def _open_once(self) -> None:
         self.close()
-        self._claim_wait.wait(partial(read_own_tail, self.task, seq=self.seq))
+        self._claim_wait.wait(partial(read_own_tail, self.spec, seq=self.seq))
         try:
             self._fence()
-            last = read_any_tail(self.task) if self._is_fencing else read_own_tail(self.task, seq=self.seq)
+            last = read_any_tail(self.spec) if self._is_fencing else read_own_tail(self.spec, seq=self.seq)
             if last is not None:
-                self._ends.learn(last)
+                self._ends.record(last)
             if not self._is_fencing:
-                with starting_again("say where its topics end"):
-                    self._ends.require_whole(self._admin)
+                with restarting_if_unreachable("say where its topics end"):
+                    self._ends.require_not_truncated(self._admin)
         except BaseException:
             # A producer that has not read the ledger would send again what stands there.
             self.close()
@@ -149,26 +149,26 @@ class LaneHolder:
             self.seq = last.seq
             # In place: the chunks to come are cut at these positions.
             self.positions.clear()
-            self.positions.update(of_lane(last.positions, self.task.claim.lane, lanes=self.task.claim.lanes))
+            self.positions.update(of_lane(last.positions, self.spec.claim.lane, lanes=self.spec.claim.lanes))
 
     def _fence(self) -> None:
-        task, claim = self.task, self.task.claim
+        spec, claim = self.spec, self.spec.claim
         # The topic's own limit decides what is too large, not the client's default of 1 MB.
-        options = {"message.max.bytes": "104857600", **task.options, "enable.idempotence": "true"}
-        if self._is_alone:
+        options = {"message.max.bytes": "104857600", **spec.options, "enable.idempotence": "true"}
+        if self._sends_singly:
             options["batch.num.messages"] = "1"
-        if task.exactly_once:
+        if spec.exactly_once:
             options["transactional.id"] = transactional_id(claim.flow, claim.lane)
         try:
             self._producer = Producer(options, logger=client_log)
-            if task.exactly_once:
-                self._producer.init_transactions(CALL_S)
+            if spec.exactly_once:
+                self._producer.init_transactions(CALL_TIMEOUT_S)
         except KafkaException as error:
             self._fail(error, "start a transactional producer")
 
     @cached_property
     def _admin(self) -> ClusterAdmin:
-        return ClusterAdmin(self.task.target, self.task.options)
+        return ClusterAdmin(self.spec.target, self.spec.options)
 
     def _require_writable(self, topics: Iterable[str]) -> None:
         """Raise `NotAuthorized` where a topic may not be written to: librdkafka purges what was sent, and says why in its log alone."""
@@ -177,35 +177,35 @@ class LaneHolder:
 
     def _transaction(self) -> Transaction:
         assert self._producer is not None  # noqa: S101  open() ran
-        return Transaction(self._producer, self.task, dense=self._dense, is_named=self._is_named)
+        return Transaction(self._producer, self.spec, dense=self._dense, reports_each=self._reports_each)
 
     def _fail(self, error: KafkaException, doing: str, transaction: Transaction | None = None) -> NoReturn:
-        """Destroy the producer, then raise the own error, or `Restart` where a new start may help."""
+        """Destroy the producer, then raise the own error, or `RestartProducer` where a new start may help."""
         problem, failed, topics = error.args[0], None, list[str]()
         if transaction is not None:
             failed, topics = transaction.error, transaction.topics
         self.close()
-        if self.task.exactly_once and any(seen is not None and is_replaced(seen) for seen in (failed, problem)):
+        if self.spec.exactly_once and any(seen is not None and is_replaced(seen) for seen in (failed, problem)):
             self._claim_wait.record_fence()
         if failed is not None:
             # What failed first may have had no callback; the next attempt hears from every record.
             self._dense.update(topics)
         if transaction is not None and is_too_large(transaction.ledger_refused):
-            raise self._faults.refused(transaction.ledger_refused, doing) from error
+            raise self._faults.refused_record_error(transaction.ledger_refused, doing) from error
         if is_too_large(failed) or is_too_large(problem):
             if transaction is not None and transaction.refused:
                 raise TooLarge(transaction.refused) from error
-            if transaction is not None and not self._is_named:
-                raise Restart(problem, doing) from error
-            raise self._faults.of(failed or problem, doing) from error
+            if transaction is not None and not self._reports_each:
+                raise RestartProducer(problem, doing) from error
+            raise self._faults.cluster_error(failed or problem, doing) from error
         for seen in (failed, problem):
             if seen is not None and is_permanent(seen):
                 if seen.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     # The error does not name the topic that it is about.
-                    self._require_writable([*topics, ledger_topic(self.task.claim.flow)])
-                raise self._faults.of(seen, doing, *topics[:1]) from error
+                    self._require_writable([*topics, ledger_topic(self.spec.claim.flow)])
+                raise self._faults.cluster_error(seen, doing, *topics[:1]) from error
         if failed is not None and failed.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001
             self._require_writable(topics)
-        claim = self.task.claim
+        claim = self.spec.claim
         log.info("lane.restart flow=%s lane=%s doing=%s why=%s", claim.flow, claim.lane, doing, problem)
-        raise Restart(problem, doing) from error
+        raise RestartProducer(problem, doing) from error

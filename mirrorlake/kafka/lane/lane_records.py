@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
@@ -42,7 +42,7 @@ class LaneRecords:
 
     def make(
         self,
-        task: LaneTask,
+        spec: LaneSpec,
         seq: int,
         *,
         positions: Mapping[SourcePartition, int],
@@ -59,14 +59,14 @@ class LaneRecords:
             # Where everything moved, a full record costs nothing.
             or reached.keys() >= positions.keys()
         )
-        held = {**positions, **reached} if is_full else reached
+        written = {**positions, **reached} if is_full else reached
         remotes = {
-            topic: remote for topic in {source.topic for source in held} if (remote := self._remote(task, topic))
+            topic: remote for topic in {source.topic for source in written} if (remote := self._remote(spec, topic))
         }
         return LedgerRecord(
-            claim=task.claim,
+            claim=spec.claim,
             seq=seq,
-            positions=held,
+            positions=written,
             remotes=remotes,
             runs=runs,
             withheld=tuple(withheld),
@@ -84,5 +84,5 @@ class LaneRecords:
         else:
             self._partial_bytes += _RECORD_BYTES + _MOVED_BYTES * max(len(record.positions), len(record.runs))
 
-    def _remote(self, task: LaneTask, topic: str) -> Remote | None:
-        return task.remotes.get(topic) or self._remotes.get(topic)
+    def _remote(self, spec: LaneSpec, topic: str) -> Remote | None:
+        return spec.remotes.get(topic) or self._remotes.get(topic)

@@ -31,7 +31,7 @@ class Outgoing:
     is_placed: bool
 
 
-def outgoing(
+def build_outgoing(
     batch: Batch, view: View | None, *, quarantines: bool, refused: Mapping[int, str] = MappingProxyType({})
 ) -> Outgoing:
     """Build the records to send of a batch, and list those to withhold.
@@ -91,7 +91,7 @@ def _by_partition(batch: Batch, viewed: Viewed) -> Iterator[Batch]:
         yield Batch(batch.source, TopicPartition(batch.target.topic, partition), records)
 
 
-def refusal(batch: Batch, problem: Unsendable, *, flow: str) -> UnsendableRecord:
+def unsendable_error(batch: Batch, problem: Unsendable, *, flow: str) -> UnsendableRecord:
     """Return the error for a record that cannot be sent unchanged."""
     offset = int(batch.offsets()[problem.row])
     return UnsendableRecord(

@@ -33,7 +33,7 @@ class TooLarge(Exception):
         super().__init__(f"{sum(map(len, records.values()))} records in batches that are too large")
 
 
-def by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
+def group_by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
     """Return records by their source partition."""
     found: dict[SourcePartition, set[int]] = {}
     for source, offset in records:
@@ -41,11 +41,11 @@ def by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
     return {source: frozenset(offsets) for source, offsets in found.items()}
 
 
-def together(one: Refused, other: Refused) -> Refused:
+def merge_refused(one: Refused, other: Refused) -> Refused:
     """Return the records of both.
 
     >>> a, b = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)
-    >>> found = together({a: frozenset({1})}, {a: frozenset({2}), b: frozenset({3})})
+    >>> found = merge_refused({a: frozenset({1})}, {a: frozenset({2}), b: frozenset({3})})
     >>> {source.topic: sorted(offsets) for source, offsets in found.items()}
     {'a': [1, 2], 'b': [3]}
     """
@@ -53,7 +53,7 @@ def together(one: Refused, other: Refused) -> Refused:
     return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
 
 
-def suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
+def list_suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
     """Yield one by one, in upstream order, the records that were refused, and those longer than a batch may be."""
     for batch in batches:
         named = np.isin(batch.offsets(), list(refused.get(batch.source, ())))
@@ -75,7 +75,7 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return total
 
 
-def error_for(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
+def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
     """Return the error for a record, alone in its batch, that the target refuses."""
     [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
     return RecordTooLarge(
@@ -94,7 +94,7 @@ def error_for(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
     )
 
 
-def batches_refused(*, flow: str, target: str) -> ClusterError:
+def batches_refused_error(*, flow: str, target: str) -> ClusterError:
     """Return the error for records that are refused in the stream of the others, and taken by themselves."""
     return ClusterError(
         f"{target} refuses records of {flow} as too large, and takes each of them when it is tried by itself",
@@ -104,6 +104,6 @@ def batches_refused(*, flow: str, target: str) -> ClusterError:
     )
 
 
-def reason(topic: str, target: str) -> str:
+def refusal_reason(topic: str, target: str) -> str:
     """Return why such a record is quarantined."""
     return f"larger than {topic} on {target} takes (max.message.bytes)"

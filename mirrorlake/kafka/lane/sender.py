@@ -26,26 +26,26 @@ from confluent_kafka import KafkaException
 from mirrorlake.errors import LoginRefused, RemoteTopicLost
 from mirrorlake.kafka.lane.batch import Batch, Chunks, first_part, gather
 from mirrorlake.kafka.lane.faults import (
-    AskEach,
-    Restart,
+    RestartProducer,
+    RestartWithReports,
     is_too_large,
-    starting_again,
+    restarting_if_unreachable,
 )
 from mirrorlake.kafka.lane.holder import LaneHolder
-from mirrorlake.kafka.lane.outgoing import Outgoing, outgoing
+from mirrorlake.kafka.lane.outgoing import Outgoing, build_outgoing
 from mirrorlake.kafka.lane.refused import (
     Refused,
     TooLarge,
-    batches_refused,
-    by_source,
-    error_for,
-    reason,
-    suspects,
-    together,
+    batches_refused_error,
+    group_by_source,
+    list_suspects,
+    merge_refused,
+    refusal_reason,
+    too_large_error,
 )
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.lane.throttle import Throttle, slices
-from mirrorlake.kafka.remotes import require_same
+from mirrorlake.kafka.remotes import check_topic_ids
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.withheld import Withheld
@@ -60,13 +60,13 @@ class LaneSender(LaneHolder):
     Raises:
         LaneFenced: another owner holds the lane.
         RecordTooLarge, UnsendableRecord: a record that cannot arrive unchanged; nothing after it was sent.
-        ClusterUnreachable: the target did not answer for the task's `patience_s`.
+        ClusterUnreachable: the target did not answer for its `retry_timeout_s`.
     """
 
-    def __init__(self, task: LaneTask) -> None:
-        super().__init__(task)
+    def __init__(self, spec: LaneSpec) -> None:
+        super().__init__(spec)
         self.throttle = Throttle()
-        self._chunk_size = ChunkSize(task.chunk_bytes)
+        self._chunk_size = ChunkSize(spec.chunk_bytes)
         self._view: View | None = None
         self._refused: Refused = {}
 
@@ -78,12 +78,12 @@ class LaneSender(LaneHolder):
         self._view = view
         if self._producer is None:
             self.open()
-        task, size = self.task, self._chunk_size
+        spec, size = self.spec, self._chunk_size
         chunks = Chunks(
-            slices(batches, task.rate), self.positions, max_records=task.chunk_records, max_bytes=lambda: size.limit
+            slices(batches, spec.rate), self.positions, max_records=spec.chunk_records, max_bytes=lambda: size.limit
         )
         while chunk := chunks.take():
-            self.throttle.wait(task.rate, chunk)
+            self.throttle.wait(spec.rate, chunk)
             # The rest of a chunk that failed is sent in smaller ones.
             while rest := self._unsent(chunk):
                 yield from self._send_chunk(rest, chunks)
@@ -98,19 +98,19 @@ class LaneSender(LaneHolder):
         self._refused = {}
         while True:
             try:
-                self._send_known(chunk, chunks, committed)
+                self._send_unrefused(chunk, chunks, committed)
             except TooLarge as found:
                 # Each turn finds at least one more, or sends each record alone, so it comes to an end.
-                exactly = self._exactly if self.task.exactly_once else self._in_turn
-                self._refused = together(self._refused, exactly(chunk, found.records))
+                exactly = self._find_refused if self.spec.exactly_once else self._find_refused_in_order
+                self._refused = merge_refused(self._refused, exactly(chunk, found.records))
             else:
-                if self._is_alone and not self.task.exactly_once:
+                if self._sends_singly and not self.spec.exactly_once:
                     # The chunks to come go in batches again.
                     self.close()
-                    self._is_alone = False
+                    self._sends_singly = False
                 return committed
 
-    def _send_known(self, chunk: list[Batch], chunks: Chunks, committed: list[LedgerRecord]) -> None:
+    def _send_unrefused(self, chunk: list[Batch], chunks: Chunks, committed: list[LedgerRecord]) -> None:
         """Send what of a chunk is not known to be refused."""
         for attempt in self._retrying():
             with attempt:
@@ -123,28 +123,28 @@ class LaneSender(LaneHolder):
                     # Where the topic is gone, every attempt would wait for it until the time-out.
                     self._require_remotes(chunk)
                 # Where something has failed, each record is asked for its own answer.
-                self._is_named = self._is_alone or attempt.retry_state.attempt_number > 1 or bool(self._refused)
+                self._reports_each = self._sends_singly or attempt.retry_state.attempt_number > 1 or bool(self._refused)
                 size = self._chunk_size
-                part = first_part(self._unsent(chunk), max_records=self.task.chunk_records, max_bytes=size.limit)
+                part = first_part(self._unsent(chunk), max_records=self.spec.chunk_records, max_bytes=size.limit)
                 began = time.monotonic()
                 try:
-                    record = self._try(part, chunks)
-                except AskEach:
+                    record = self._attempt(part, chunks)
+                except RestartWithReports:
                     raise
-                except Restart:
+                except RestartProducer:
                     size.record_failure()
-                    log.info("lane.smaller flow=%s chunk_bytes=%d", self.task.claim.flow, size.limit)
+                    log.info("lane.smaller flow=%s chunk_bytes=%d", self.spec.claim.flow, size.limit)
                     raise
                 if record is not None:
                     size.record_success(sum(batch.nbytes for batch in part), seconds=time.monotonic() - began)
                     self.seq = record.seq
                     self._records.add(record)
                     self._claim_wait.record_commit()
-                    self._ends.learn(record)
+                    self._ends.record(record)
                     self.positions.update(record.positions)
                     committed.append(record)
 
-    def _try(self, chunk: list[Batch], chunks: Chunks) -> LedgerRecord | None:
+    def _attempt(self, chunk: list[Batch], chunks: Chunks) -> LedgerRecord | None:
         if not any(len(batch.records) for batch in chunk):
             return None
         transaction = self._transaction()
@@ -159,7 +159,7 @@ class LaneSender(LaneHolder):
             runs = transaction.runs()
             self._ends.require_after(runs)
             record = self._records.make(
-                self.task,
+                self.spec,
                 self.seq + 1,
                 positions=self.positions,
                 reached={batch.source: int(batch.offsets()[-1]) + 1 for batch in chunk if len(batch.records)},
@@ -182,7 +182,7 @@ class LaneSender(LaneHolder):
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._fail(error.__cause__, "commit a chunk", transaction)
-        except AskEach:
+        except RestartWithReports:
             self._dense.update(transaction.topics)
             self.close()
             raise
@@ -201,55 +201,55 @@ class LaneSender(LaneHolder):
             yield from out.batches
 
     def _outgoing(self, batch: Batch) -> Outgoing:
-        offsets, why = self._refused.get(batch.source), reason(batch.target.topic, self.task.target)
+        offsets, why = self._refused.get(batch.source), refusal_reason(batch.target.topic, self.spec.target)
         refused = dict.fromkeys(offsets, why) if offsets else {}
-        return outgoing(batch, self._view, quarantines=self.task.quarantines, refused=refused)
+        return build_outgoing(batch, self._view, quarantines=self.spec.quarantines, refused=refused)
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
         """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent."""
-        known = self.task.remotes
+        known = self.spec.remotes
         remotes = {known[batch.source.topic] for batch in chunk if batch.source.topic in known}
         try:
-            with starting_again("describe topics"):
-                require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.claim.flow)
-        except (Restart, LoginRefused, RemoteTopicLost):
+            with restarting_if_unreachable("describe topics"):
+                check_topic_ids(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.spec.claim.flow)
+        except (RestartProducer, LoginRefused, RemoteTopicLost):
             self.close()
             raise
 
     # -- records that the target refuses ---------------------------------------------------------------------------
 
-    def _exactly(self, chunk: list[Batch], refused: Refused) -> Refused:
+    def _find_refused(self, chunk: list[Batch], refused: Refused) -> Refused:
         """Return the records of a chunk that the target refuses alone; raise for the first where they halt the flow."""
-        task = self.task
+        spec = self.spec
         rest = (self._outgoing(batch.after(self.positions.get(batch.source))) for batch in chunk)
         parts = [part for out in rest for part in out.batches]
-        limit = int(task.options.get("batch.size", "1000000"))
-        found = []
-        for one in suspects(parts, refused, batch_bytes=limit):
-            if self._refuses(one):
-                if not task.quarantines:
-                    raise error_for(one, flow=task.claim.flow, target=task.target)
-                found.append((one.source, int(one.offsets()[0])))
+        limit = int(spec.options.get("batch.size", "1000000"))
+        refused_alone = []
+        for one in list_suspects(parts, refused, batch_bytes=limit):
+            if self._is_refused(one):
+                if not spec.quarantines:
+                    raise too_large_error(one, flow=spec.claim.flow, target=spec.target)
+                refused_alone.append((one.source, int(one.offsets()[0])))
         self.close()
-        if not found and self._is_alone:
-            raise batches_refused(flow=task.claim.flow, target=task.target)
+        if not refused_alone and self._sends_singly:
+            raise batches_refused_error(flow=spec.claim.flow, target=spec.target)
         # The limit was lowered while this ran: where no record alone is too large, the batch was.
-        self._is_alone = self._is_alone or not found
-        return by_source(found)
+        self._sends_singly = self._sends_singly or not refused_alone
+        return group_by_source(refused_alone)
 
-    def _in_turn(self, chunk: list[Batch], refused: Refused) -> Refused:
+    def _find_refused_in_order(self, chunk: list[Batch], refused: Refused) -> Refused:
         """Return the records that were refused alone, in their turn; none where they shared batches, as none will from now on.
 
         Law D: without transactions a record that is tried by itself stays on the target, before earlier ones.
         """
-        task, was_alone = self.task, self._is_alone
-        self._is_alone = True
-        if was_alone and not task.quarantines:
+        spec, was_single = self.spec, self._sends_singly
+        self._sends_singly = True
+        if was_single and not spec.quarantines:
             parts = (part for batch in chunk for part in self._outgoing(batch).batches)
-            raise error_for(next(suspects(parts, refused)), flow=task.claim.flow, target=task.target)
-        return refused if was_alone else {}
+            raise too_large_error(next(list_suspects(parts, refused)), flow=spec.claim.flow, target=spec.target)
+        return refused if was_single else {}
 
-    def _refuses(self, one: Batch) -> bool:
+    def _is_refused(self, one: Batch) -> bool:
         """Tell whether the target refuses a record because of its size; nothing of it becomes visible."""
         for attempt in self._retrying():
             with attempt:
@@ -262,9 +262,9 @@ class LaneSender(LaneHolder):
                     transaction.flush()
                     if transaction.error is not None:
                         raise KafkaException(transaction.error)
-                except (TooLarge, AskEach) as error:
+                except (TooLarge, RestartWithReports) as error:
                     self.close()
-                    if isinstance(error, AskEach):
+                    if isinstance(error, RestartWithReports):
                         raise
                     return True
                 except KafkaException as error:

@@ -10,8 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.remotes import cut_logs, cut_off
+from mirrorlake.kafka.lane.spec import LaneSpec
+from mirrorlake.kafka.remotes import find_truncated_topics, truncated_topic_error
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
@@ -20,14 +20,14 @@ from mirrorlake.model.offset_map import Run
 _NEWEST = 64
 
 
-def ends_of(runs: Iterable[Run]) -> dict[TopicPartition, int]:
+def find_ends(runs: Iterable[Run]) -> dict[TopicPartition, int]:
     """Return the offset after the last record of each remote partition.
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition
         >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("east.a", 0), first_upstream=0,
         ...           last_upstream=4, first_downstream=10, count=5)
-        >>> ends_of([run]) == {run.target: 15}
+        >>> find_ends([run]) == {run.target: 15}
         True
     """
     ends: dict[TopicPartition, int] = {}
@@ -36,7 +36,7 @@ def ends_of(runs: Iterable[Run]) -> dict[TopicPartition, int]:
     return ends
 
 
-class SharedPlaces:
+class OverwriteDetector:
     """Find a log that went back where several lanes write to a partition: no two records stand at one offset (law F).
 
     A lane knows what it wrote itself. What another wrote last, and a cut took, it writes over unseen; whoever hears of all
@@ -47,15 +47,15 @@ class SharedPlaces:
         self._lanes: dict[TopicPartition, int] = {}
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = {}
 
-    def take(self, lane: int, runs: Iterable[Run]) -> dict[TopicPartition, tuple[int, int]]:
+    def record(self, lane: int, runs: Iterable[Run]) -> dict[TopicPartition, tuple[int, int]]:
         """Take note of runs of a lane; return where they stand over others: where the log was cut, and where it ended before.
 
         Example:
             >>> from mirrorlake.model.flow import SourcePartition
             >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("all", 0), first_upstream=0,
             ...           last_upstream=4, first_downstream=10, count=5)
-            >>> places = SharedPlaces()
-            >>> places.take(0, [run]), places.take(1, [run]), places.take(0, [run]) == {run.target: (10, 15)}
+            >>> detector = OverwriteDetector()
+            >>> detector.record(0, [run]), detector.record(1, [run]), detector.record(0, [run]) == {run.target: (10, 15)}
             ({}, {}, True)
         """
         cut: dict[TopicPartition, tuple[int, int]] = {}
@@ -76,31 +76,31 @@ class SharedPlaces:
 class SentEnds:
     """The offsets after the last records that are known to be confirmed in each remote partition of a lane."""
 
-    def __init__(self, task: LaneTask) -> None:
-        self._flow, self._target = task.claim.flow, task.target
+    def __init__(self, spec: LaneSpec) -> None:
+        self._flow, self._target = spec.claim.flow, spec.target
         self._ends: dict[TopicPartition, int] = {}
         self._ids: dict[str, str] = {}
-        self.take(task)
+        self.take_spec(spec)
 
-    def take(self, task: LaneTask) -> None:
+    def take_spec(self, spec: LaneSpec) -> None:
         """Learn what a task's driver knows."""
-        self._ids = {one.name: one.topic_id for one in task.remotes.values()}
-        self._learn(task.ends)
+        self._ids = {one.name: one.topic_id for one in spec.remotes.values()}
+        self._raise_ends(spec.ends)
 
-    def learn(self, record: LedgerRecord) -> None:
+    def record(self, record: LedgerRecord) -> None:
         """Learn what a committed ledger record says of the remote topics that its lane has now."""
         same = {one.name for one in record.remotes.values() if self._ids.get(one.name) == one.topic_id}
-        self._learn(ends_of(run for run in record.runs if run.target.topic in same))
+        self._raise_ends(find_ends(run for run in record.runs if run.target.topic in same))
 
-    def require_whole(self, admin: ClusterAdmin) -> None:
+    def require_not_truncated(self, admin: ClusterAdmin) -> None:
         """Ask the target whether its logs hold what was sent.
 
         Raises:
             RemoteTopicLost: one went back.
             ClusterError: the target does not answer.
         """
-        for remote, lacking in sorted(cut_logs(admin, self._ends, self._ids).items()):
-            raise cut_off(self._flow, self._target, remote, self._ids[remote], lacking)
+        for remote, lacking in sorted(find_truncated_topics(admin, self._ends, self._ids).items()):
+            raise truncated_topic_error(self._flow, self._target, remote, self._ids[remote], lacking)
 
     def require_after(self, runs: Iterable[Run]) -> None:
         """Check that what was just written stands after what was sent before.
@@ -112,9 +112,9 @@ class SentEnds:
             sent = self._ends.get(run.target, 0)
             if run.first_downstream < sent:
                 remote, lacking = run.target.topic, {run.target.partition: (run.first_downstream, sent)}
-                raise cut_off(self._flow, self._target, remote, self._ids.get(remote, ""), lacking)
+                raise truncated_topic_error(self._flow, self._target, remote, self._ids.get(remote, ""), lacking)
 
-    def _learn(self, ends: Mapping[TopicPartition, int]) -> None:
+    def _raise_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         for place, end in ends.items():
             if self._ids.get(place.topic):
                 self._ends[place] = max(self._ends.get(place, 0), end)

@@ -18,19 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from mirrorlake.kafka.lane.batch import Batch, in_one
+from mirrorlake.kafka.lane.batch import Batch, concatenate
 from mirrorlake.kafka.lane.columns import Unsendable, binary_values, header_lists, timestamps_ms
-from mirrorlake.kafka.lane.faults import AskEach, is_too_large
-from mirrorlake.kafka.lane.outgoing import refusal
-from mirrorlake.kafka.lane.refused import Refused, TooLarge, by_source
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.faults import RestartWithReports, is_too_large
+from mirrorlake.kafka.lane.outgoing import unsendable_error
+from mirrorlake.kafka.lane.refused import Refused, TooLarge, group_by_source
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
 
-CALL_S = 30.0
+CALL_TIMEOUT_S = 30.0
 # Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
-_STALLED_S = 10.0
+_STALL_TIMEOUT_S = 10.0
 
 _Offsets = npt.NDArray[np.int64]
 
@@ -38,17 +38,17 @@ _Offsets = npt.NDArray[np.int64]
 class Transaction:
     """One attempt at a chunk, by a producer that holds the lane.
 
-    Of the topics in `dense`, each record is asked for its downstream offset; with `is_named`, each says which one it is, so
+    Of the topics in `dense`, each record is asked for its downstream offset; with `reports_each`, each says which one it is, so
     that `refused` holds those that are too large.
     """
 
     def __init__(
-        self, producer: Producer, task: LaneTask, *, dense: Collection[str] = (), is_named: bool = False
+        self, producer: Producer, spec: LaneSpec, *, dense: Collection[str] = (), reports_each: bool = False
     ) -> None:
         self._producer = producer
-        self._task = task
+        self._spec = spec
         self._dense = dense
-        self._is_named = is_named
+        self._reports_each = reports_each
         self._sent: dict[tuple[SourcePartition, TopicPartition], _Sent] = {}
         self.ledger_refused: KafkaError | None = None
 
@@ -60,7 +60,7 @@ class Transaction:
     @property
     def refused(self) -> Refused:
         """The records whose own answer said that they are too large."""
-        return by_source((source, offset) for (source, _), one in self._sent.items() for offset in one.refused)
+        return group_by_source((source, offset) for (source, _), one in self._sent.items() for offset in one.refused)
 
     @property
     def topics(self) -> list[str]:
@@ -69,7 +69,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Begin."""
-        if self._task.exactly_once:
+        if self._spec.exactly_once:
             self._producer.begin_transaction()
 
     def send(self, *batches: Batch) -> None:
@@ -79,7 +79,7 @@ class Transaction:
             UnsendableRecord: one cannot be sent unchanged.
             TooLarge: one is beyond the client's own limit.
         """
-        for several, records in in_one(batches):
+        for several, records in concatenate(batches):
             self._send(several, records)
         self._producer.poll(0)
 
@@ -89,8 +89,8 @@ class Transaction:
             stamps = timestamps_ms(timestamps).to_pylist()
             header_column = header_lists(headers)
         except Unsendable as problem:
-            batch, row = _row_of(batches, problem.row)
-            raise refusal(batch, Unsendable(row, problem.why), flow=self._task.claim.flow) from problem
+            batch, row = _locate_row(batches, problem.row)
+            raise unsendable_error(batch, Unsendable(row, problem.why), flow=self._spec.claim.flow) from problem
         counts = [len(batch.records) for batch in batches]
         asked = iter(stamps)
         arguments = map(
@@ -110,15 +110,17 @@ class Transaction:
             if not is_too_large(error.args[0]):
                 raise
             # The record is the one that was taken last.
-            batch, row = _row_of(batches, len(stamps) - length_hint(asked) - 1)
-            raise TooLarge(by_source([(batch.source, int(batch.offsets()[row]))])) from error
+            batch, row = _locate_row(batches, len(stamps) - length_hint(asked) - 1)
+            raise TooLarge(group_by_source([(batch.source, int(batch.offsets()[row]))])) from error
 
     def _callbacks(self, batch: Batch) -> Iterable[Any]:
         place = batch.source, batch.target
         sent = self._sent.get(place)
         if sent is None:
             sent = self._sent[place] = _Sent()
-        return sent.callbacks(batch.offsets(), is_dense=batch.target.topic in self._dense, is_named=self._is_named)
+        return sent.callbacks(
+            batch.offsets(), is_dense=batch.target.topic in self._dense, reports_each=self._reports_each
+        )
 
     def flush(self) -> None:
         """Wait until everything is confirmed.
@@ -129,36 +131,36 @@ class Transaction:
         left, moved = len(self._producer), time.monotonic()
         while self._producer.flush(0.5):
             # What was sent stays without transactions: each further attempt doubles it, so this one hears of every record.
-            if self.error is not None and (self._task.exactly_once or not self._is_named):
+            if self.error is not None and (self._spec.exactly_once or not self._reports_each):
                 raise KafkaException(self.error)
             if len(self._producer) < left:
                 left, moved = len(self._producer), time.monotonic()
-            elif time.monotonic() - moved > _STALLED_S:
+            elif time.monotonic() - moved > _STALL_TIMEOUT_S:
                 if self.error is not None:
                     raise KafkaException(self.error)
                 # Records that answer for themselves only wait: a quota delays a batch of 1 MB by 20 s at 50 kB/s.
-                if not self._is_named:
-                    raise AskEach(None, f"confirm {left} records")
+                if not self._reports_each:
+                    raise RestartWithReports(None, f"confirm {left} records")
 
     def runs(self) -> tuple[Run, ...]:
         """Return where the confirmed records stand.
 
         Raises:
-            AskEach: another producer wrote in between.
+            RestartWithReports: another producer wrote in between.
         """
         return tuple(run for (source, target), sent in self._sent.items() for run in sent.runs(source, target))
 
     def record(self, record: LedgerRecord) -> None:
         """Hand the producer the ledger record that covers what was sent."""
-        topic, claim = ledger_topic(self._task.claim.flow), record.claim
+        topic, claim = ledger_topic(self._spec.claim.flow), record.claim
         self._producer.produce(
-            topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._hear_of_ledger
+            topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._on_ledger_delivery
         )
 
     def commit(self) -> None:
         """Commit the records and their ledger record."""
-        if self._task.exactly_once:
-            self._producer.commit_transaction(CALL_S)
+        if self._spec.exactly_once:
+            self._producer.commit_transaction(CALL_TIMEOUT_S)
             return
         self.flush()
         if self.ledger_refused is not None:
@@ -167,14 +169,14 @@ class Transaction:
 
     def abort(self) -> None:
         """Make nothing of it visible."""
-        if self._task.exactly_once:
-            self._producer.abort_transaction(CALL_S)
+        if self._spec.exactly_once:
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
 
-    def _hear_of_ledger(self, problem: KafkaError | None, _: object) -> None:
+    def _on_ledger_delivery(self, problem: KafkaError | None, _: object) -> None:
         self.ledger_refused = problem
 
 
-def _row_of(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
+def _locate_row(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
     """Return the batch that holds a row of all of them, and the row in it."""
     for batch in batches:
         if row < len(batch.records):
@@ -198,11 +200,11 @@ class _Sent:
         self.error: KafkaError | None = None
         self.refused: list[int] = []
 
-    def callbacks(self, offsets: _Offsets, *, is_dense: bool, is_named: bool) -> Iterable[Any]:
+    def callbacks(self, offsets: _Offsets, *, is_dense: bool, reports_each: bool) -> Iterable[Any]:
         """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
         self._upstream.append(offsets)
-        self._is_dense = is_dense or is_named
-        if is_named:
+        self._is_dense = is_dense or reports_each
+        if reports_each:
             return [partial(self._on_named, offset) for offset in offsets.tolist()]
         if is_dense:
             return repeat(self._on_each, len(offsets))
@@ -231,7 +233,7 @@ class _Sent:
         if not self._is_dense:
             first = min(self._ends)
             if max(self._ends) - first != len(upstream) - 1:
-                raise AskEach(None, "write the chunk without another producer in between")
+                raise RestartWithReports(None, "write the chunk without another producer in between")
             yield _run(source, target, upstream, first)
             return
         downstream = np.asarray(self._each, dtype=np.int64)

@@ -71,7 +71,7 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
             admin = mirror.admin(alias)
             topics = [topic for topic in admin.topic_names() if name in topic]
             places = [TopicPartition(topic, partition) for topic in topics for partition in range(2)]
-            found |= {(alias, place): end for place, end in admin.latest(places).items()}
+            found |= {(alias, place): end for place, end in admin.last_stable_offsets(places).items()}
         return found
 
     before: Mapping[tuple[str, TopicPartition], int] = {}

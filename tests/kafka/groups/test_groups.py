@@ -82,7 +82,7 @@ def test_a_coordinator_that_hangs_under_a_commit_ends_no_process(
     # While it hangs, and no longer: a broker that starts on a busy machine makes and loads the topic of commits for seconds.
     with monkeypatch.context() as hasty:
         hasty.setattr("mirrorlake.kafka.groups.TIMEOUT_S", 2.0)
-        hasty.setattr("mirrorlake.kafka.errors._PATIENCE_S", 2.0)
+        hasty.setattr("mirrorlake.kafka.errors._RETRY_TIMEOUT_S", 2.0)
         with pytest.raises(ClusterUnreachable):
             groups.commit("readers", {zero: Committed(2)}, seen={zero: 1})
     own.kill()

@@ -15,7 +15,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.lane.throttle import Throttle
 from mirrorlake.kafka.lane.transaction import Transaction
 from mirrorlake.model.checkpoint_scope import CheckpointScope
@@ -45,10 +45,10 @@ NOW = int(time.time() * 1000)
 
 
 @pytest.fixture
-def task(central: KafkaCluster) -> LaneTask:
+def task(central: KafkaCluster) -> LaneSpec:
     options = {"bootstrap.servers": central.bootstrap_servers, "linger.ms": "5"}
     both = {"options": options, "reader_options": options}
-    start = LaneTask(
+    start = LaneSpec(
         claim=Claim(flow=topic_name("flow"), lanes=1, epoch=1, owner="a", checkpoint_location=1),
         target="central",
         **both,
@@ -69,11 +69,11 @@ def batch(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NO
     return Batch(SOURCE, remote, batch_of(rows, stamps=stamps, keys=keys, values=values))
 
 
-def ledger(task: LaneTask) -> LedgerReader:
+def ledger(task: LaneSpec) -> LedgerReader:
     """Read the ledger once its transactions have ended in the log: who commits is answered before."""
     topic, admin = ledger_topic(task.claim.flow), ClusterAdmin("central", task.reader_options)
     lane = [TopicPartition(topic, 0)]
-    wait_until(lambda: admin.latest(lane) == admin.ends(lane), "the last transaction has ended")
+    wait_until(lambda: admin.last_stable_offsets(lane) == admin.high_watermarks(lane), "the last transaction has ended")
     return LedgerReader("central", topic, task.reader_options)
 
 
@@ -82,7 +82,7 @@ def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, byt
 
 
 @pytest.mark.law("F")
-def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPartition, central: KafkaCluster) -> None:
+def test_law_f_what_the_ledger_holds_is_skipped(task: LaneSpec, remote: TopicPartition, central: KafkaCluster) -> None:
     first = LaneSender(replace(task, chunk_records=30))
     records = list(first.send([batch(remote, range(100))]))
     assert [record.seq for record in records] == [0, 1, 2, 3]
@@ -94,7 +94,7 @@ def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPar
 
 @pytest.mark.law("F")
 def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     old = LaneSender(task)
     list(old.send([batch(remote, range(10))]))
@@ -118,7 +118,7 @@ def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
 @pytest.mark.law("F")
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
-    comes_back: bool, task: LaneTask, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    comes_back: bool, task: LaneSpec, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = ClusterAdmin("central", task.options)
     known = Remote(remote.topic, admin.describe([remote.topic])[remote.topic].topic_id)
@@ -149,7 +149,7 @@ def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
 
 @pytest.mark.law("F")
 def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     here, there = LaneSender(task), LaneSender(task)
     list(here.send([batch(remote, range(10))]))
@@ -162,7 +162,7 @@ def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
 
 @pytest.mark.law("E")
 def test_offsets_stay_exact_where_another_producer_writes_in_between(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = LaneSender(replace(task, chunk_records=5000))
 
@@ -191,7 +191,7 @@ def test_offsets_stay_exact_where_another_producer_writes_in_between(
 
 
 def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     rate = Rate(records_per_second=20.0)
     records, size = rate.chunk(task.chunk_records, task.chunk_bytes)
@@ -212,7 +212,7 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
 
 @pytest.mark.law("F")
 def test_law_f_a_target_that_is_held_to_a_quota_gets_a_backlog_that_no_transaction_could_hold(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     client, rate, count, size = topic_name("slow"), 200_000, 300, 10_000
     quota = [
@@ -236,7 +236,7 @@ def test_law_f_a_target_that_is_held_to_a_quota_gets_a_backlog_that_no_transacti
 
 
 @pytest.mark.law("E")
-def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartition) -> None:
+def test_holes_of_the_source_are_in_the_run(task: LaneSpec, remote: TopicPartition) -> None:
     [record] = LaneSender(task).send([batch(remote, [3, 4, 7, 8, 12])])
     [run] = record.runs
     assert (run.first_upstream, run.last_upstream, run.count, run.holes) == (3, 12, 5, ((5, 2), (9, 3)))
@@ -244,12 +244,12 @@ def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartiti
 
 
 @pytest.mark.law("C")
-def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneTask, remote: TopicPartition) -> None:
+def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneSpec, remote: TopicPartition) -> None:
     with pytest.raises(UnsendableRecord, match=r"orders-0@0 .*timestamp is 0"):
         list(LaneSender(task).send([batch(remote, [0, 1], stamp=0)]))
 
 
-def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneTask, central: KafkaCluster) -> None:
+def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneSpec, central: KafkaCluster) -> None:
     topic = ledger_topic(task.claim.flow)
     record = LedgerRecord(claim=task.claim, seq=7)
     aborted = [([(b"never seen", None, 0)], False)] * 59
@@ -261,7 +261,7 @@ def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneT
 
 
 def test_at_least_once_keeps_a_ledger_without_transactions(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     plain = replace(task, exactly_once=False)
     list(LaneSender(plain).send([batch(remote, range(50))]))
@@ -288,7 +288,7 @@ class EveryThird:
 
 @pytest.mark.law("E")
 def test_law_e_the_ledger_tells_what_the_view_withheld(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     sender = LaneSender(replace(task, chunk_records=40))
     sent = list(sender.send([batch(remote, range(100)), batch(remote, [102, 105])], EveryThird()))
@@ -308,7 +308,7 @@ def test_law_e_the_ledger_tells_what_the_view_withheld(
 
 
 @pytest.mark.law("E")
-def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTask, remote: TopicPartition) -> None:
+def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneSpec, remote: TopicPartition) -> None:
     sender = LaneSender(task)
     [record] = sender.send([batch(remote, [3, 6, 9])], EveryThird())
     assert (record.runs, record.positions) == ((), {SOURCE: 10})
@@ -317,7 +317,7 @@ def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTa
 
 
 @pytest.mark.law("D")
-def test_law_d_the_view_places_records_and_every_offset_stays_exact(task: LaneTask, central: KafkaCluster) -> None:
+def test_law_d_the_view_places_records_and_every_offset_stays_exact(task: LaneSpec, central: KafkaCluster) -> None:
     topic = new_topic(central, partitions=4)
     sender = LaneSender(replace(task, chunk_records=50))
     records = list(sender.send([batch(TopicPartition(topic, 0), range(100))], EveryThird(count=4)))
@@ -337,7 +337,7 @@ def test_law_d_the_view_places_records_and_every_offset_stays_exact(task: LaneTa
 
 @pytest.mark.law("E")
 def test_law_e_a_record_that_cannot_be_sent_unchanged_is_quarantined_where_the_flow_says_so(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneSpec, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     sender = LaneSender(replace(task, quarantines=True))
     batches = [batch(remote, range(5)), batch(remote, [5, 6], stamp=0), batch(remote, range(7, 9))]

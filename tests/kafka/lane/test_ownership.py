@@ -21,7 +21,7 @@ from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.faults import is_contested
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
@@ -57,10 +57,10 @@ class Flow:
         self.admin = ClusterAdmin("central", self.options)
         self.ledger = ledger_topic(self.name)
 
-    def task(self, lanes: int, **more: object) -> LaneTask:
+    def task(self, lanes: int, **more: object) -> LaneSpec:
         both = {"options": self.options, "reader_options": self.options, "patience_s": 20.0}
         claim = Claim(flow=self.name, lanes=lanes, checkpoint_location=1)
-        return LaneTask(**{"claim": claim, "target": "central", **both, **more})  # type: ignore[arg-type]
+        return LaneSpec(**{"claim": claim, "target": "central", **both, **more})  # type: ignore[arg-type]
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
         with fence(self.admin, self.task(lanes, **more)) as fenced:

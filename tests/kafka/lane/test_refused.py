@@ -10,7 +10,7 @@ import pytest
 
 from mirrorlake.errors import RecordTooLarge
 from mirrorlake.kafka.lane.batch import Batch
-from mirrorlake.kafka.lane.sender import LaneSender, LaneTask
+from mirrorlake.kafka.lane.sender import LaneSender, LaneSpec
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import new_topic
@@ -66,7 +66,7 @@ def test_law_e_exactly_what_is_too_large_is_quarantined_and_the_rest_arrives_in_
     options: dict[str, str],
     exactly_once: bool,
     refused: set[int],
-    task: LaneTask,
+    task: LaneSpec,
     narrow: TopicPartition,
     central: KafkaCluster,
 ) -> None:
@@ -95,7 +95,7 @@ def test_law_e_exactly_what_is_too_large_is_quarantined_and_the_rest_arrives_in_
 @pytest.mark.law("E")
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_the_first_record_that_is_too_large_is_named_not_the_longest(
-    task: LaneTask, narrow: TopicPartition, exactly_once: bool
+    task: LaneSpec, narrow: TopicPartition, exactly_once: bool
 ) -> None:
     options = {**task.options, "compression.type": "lz4"}
     sender = LaneSender(replace(task, options=options, exactly_once=exactly_once))

@@ -24,7 +24,7 @@ def test_a_cluster_tells_of_its_topics_and_is_left_as_it_was(east: KafkaCluster)
     before = topics_of(east)
     browser = TopicBrowser(
         "east",
-        ClusterAdmin("east", options).looks,
+        ClusterAdmin("east", options).topic_metadata,
         flows=mirror_config({"topics": "browsed.*"}).flows,
         names_of=lambda _: (),
         now=utc_now,

@@ -308,7 +308,7 @@ def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
     for hours, start in ((0, 10), (-9, 20)):
         fresh = make_lake()
         fresh._context.now = lambda hours=hours: datetime.now(timezone.utc) + timedelta(hours=hours)
-        assert sum(fresh._context.source("app").latest(partitions_of("orders")).values()) == start
+        assert sum(fresh._context.source("app").last_stable_offsets(partitions_of("orders")).values()) == start
         fresh.publish(keyed(spark, 10, start=start), topic="orders")
         assert_dense(fresh)
         held = landed_positions(fresh.lake, "app").reached
@@ -457,7 +457,7 @@ def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> 
         mirror.publish(keyed(spark, 1), topic="orders", cluster="east")
     source = mirror._context.source("app")
     assert source.topic_names() == ["orders"]
-    assert json.dumps(sorted(p.partition for p in source.latest(source.earliest([])))) == "[]"
+    assert json.dumps(sorted(p.partition for p in source.last_stable_offsets(source.log_start_offsets([])))) == "[]"
 
 
 def test_files_are_published_by_command(tmp_path: Path, make_lake: MakeLake) -> None:

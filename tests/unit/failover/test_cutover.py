@@ -53,10 +53,10 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
             described.append(list(names))
             return {"orders": TopicState(name="orders", topic_id="1", partitions=1)}
 
-        def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
             return dict.fromkeys(partitions, 5)
 
-        def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
             return dict.fromkeys(partitions, high)
 
     monkeypatch.setattr("mirrorlake.failover.operation_context.newest_topics", lambda *_, **__: {})

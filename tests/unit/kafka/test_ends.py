@@ -27,16 +27,16 @@ def admin_that_hears(monkeypatch: pytest.MonkeyPatch, *codes: int) -> ClusterAdm
             raise KafkaException(KafkaError(refused.pop(0)))
         return {place: SimpleNamespace(offset=7, leader_epoch=3) for place in wanted}
 
-    monkeypatch.setattr(ClusterAdmin, "_look_up", look_up)
+    monkeypatch.setattr(ClusterAdmin, "_list_offsets", look_up)
     return ClusterAdmin("west", {"bootstrap.servers": "127.0.0.1:1"})
 
 
 def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = admin_that_hears(monkeypatch, KafkaError.OFFSET_NOT_AVAILABLE)
-    assert admin.ends_and_epochs(iter([PLACE])) == {PLACE: (7, 3)}
+    assert admin.high_watermarks_and_epochs(iter([PLACE])) == {PLACE: (7, 3)}
 
 
-@pytest.mark.parametrize("asked", ["earliest", "latest", "ends"])
+@pytest.mark.parametrize("asked", ["log_start_offsets", "last_stable_offsets", "high_watermarks"])
 def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     admin = admin_that_hears(monkeypatch, KafkaError.NOT_LEADER_FOR_PARTITION)
     assert getattr(admin, asked)(iter([PLACE])) == {PLACE: 7}
@@ -45,4 +45,4 @@ def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.Monk
 def test_a_partition_that_nobody_leads_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = admin_that_hears(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE)
     with pytest.raises(ClusterError, match="LEADER_NOT_AVAILABLE"):
-        admin.latest([PLACE])
+        admin.last_stable_offsets([PLACE])

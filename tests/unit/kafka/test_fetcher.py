@@ -135,7 +135,7 @@ def test_a_turn_gathers_while_many_come(
     monkeypatch.setattr("mirrorlake.kafka.fetcher.time", SimpleNamespace(monotonic=lambda: 0.0))
     fetcher._consumer.close()
     fetcher._consumer = consumed = Consumed(*brought)  # type: ignore[assignment]
-    found = fetcher.fetch(0.25, at_most_s=60, most_bytes=1 << 30, most_records=39_000)
+    found = fetcher.fetch(0.25, max_s=60, max_bytes=1 << 30, max_records=39_000)
     assert (sum(map(len, found.rows.values())), len(consumed.calls)) == (records, calls)
     assert consumed.calls[0] == 0.25, "only the first call waits for a trickle"
 
@@ -143,7 +143,7 @@ def test_a_turn_gathers_while_many_come(
 def test_the_first_answer_after_a_silence_is_returned_at_once_with_all_that_came_in_it(fetcher: Fetcher) -> None:
     fetcher._consumer.close()
     fetcher._consumer = consumed = Consumed(0, 1, 7)  # type: ignore[assignment]
-    found = fetcher.fetch(0.0, wait_s=3600, at_most_s=60, most_bytes=1 << 30, most_records=39_000)
+    found = fetcher.fetch(0.0, wait_s=3600, max_s=60, max_bytes=1 << 30, max_records=39_000)
     assert found.rows.count == 8
     assert consumed.calls == [0.0, 3600, 0.0]
 
@@ -189,7 +189,7 @@ def test_law_f_answers_come_to_take_seconds_whatever_the_rate_of_the_source(
     fetcher = Fetcher("east", {"bootstrap.servers": "127.0.0.1:9"}, {A: 0})
     landed: list[float] = []
     while link.now < 400 and len(landed) < 20:
-        if fetcher.fetch(0.25, at_most_s=2.0, most_bytes=1 << 20, most_records=100_000).rows:
+        if fetcher.fetch(0.25, max_s=2.0, max_bytes=1 << 20, max_records=100_000).rows:
             landed.append(link.now)
     assert landed, "law F: an answer that outlasts its time-out is asked for again for ever"
     assert landed[0] < 200
@@ -249,7 +249,7 @@ def test_the_rows_of_several_calls_are_one_table_sorted_by_partition(fetcher: Fe
     blocks = [block for messages in calls if (block := fetcher._read(messages, read_to, {})) is not None]
     for these, counts, offsets in ((blocks[:1], [1, 1, 2], [4, 0, 0, 1]), (blocks, [1, 3, 2], [4, 0, 1, 2, 0, 1])):
         rows = FetchedRows(these)
-        partitions, found, table = rows.in_one()
+        partitions, found, table = rows.concatenate()
         assert (partitions, found, table.column("offset").to_pylist()) == ([other, A, B], counts, offsets)
         assert pa.concat_tables([rows[tp] for tp in partitions]).equals(table)
         assert (rows.count, len(rows)) == (len(offsets), 3)

@@ -8,7 +8,7 @@ import pytest
 
 from mirrorlake.kafka.lane.lane_records import MAX_PARTIAL_RECORDS, MAX_PARTIAL_SHARE, LaneRecords
 from mirrorlake.kafka.lane.ledger_reader import LEDGER_CONFIGS
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import Claim, LedgerRecord, fold
@@ -57,7 +57,7 @@ def chunk(
 ) -> LedgerRecord:
     """Commit a chunk that moved each of these partitions by 100 records."""
     sent = record_of(list(moved), with_runs=True)
-    task = LaneTask(claim=sent.claim, target="central", remotes=sent.remotes)
+    task = LaneSpec(claim=sent.claim, target="central", remotes=sent.remotes)
     reached = {source: positions[source] + 100 for source in moved}
     made = records.make(task, seq, positions=positions, reached=reached, runs=sent.runs, withheld=(), view="")
     records.add(made)

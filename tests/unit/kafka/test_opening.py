@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirrorlake.errors import ClusterUnreachable, LaneFenced
-from mirrorlake.kafka.lane import holder, tail
+from mirrorlake.kafka.lane import holder, ledger_tail
 from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.rules.view import Viewed
@@ -77,9 +77,9 @@ class Nothing:
 def test_law_f_no_lane_goes_on_before_it_has_read_the_ledger_again(monkeypatch: pytest.MonkeyPatch) -> None:
     target: Any = Target()
     monkeypatch.setattr(holder, "Producer", target.producer)
-    monkeypatch.setattr(tail, "LedgerReader", target.reader)
+    monkeypatch.setattr(ledger_tail, "LedgerReader", target.reader)
     claim = Claim(flow="east->central", lanes=1, epoch=1, owner="a", checkpoint_location=1)
-    one = LaneSender(LaneTask(claim=claim, target="central", options={"bootstrap.servers": "localhost:1"}))
+    one = LaneSender(LaneSpec(claim=claim, target="central", options={"bootstrap.servers": "localhost:1"}))
     batch = Batch(SOURCE, TopicPartition("east.orders", 0), batch_of([0, 1, 2], values=[b"a", b"b", b"c"]))
     committed = list(one.send([batch], Nothing()))
     assert [record.seq for record in target.ledger] == [0], "law F: a chunk that was committed is sent once more"
@@ -95,8 +95,8 @@ def test_law_f_who_slept_for_longer_than_its_patience_still_asks_the_ledger_who_
     # What was under way when it fell asleep fails when it wakes.
     target: Any = Target(ledger=[heir], silent=1)
     monkeypatch.setattr(holder, "Producer", target.producer)
-    monkeypatch.setattr(tail, "LedgerReader", target.reader)
-    task = LaneTask(claim=claim, target="central", options={}, reader_options={}, patience_s=0.0)
+    monkeypatch.setattr(ledger_tail, "LedgerReader", target.reader)
+    task = LaneSpec(claim=claim, target="central", options={}, reader_options={}, retry_timeout_s=0.0)
     # By any other error its stream would be tried again, and take the flow from the heir.
     with pytest.raises(LaneFenced, match="heir took over"):
         LaneSender(task).open()

@@ -40,12 +40,12 @@ def silent() -> Iterator[str]:
 
 def test_each_address_is_told_by_what_is_wrong_with_it(listening: str, silent: str) -> None:
     # A look ends with its last address; to ask for a name may take a second.
-    found = probe({"east": f"{listening},{REFUSED}", "west": NAMELESS}, within_s=60.0)
+    found = probe({"east": f"{listening},{REFUSED}", "west": NAMELESS}, timeout_s=60.0)
     assert found == {
         "east": {listening: "", REFUSED: "connection refused"},
         "west": {NAMELESS: "name does not resolve"},
     }
-    assert probe({"west": silent}, within_s=0.5) == {"west": {silent: "no answer within 0.5 s"}}
+    assert probe({"west": silent}, timeout_s=0.5) == {"west": {silent: "no answer within 0.5 s"}}
 
 
 def test_one_address_that_listens_is_enough(listening: str) -> None:
@@ -76,9 +76,9 @@ def test_no_client_waits_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_client_that_was_answered_once_is_left_to_itself(listening: str) -> None:
     errors = ClientErrors(alias="east", servers=listening, probes=True)
-    with errors.during("ask"):
+    with errors.translating("ask"):
         pass
     # By now it knows brokers that the settings do not name.
     errors.servers = REFUSED
-    with errors.during("ask"):
+    with errors.translating("ask"):
         pass

@@ -10,8 +10,8 @@ import pytest
 from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka import remotes
 from mirrorlake.kafka.lane.sent_ends import SentEnds
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.lane.spec import LaneSpec
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.remotes import Remote
@@ -21,13 +21,13 @@ ORDERS = Remote("east.orders", "1")
 PLACE = TopicPartition("east.orders", 0)
 
 
-def task(**more: Any) -> LaneTask:
-    return LaneTask(claim=Claim(flow="f", lanes=1), target="west", remotes={"orders": ORDERS}, **more)
+def task(**more: Any) -> LaneSpec:
+    return LaneSpec(claim=Claim(flow="f", lanes=1), target="west", remotes={"orders": ORDERS}, **more)
 
 
 @pytest.fixture(autouse=True)
 def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotes, "_SURE_S", 0.02)
+    monkeypatch.setattr(remotes, "_RETRY_TIMEOUT_S", 0.02)
 
 
 def target(end: int | None, *, topic_id: str = "1", leaderless: frozenset[int] = frozenset(), later: Any = None) -> Any:
@@ -41,24 +41,24 @@ def target(end: int | None, *, topic_id: str = "1", leaderless: frozenset[int] =
         describe=lambda names: {
             name: TopicState(name=name, topic_id=topic_id, partitions=1, leaderless=leaderless) for name in names
         },
-        looks=SimpleNamespace(ends=ends),
+        topic_metadata=SimpleNamespace(high_watermarks=ends),
     )
-    made.reconnected = lambda: later or made
+    made.reconnect = lambda: later or made
     return made
 
 
 @pytest.mark.law("F")
 def test_law_f_a_log_that_ends_before_what_was_sent_is_refused() -> None:
     ends = SentEnds(task(ends={PLACE: 20}))
-    ends.learn(ledger_record(runs=(run(0, 9, 5),), remotes={"orders": ORDERS}))
-    ends.require_whole(target(20))
+    ends.record(ledger_record(runs=(run(0, 9, 5),), remotes={"orders": ORDERS}))
+    ends.require_not_truncated(target(20))
     with pytest.raises(RemoteTopicLost, match=r"partition 0 ends at 19 and had records up to 20") as refused:
-        ends.require_whole(target(19))
+        ends.require_not_truncated(target(19))
     assert (refused.value.cut, refused.value.facts["topic"]) == ("cut 0@19..20 of 1", "east.orders")
-    ends.learn(ledger_record(runs=(run(10, 19, 25),), remotes={"orders": ORDERS}))
+    ends.record(ledger_record(runs=(run(10, 19, 25),), remotes={"orders": ORDERS}))
     with pytest.raises(RemoteTopicLost, match="had records up to 35"):
-        ends.require_whole(target(34))
-    ends.require_whole(target(0, topic_id="2"))
+        ends.require_not_truncated(target(34))
+    ends.require_not_truncated(target(0, topic_id="2"))
 
 
 @pytest.mark.law("F")
@@ -72,21 +72,21 @@ def test_law_f_what_was_written_stands_after_what_was_sent() -> None:
 @pytest.mark.law("F")
 def test_law_f_ends_of_an_earlier_topic_do_not_count() -> None:
     ends = SentEnds(task())
-    ends.learn(ledger_record(runs=(run(0, 9, 50),), remotes={"orders": Remote("east.orders", "0")}))
+    ends.record(ledger_record(runs=(run(0, 9, 50),), remotes={"orders": Remote("east.orders", "0")}))
     ends.require_after([run(10, 19, 0)])
-    ends.require_whole(target(0))
+    ends.require_not_truncated(target(0))
 
 
 @pytest.mark.law("F")
 def test_law_f_a_leader_that_was_replaced_unheard_holds_no_topic() -> None:
     ends = SentEnds(task(ends={PLACE: 20}))
-    ends.require_whole(target(12, later=target(20)))
+    ends.require_not_truncated(target(12, later=target(20)))
 
 
 @pytest.mark.law("F")
 def test_law_f_a_partition_that_nobody_leads_keeps_no_lane_from_starting() -> None:
     ends = SentEnds(task(ends={PLACE: 20}))
-    ends.require_whole(target(None))
-    ends.require_whole(target(12, leaderless=frozenset({0})))
+    ends.require_not_truncated(target(None))
+    ends.require_not_truncated(target(12, leaderless=frozenset({0})))
     with pytest.raises(RemoteTopicLost):
         ends.require_after([run(10, 19, 12)])

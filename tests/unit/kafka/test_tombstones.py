@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.kafka.record_reader import RawRecord
-from mirrorlake.kafka.tombstones import judged
+from mirrorlake.kafka.tombstones import judge_records
 
 _KEYS = st.sampled_from([None, b"", b"a", b"b"])
 _LOGS = st.lists(st.tuples(st.integers(1, 3), _KEYS, st.booleans(), st.booleans()), max_size=20)
@@ -33,7 +33,7 @@ def test_law_f_tombstones_take_out_what_was_erased_and_nothing_else(
         return
     ranges = [(offset, offset + 1) for offset in sorted(erased)]
     seen = [record for record in log if record.offset >= ranges[0][0]]
-    found = judged(seen, ranges, end=at + 1)
+    found = judge_records(seen, ranges, end=at + 1)
     assert found.records == len(erased)
     assert found.keyless == sum(one.key is None for one in log if one.offset in erased)
     written = [*log]
@@ -45,4 +45,6 @@ def test_law_f_tombstones_take_out_what_was_erased_and_nothing_else(
     assert left == [one for one in compacted(log) if one.offset not in erased or one.key is None], (
         "others are as they were"
     )
-    assert judged([one for one in written if one.offset >= ranges[0][0]], ranges, end=at + 1).due == frozenset(), "once"
+    assert (
+        judge_records([one for one in written if one.offset >= ranges[0][0]], ranges, end=at + 1).due == frozenset()
+    ), "once"

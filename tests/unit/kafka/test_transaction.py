@@ -11,13 +11,13 @@ from mirrorlake.errors import UnsendableRecord
 from mirrorlake.kafka.lane import transaction as lane_transaction
 from mirrorlake.kafka.lane.batch import Batch, gather
 from mirrorlake.kafka.lane.refused import TooLarge
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.lane.transaction import Transaction
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim
 from tests.builders import batch_of
 
-TASK = LaneTask(claim=Claim(flow="f", lanes=1), target="central")
+TASK = LaneSpec(claim=Claim(flow="f", lanes=1), target="central")
 HEADERS = [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []]
 
 

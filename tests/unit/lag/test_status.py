@@ -15,7 +15,7 @@ import pytest
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lag import reading as status_module
 from mirrorlake.lag import sampler as sampler_module
 from mirrorlake.lag.blocked import Blocked
@@ -60,10 +60,10 @@ class Cluster:
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         return {name: TopicState(name=name, topic_id=self.topics[name][0], partitions=1) for name in names}
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.topics[tp.topic][1] for tp in partitions}
 
     def read(self, _topic: str, _partition: int, start: int) -> Any:

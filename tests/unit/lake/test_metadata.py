@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_seen
 from mirrorlake.lake.schema import METADATA

@@ -231,7 +231,7 @@ def test_law_e_the_cut_is_where_the_new_history_begins(
     end = cut + more
     earliest = min(earliest, end)
     held = {offset: text for offset, text in source.items() if offset >= earliest}
-    found = _InMemory(relay, held, Extent(earliest=earliest, end=end, landed=landed)).find()
+    found = _InMemory(relay, held, Extent(log_start_offset=earliest, end=end, landed=landed)).find()
     seen = [offset for offset in relay if offset >= max(cut, earliest)]
     if found is None:
         assert end >= landed

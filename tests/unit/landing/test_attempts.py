@@ -41,7 +41,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
 
         def fetch(self, *_: Any, **__: Any) -> Fetched:
             happens()
-            return Fetched(FetchedRows.of({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
+            return Fetched(FetchedRows.from_tables({TP: pa.Table.from_batches([batch(rows("orders", 0, 0))])}), {TP: 1})
 
     monkeypatch.setattr(live_task, "Fetcher", Source)
     monkeypatch.setattr(live_task, "ClusterAdmin", Source)

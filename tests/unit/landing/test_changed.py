@@ -27,7 +27,7 @@ class Source:
     def describe(self, names: Iterable[str]) -> dict[str, Any]:
         return {name: SimpleNamespace(topic_id=self._topic_id) for name in names}
 
-    def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def high_watermarks_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         self.asked += partitions
         return {tp: (100, self._epochs[tp]) for tp in self.asked}
 

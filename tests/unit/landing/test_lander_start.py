@@ -65,10 +65,10 @@ class Source:
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         return {name: {} for name in names}
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self._span(tp.topic)[0] for tp in partitions}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self._span(tp.topic)[1] for tp in partitions}
 
     def _span(self, topic: str) -> tuple[int, int]:
@@ -76,11 +76,11 @@ class Source:
             raise ClusterUnreachable(f"{topic}-0 has no leader", alias="east")
         return self.spans[topic]
 
-    def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, timestamp_ms // 1000)
 
-    def ends_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return {tp: (end, self.epoch) for tp, end in self.latest(partitions).items()}
+    def high_watermarks_and_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return {tp: (end, self.epoch) for tp, end in self.last_stable_offsets(partitions).items()}
 
     def default_cleanup(self, topics: Iterable[str]) -> str:
         return self.cleanup if "orders" in topics else ""
@@ -324,7 +324,7 @@ def test_a_topic_begins_where_the_flows_want_it_that_take_it(tmp_path: Path) -> 
 def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "ELECTED_S", 0.0)
+    monkeypatch.setattr(context, "ELECTION_TIMEOUT_S", 0.0)
     world.source.leaderless, world.source.spans = {"clicks", "prices"}, {**world.source.spans, "prices": (0, 4)}
     world.source.ids["prices"] = "1"
     lander, start = world.started()

@@ -10,7 +10,7 @@ import pytest
 
 from mirrorlake.config.loading import loads
 from mirrorlake.kafka.groups import Committed
-from mirrorlake.kafka.topic_looks import TopicState
+from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
@@ -33,7 +33,7 @@ class West:
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         return {name: TopicState(name=name, topic_id="1", partitions=1) for name in names if name == "orders"}
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.first)
 
 

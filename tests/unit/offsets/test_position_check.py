@@ -75,7 +75,7 @@ def maps(lake: Lake, sent: int | None) -> KnownMaps:
 def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **more: Any) -> PositionCheck:
     source: Any = SimpleNamespace(
         describe=lambda names: {name: TopicState(name=name, topic_id="x", partitions=1) for name in names},
-        earliest=lambda places: dict.fromkeys(places, earliest),
+        log_start_offsets=lambda places: dict.fromkeys(places, earliest),
     )
     asked = {(ORDERS, at): None}
     return PositionChecker(lake, flow(**more), asked, maps=maps(lake, sent), source=source).check(ORDERS, at)
@@ -120,10 +120,10 @@ class Target:
     def describe(self, names: Any) -> dict[str, TopicState]:
         return {name: TopicState(name=name, topic_id="y", partitions=1) for name in names}
 
-    def earliest(self, places: Any) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, places: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, self._first)
 
-    def latest(self, places: Any) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, places: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, self._end)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.kafka.lane import Batch, LaneTask
+from mirrorlake.kafka.lane import Batch, LaneSpec
 from mirrorlake.lake import RelayLog
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
@@ -71,7 +71,7 @@ class World:
             mine = {s for s in ready if lane_of(s.topic, s.partition, lanes=LANES) == lane}
             work.append(
                 LaneAssignment(
-                    task=LaneTask(claim=Claim(flow="f", lanes=LANES, epoch=1, lane=lane), target="central"),
+                    spec=LaneSpec(claim=Claim(flow="f", lanes=LANES, epoch=1, lane=lane), target="central"),
                     files=tuple(file for file in planned if file.source in mine),
                     targets={source: TopicPartition("east.orders", source.partition) for source in mine},
                 )

@@ -13,7 +13,7 @@ from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import ClusterUnreachable, NotAuthorized, UsageError
 from mirrorlake.kafka.groups import Committed
-from mirrorlake.kafka.topic_looks import PartitionState, TopicSetting
+from mirrorlake.kafka.topic_metadata import PartitionState, TopicSetting
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.topics import topic_list
@@ -59,7 +59,7 @@ class Shelf:
             if name in self.configs
         }
 
-    def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         found = {tp: self.topics[tp.topic][tp.partition] for tp in partitions}
         assert None not in found.values(), "a partition without a leader would be waited for"
         return {tp: span for tp, span in found.items() if span is not None}

@@ -30,7 +30,7 @@ class Target:
         self.calls: Counter[str] = Counter()
         self.requests: list[int] = []
         self._refuses = refuses
-        self.looks = SimpleNamespace(settings=self._settings)
+        self.topic_metadata = SimpleNamespace(settings=self._settings)
 
     def describe(self, names: Iterable[str], **_: Any) -> dict[str, TopicState]:
         self.calls["describe"] += bool(names := list(names))
@@ -140,7 +140,7 @@ def test_law_f_a_topic_that_holds_records_is_never_made_again(monkeypatch: pytes
     target, audit = Target(), Written()
     remotes = remote_topics(target, audit, Topics(()), MINE)
     remotes.expect([Remote("x1", "AAAAAAAAAAAAAAAAAAAAAA")])
-    monkeypatch.setattr("mirrorlake.topics.remote_topics.require_same", lambda *_, **__: None)
+    monkeypatch.setattr("mirrorlake.topics.remote_topics.check_topic_ids", lambda *_, **__: None)
     with pytest.raises(RemoteTopicLost, match="x1"):
         ensure(remotes, ["x1", "x2"])
     assert audit.appends == [["create x2"]], "it was deleted after the look"

@@ -43,10 +43,10 @@ class Source:
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         return {name: TopicState(name=name, topic_id="s1", partitions=2) for name in names}
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 20)
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, END)
 
 
@@ -109,7 +109,7 @@ def source(span: OffsetSpan) -> Iterator[Fetched]:
     for first in range(span.first, span.end, 7):
         offsets = [offset for offset in range(first, first + 7) if offset % 5 and offset < END]
         rows = {TP: pa.Table.from_batches([rows_at(*offsets)])} if offsets else {}
-        yield Fetched(FetchedRows.of(rows), {TP: first + 7})
+        yield Fetched(FetchedRows.from_tables(rows), {TP: first + 7})
 
 
 def feed(**given: Any) -> SourceFeed:

@@ -12,11 +12,11 @@ from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 
 # How long a lane waits for a target that does not answer before the step fails; a broker restart takes seconds.
-PATIENCE_S = 180.0
+RETRY_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneTask:
+class LaneSpec:
     """A lane's claim, its limits, the remote topics by source topic, and the options of the target cluster.
 
     `seq` is the lane's newest ledger record that the driver knows, None for who is not sent by one; `ends` are the offsets
@@ -36,4 +36,4 @@ class LaneTask:
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
-    patience_s: float = PATIENCE_S
+    retry_timeout_s: float = RETRY_TIMEOUT_S

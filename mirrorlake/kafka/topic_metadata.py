@@ -58,7 +58,7 @@ class TopicSetting:
     is_own: bool
 
 
-class TopicLooks:
+class TopicMetadataReader:
     """Look at the topics of one cluster; its admin client must outlive this object."""
 
     def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
@@ -67,7 +67,7 @@ class TopicLooks:
 
     def layout(self) -> dict[str, tuple[PartitionState, ...]]:
         """Return every topic with its partitions, Kafka's internal ones too; one question."""
-        with self._errors.during("list topics"):
+        with self._errors.translating("list topics"):
             found = self._client.list_topics(timeout=TIMEOUT_S)
         return {
             name: tuple(
@@ -87,7 +87,7 @@ class TopicLooks:
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(names)]
-        with self._errors.during("read topic configurations"):
+        with self._errors.translating("read topic configurations"):
             futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
         found = {}
         for resource, future in futures.items():
@@ -102,30 +102,32 @@ class TopicLooks:
             }
         return found
 
-    def spans(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
+    def offset_ranges(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
         """Return the first offset and the end of each partition, open transactions counted; one without a leader is left out."""
         wanted = list(partitions)
         with ThreadPoolExecutor(2, thread_name_prefix="offsets") as pool:
             first, end = pool.map(partial(self._offsets, wanted), (OffsetSpec.earliest(), OffsetSpec.latest()))
         return {tp: (first[tp], end[tp]) for tp in wanted if tp in first and tp in end}
 
-    def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+    def high_watermarks(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the end of each partition, open transactions counted; one whose leader does not tell it now is left out."""
         return self._offsets(list(partitions), OffsetSpec.latest())
 
     def newest_times(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are left out."""
-        found = self._asked(list(partitions), OffsetSpec.max_timestamp())
+        found = self._list_offsets(list(partitions), OffsetSpec.max_timestamp())
         return {tp: int(one.timestamp) for tp, one in found.items() if one.timestamp is not None and one.timestamp >= 0}
 
     def _offsets(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
-        return {tp: int(one.offset) for tp, one in self._asked(partitions, spec).items()}
+        return {tp: int(one.offset) for tp, one in self._list_offsets(partitions, spec).items()}
 
-    def _asked(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, Any]:
+    def _list_offsets(
+        self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec
+    ) -> dict[flow.TopicPartition, Any]:
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
-        with self._errors.during("read offsets"):
+        with self._errors.translating("read offsets"):
             futures = self._client.list_offsets(
                 request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from mirrorlake.kafka.layers import Heard, trouble_of
+from mirrorlake.kafka.connection_diagnosis import ClientErrorListener, diagnose_connection
 from tests.servers.secured import Certificates
 
 Listen = Callable[..., str]
@@ -69,7 +69,7 @@ def test_a_certificate_that_is_refused_says_why(
 ) -> None:
     address = listen(context_of(certificates, served))
     options = {"bootstrap.servers": address, "security.protocol": "SSL", "ssl.ca.location": certificates.path(ca)}
-    found = trouble_of("east", options, Heard())
+    found = diagnose_connection("east", options, ClientErrorListener())
     assert found is not None
     assert found.layer == "TLS"
     assert problem in found.problem
@@ -79,26 +79,39 @@ def test_a_certificate_that_is_refused_says_why(
 def test_a_good_certificate_is_no_trouble(certificates: Certificates, listen: Listen) -> None:
     options = {"security.protocol": "SSL", "ssl.ca.pem": certificates.text("ca.pem")}
     good = {**options, "bootstrap.servers": listen(context_of(certificates, "good"))}
-    assert trouble_of("east", good, Heard()) is None
+    assert diagnose_connection("east", good, ClientErrorListener()) is None
     unchecked = {**options, "bootstrap.servers": listen(context_of(certificates, "elsewhere"))}
-    assert trouble_of("east", {**unchecked, "ssl.endpoint.identification.algorithm": "none"}, Heard()) is None
+    assert (
+        diagnose_connection(
+            "east", {**unchecked, "ssl.endpoint.identification.algorithm": "none"}, ClientErrorListener()
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("reads", [10, 10_000], ids=["reset", "closed"])
 def test_the_wrong_protocol_is_named(certificates: Certificates, listen: Listen, reads: int) -> None:
-    plain = trouble_of("east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, Heard())
+    plain = diagnose_connection(
+        "east", {"bootstrap.servers": listen(context_of(certificates, "good"))}, ClientErrorListener()
+    )
     assert plain is not None
     assert "speaks TLS, and security.protocol is PLAINTEXT" in plain.problem
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
-    secure = trouble_of("east", {**options, "bootstrap.servers": listen(None, reads=reads)}, Heard())
+    secure = diagnose_connection(
+        "east", {**options, "bootstrap.servers": listen(None, reads=reads)}, ClientErrorListener()
+    )
     assert secure is not None
     assert "does not speak TLS, and security.protocol is SSL" in secure.problem
-    assert trouble_of("east", {"bootstrap.servers": listen(None)}, Heard()) is None, "a plain one is none"
-    assert trouble_of("east", {"bootstrap.servers": "127.0.0.1:1"}, Heard()) is None, "TCP is looked at before"
+    assert diagnose_connection("east", {"bootstrap.servers": listen(None)}, ClientErrorListener()) is None, (
+        "a plain one is none"
+    )
+    assert diagnose_connection("east", {"bootstrap.servers": "127.0.0.1:1"}, ClientErrorListener()) is None, (
+        "TCP is looked at before"
+    )
 
 
-def heard(code: int, text: str) -> Heard:
-    said = Heard()
+def heard(code: int, text: str) -> ClientErrorListener:
+    said = ClientErrorListener()
     said(KafkaError(KafkaError._TRANSPORT, "ssl://127.0.0.1:1/bootstrap: Disconnected (after 3ms in state UP)"))
     said(KafkaError(code, text))
     said(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
@@ -125,7 +138,7 @@ def heard(code: int, text: str) -> Heard:
     ],
 )
 def test_a_refused_login_is_told_in_librdkafkas_words(text: str, layer: str, remedy: str) -> None:
-    found = trouble_of("east", {"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
+    found = diagnose_connection("east", {"sasl.mechanism": "PLAIN"}, heard(KafkaError._AUTHENTICATION, text))
     assert found is not None
     assert found.layer == layer
     assert remedy in found.remedy
@@ -137,7 +150,7 @@ def test_a_missing_client_certificate_is_told(certificates: Certificates, listen
     text = "ssl://a:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
     options = {"security.protocol": "SSL", "ssl.ca.location": certificates.path("ca.pem")}
     address = listen(context_of(certificates, "good"))
-    found = trouble_of("east", {**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
+    found = diagnose_connection("east", {**options, "bootstrap.servers": address}, heard(KafkaError._TRANSPORT, text))
     assert found is not None
     assert "add ssl.certificate.location" in found.remedy
 
@@ -145,20 +158,20 @@ def test_a_missing_client_certificate_is_told(certificates: Certificates, listen
 def test_an_outage_is_none_of_tls(certificates: Certificates) -> None:
     options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL"}
     trusting = {**options, "ssl.ca.location": certificates.path("ca.pem")}
-    assert trouble_of("east", trusting, heard(KafkaError._TRANSPORT, "Disconnected")) is None
+    assert diagnose_connection("east", trusting, heard(KafkaError._TRANSPORT, "Disconnected")) is None
     token = {**trusting, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    assert trouble_of("east", token, Heard()) is None
+    assert diagnose_connection("east", token, ClientErrorListener()) is None
 
 
 def test_what_a_call_did_that_went_out_before_a_login_was_refused_is_in_doubt() -> None:
     from mirrorlake.kafka.errors import ClientErrors
 
-    errors = ClientErrors.of("east", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
-    errors.heard(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    errors = ClientErrors.from_options("east", {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
+    errors.listener(KafkaError(KafkaError._AUTHENTICATION, "no"))
     timed_out = KafkaError(KafkaError._TIMED_OUT)
-    assert "nothing was changed" in errors.own(timed_out, "create topic orders").consequence
+    assert "nothing was changed" in errors.to_cluster_error(timed_out, "create topic orders").consequence
     errors.has_worked = True
-    assert "is not known" in errors.own(timed_out, "create topic orders").consequence
+    assert "is not known" in errors.to_cluster_error(timed_out, "create topic orders").consequence
 
 
 def test_a_token_that_never_comes_is_told(listen: Listen) -> None:
@@ -167,8 +180,10 @@ def test_a_token_that_never_comes_is_told(listen: Listen) -> None:
         "security.protocol": "SASL_PLAINTEXT",
         "bootstrap.servers": listen(None),
     }
-    assert trouble_of("east", options, Heard(), has_worked=True) is None, "it had one: the broker may be slow"
-    found = trouble_of("east", {**options, "bootstrap.servers": listen(None)}, Heard())
+    assert diagnose_connection("east", options, ClientErrorListener(), has_worked=True) is None, (
+        "it had one: the broker may be slow"
+    )
+    found = diagnose_connection("east", {**options, "bootstrap.servers": listen(None)}, ClientErrorListener())
     assert found is not None
     assert (found.layer, found.problem) == ("SASL (token)", "no OAUTHBEARER token came in time")
 
@@ -186,22 +201,22 @@ def test_a_refused_client_waits_no_longer_and_a_slow_one_does() -> None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return "answered"
 
-    slow = ClientErrors.of("east", {})
-    assert slow.soon(call, 15.0) == "answered"
+    slow = ClientErrors.from_options("east", {})
+    assert slow.call_with_early_failure(call, 15.0) == "answered"
     assert len(asked) == 3
 
     asked.clear()
-    refused = ClientErrors.of("east", {})
-    refused.heard(KafkaError(KafkaError._AUTHENTICATION, "no"))
+    refused = ClientErrors.from_options("east", {})
+    refused.listener(KafkaError(KafkaError._AUTHENTICATION, "no"))
     with pytest.raises(KafkaException):
-        refused.soon(call, 15.0)
+        refused.call_with_early_failure(call, 15.0)
     assert len(asked) == 1
 
 
 def test_what_was_said_before_a_success_counts_no_more() -> None:
     said = heard(KafkaError._AUTHENTICATION, "no")
-    said.forget()
-    assert said == Heard()
+    said.reset()
+    assert said == ClientErrorListener()
 
 
 def test_a_page_for_both_loads_as_it_stands() -> None:

@@ -6,9 +6,9 @@ read up to the high watermark.
 
 from __future__ import annotations
 
-from mirrorlake.kafka.lane.faults import Faults, Restart, starting_again
+from mirrorlake.kafka.lane.faults import Faults, RestartProducer, restarting_if_unreachable
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.owner import said_owner
@@ -17,52 +17,52 @@ from mirrorlake.model.owner import said_owner
 _NO_EPOCH = 2**63
 
 
-def read_tail(task: LaneTask, *, epoch: int, allow_partial: bool = False) -> LedgerRecord | None:
+def read_ledger_tail(spec: LaneSpec, *, epoch: int, allow_partial: bool = False) -> LedgerRecord | None:
     """Read the lane's newest ledger record, whosever it is; `epoch` is known to have claimed the lane (`LedgerReader.last`).
 
     Records that replaced owners appended without transactions may stand after it, in any number.
 
     Raises:
-        Restart: it cannot be read up to the high watermark now.
+        RestartProducer: it cannot be read up to the high watermark now.
         LoginRefused: the target refuses the login.
     """
-    topic, lane = ledger_topic(task.claim.flow), task.claim.lane
-    with starting_again("read the ledger"), LedgerReader(task.target, topic, task.reader_options) as reader:
+    topic, lane = ledger_topic(spec.claim.flow), spec.claim.lane
+    with restarting_if_unreachable("read the ledger"), LedgerReader(spec.target, topic, spec.reader_options) as reader:
         last, unread = reader.last(lane, epoch=epoch, allow_partial=allow_partial), reader.unread
     if unread:
-        raise Restart(None, f"end the transaction that is open on {topic}-{lane}")
+        raise RestartProducer(None, f"end the transaction that is open on {topic}-{lane}")
     return last
 
 
-def read_any_tail(task: LaneTask) -> LedgerRecord | None:
+def read_any_tail(spec: LaneSpec) -> LedgerRecord | None:
     """Read the lane's newest ledger record for the driver of a new owner, whose claim carries the newest epoch that it knows.
 
     Without transactions owners are not fenced, and that epoch may not be the newest: the whole lane is read. Where the last
     full record is gone, the driver decides (`check_whole`): the lake may restore it.
 
     Raises:
-        Restart: it cannot be read up to the high watermark now.
+        RestartProducer: it cannot be read up to the high watermark now.
         LoginRefused: the target refuses the login.
     """
-    return read_tail(task, epoch=task.claim.epoch if task.exactly_once else _NO_EPOCH, allow_partial=True)
+    return read_ledger_tail(spec, epoch=spec.claim.epoch if spec.exactly_once else _NO_EPOCH, allow_partial=True)
 
 
-def read_own_tail(task: LaneTask, *, seq: int) -> LedgerRecord | None:
+def read_own_tail(spec: LaneSpec, *, seq: int) -> LedgerRecord | None:
     """Read the lane's newest ledger record, at record `seq` or later, if the task's owner may go on from it.
 
     Raises:
         LaneFenced: another owner holds the lane.
-        Restart: it cannot be read now, or is older than what this owner has confirmed.
+        RestartProducer: it cannot be read now, or is older than what this owner has confirmed.
         LoginRefused: the target refuses the login.
     """
-    claim, faults = task.claim, Faults(task)
-    last = read_tail(task, epoch=claim.epoch)
+    claim, faults = spec.claim, Faults(spec)
+    last = read_ledger_tail(spec, epoch=claim.epoch)
     mine = last is not None and (last.claim.epoch, last.claim.owner) == (claim.epoch, claim.owner)
     if last is not None and last.claim.epoch >= claim.epoch and not mine:
-        raise faults.fenced(
+        raise faults.fenced_error(
             f"{said_owner(last.claim.owner)} took over in epoch {last.claim.epoch}, after this one's {claim.epoch}"
         )
-    known = max(seq, -1 if task.seq is None else task.seq)
-    if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):
-        raise Restart(None, f"show record {known} of the ledger", last=faults.tail_lost(known, last))
+    known = max(seq, -1 if spec.seq is None else spec.seq)
+    if (last.seq if last is not None else -1) < known or not (mine or spec.seq is None):
+        raise RestartProducer(None, f"show record {known} of the ledger", last=faults.tail_lost_error(known, last))
     return last
