@@ -28,7 +28,7 @@ def main() -> None:
     java = find_java()
     # Spark's launcher looks nowhere else.
     os.environ["JAVA_HOME"] = str(java.spark_java_home)
-    session._of_driver(java)
+    session._driver_conf(java)
     broker._archived()
     for name in ("spark", "broker"):
         wait_for_archives(name)

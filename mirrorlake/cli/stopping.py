@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from mirrorlake.runtime import host_is_gone, spark_is_gone
+from mirrorlake.runtime import is_host_gone, spark_gone_error
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ def in_background(
             thread.join(0.2)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _HOST_LOOK_S
-                if host_is_gone():
+                if is_host_gone():
                     # A stop that was asked for may end the JVM first, which is not a failure.
-                    lost = lost or (None if stop.is_set() else spark_is_gone())
+                    lost = lost or (None if stop.is_set() else spark_gone_error())
                     _end_without_host(thread, stop)
             if note is None or not stop.is_set():
                 continue
@@ -108,7 +108,7 @@ def _end_without_host(thread: threading.Thread, stop: threading.Event) -> None:
     stop.set()
     thread.join(_WITHOUT_HOST_S)
     if thread.is_alive():
-        error = spark_is_gone()
+        error = spark_gone_error()
         sys.stderr.write(f"error: {error}\n")
         sys.stdout.flush()
         sys.stderr.flush()

@@ -29,7 +29,7 @@ from typing import Any
 
 from mirrorlake.context.locks import Locks
 from mirrorlake.render import moment
-from mirrorlake.runtime import Folder, beating, cache_directory, folder_of
+from mirrorlake.runtime import Folder, cache_directory, open_folder, send_heartbeats
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Presence:
             yield
             return
         try:
-            with beating(write, every_s=sign.every_s):
+            with send_heartbeats(write, interval_s=sign.every_s):
                 yield
         finally:
             self._remove(sign.id)
@@ -226,7 +226,7 @@ class Presence:
 
     @cached_property
     def _folder(self) -> Folder:
-        return folder_of(f"{self._root()}/running")
+        return open_folder(f"{self._root()}/running")
 
     def _locks_of(self, sign: Sign) -> tuple[str, ...]:
         # In the lake's folder processes that carry a stream, one after another, share its lock; a command's is its own.

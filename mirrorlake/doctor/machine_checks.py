@@ -20,7 +20,7 @@ from mirrorlake.doctor.registry import check
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.kafka import probe
 from mirrorlake.render import count, size
-from mirrorlake.runtime import cache_directory, find_java, look_at_jars
+from mirrorlake.runtime import cache_directory, find_java, inspect_jars
 from mirrorlake.tracking import default_uri, lacking
 
 _FIRST, _BEYOND = (4, 0), (4, 3)
@@ -81,7 +81,7 @@ def _spark_jars(_: Ground) -> Iterator[Seen]:
     if _is_platform():
         yield fine("jars", "the platform brings its own")
         return
-    folder, problems = look_at_jars("spark")
+    folder, problems = inspect_jars("spark")
     if problems:
         yield failure(
             "jars", f"{folder}: {', '.join(problems)}", f"rm -r {folder}; the next start downloads them again"

@@ -32,7 +32,7 @@ from mirrorlake.model.parked import landing as landing_stream
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
-from mirrorlake.runtime import folder_of
+from mirrorlake.runtime import open_folder
 from mirrorlake.verify import Verifications
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,9 @@ class OperationContext:
         """Tell whether long-lived tasks send a flow; they leave their sign when they end, and one that was killed does not."""
         if self.lake.relay_log(flow.source) is None:
             return False
-        return bool(folder_of(f"{self.lake.checkpoint_root()}/live/republish.{transactional_id(flow.name, 0)}").names())
+        return bool(
+            open_folder(f"{self.lake.checkpoint_root()}/live/republish.{transactional_id(flow.name, 0)}").names()
+        )
 
     def runs(self, stream: str) -> bool:
         """Tell whether a process of any machine carries a stream now."""

@@ -32,7 +32,7 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
 from mirrorlake.lake.table_schema import TableSchema, measured_columns
-from mirrorlake.runtime import flush_files, naming_faults, open_place
+from mirrorlake.runtime import flush_files, open_address, translating_store_errors
 
 # Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
@@ -55,7 +55,7 @@ class FolderTables:
             if ":/" in path or Path(path, "_delta_log").is_dir():
                 return True
             self._open.pop(path, None)
-        with naming_faults(path):
+        with translating_store_errors(path):
             return bool(DeltaTable.is_deltatable(path, storage_options=options_of(path)))
 
     def version(self, path: str) -> int:
@@ -92,7 +92,7 @@ class FolderTables:
             held = pa.schema(table.schema().to_arrow())
             lacking = [pa.field(name, kind) for name, kind in columns.items() if name not in held.names]
             schema = pa.schema([*held, *lacking])
-            filesystem, root = open_place(path) if ":/" in path else (fs.LocalFileSystem(), path)
+            filesystem, root = open_address(path) if ":/" in path else (fs.LocalFileSystem(), path)
             if part is None:
                 # Through delta-rs' own file system buffers belong to Python: one that Arrow's threads release while the
                 # interpreter ends aborts the process (1 of 40 commands).
@@ -118,7 +118,7 @@ class FolderTables:
         ]
         for attempt in commit_attempts():
             # Of two that create it at the same moment, one is refused, and finds it then.
-            with attempt, naming_faults(path, CommitFailedError):
+            with attempt, translating_store_errors(path, CommitFailedError):
                 DeltaTable.create(
                     path,
                     pa.schema(fields),
@@ -185,7 +185,7 @@ class FolderTables:
         # One lock a table: an open table is not made for several threads, and commits of one process need not collide.
         with (
             self._locks.setdefault(path, threading.RLock()),
-            naming_faults(path, CommitFailedError, TableNotFoundError),
+            translating_store_errors(path, CommitFailedError, TableNotFoundError),
         ):
             table = self._open.get(path)
             try:

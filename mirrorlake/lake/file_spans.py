@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import folder_of
+from mirrorlake.runtime import open_folder
 
 TAG = "mirrorlake.spans"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -112,7 +112,7 @@ def logged_spans(path: str, names: Collection[str]) -> dict[str, list[FileSpan]]
     wanted, found = set(names), dict[str, str]()
     if not wanted or ":/" in path:
         return {}
-    log = folder_of(f"{path}/_delta_log")
+    log = open_folder(f"{path}/_delta_log")
     entries = log.names()
     checkpoints = [match for match in map(_LOG_CHECKPOINT.fullmatch, entries) if match]
     newest = max((match[1] for match in checkpoints), default="")

@@ -19,7 +19,7 @@ from mirrorlake.lake.removed import left_before
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.runtime import folder_of
+from mirrorlake.runtime import open_folder
 
 # What such a lander wrote into the metadata of a plan, and of a finished batch.
 _LIVE, _LANDED = "live", "landed"
@@ -133,7 +133,7 @@ def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
 
 def drop_live_locations(lake: Lake, alias: str) -> None:
     """Delete the checkpoint locations of long-lived landers before 0.3: the commits of the relay carry what they said."""
-    folder = folder_of(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
+    folder = open_folder(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
     for number in folder.names():
         if number.isdigit() and read_checkpoint_location(lake, land_checkpoint_path(lake, alias, int(number))).is_live:
             folder.remove_folder(number)
@@ -145,7 +145,7 @@ def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
     Where the relay comes from a backup, there are later ones than its number.
     """
     root = land_checkpoint_path(lake, alias, number).rpartition("/")[0]
-    numbers = {number, *(int(name) for name in folder_of(root).names() if name.isdigit())}
+    numbers = {number, *(int(name) for name in open_folder(root).names() if name.isdigit())}
     for one in sorted(numbers, reverse=True):
         known = read_checkpoint_location(lake, f"{root}/{one}")
         if known.last_committed >= 0:

@@ -16,7 +16,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.lake.times import from_micros, micros
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.runtime import Folder, folder_of
+from mirrorlake.runtime import Folder, open_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,10 @@ class LandedMarks:
     """Write the marks of one lander, or of one of its landing groups; a reader takes those of the relay's newest number only."""
 
     def __init__(self, address: str, number: int, group: int | None = None, *, groups: int = 1) -> None:
-        self._folder = folder_of(address)
+        self._folder = open_folder(address)
         # How many there are stands in the name: of one that is missing a reader knows nothing.
         self._name = _name(number) if group is None else f"{_name(number)}.{group}.{groups}"
-        self._folder.take_over(self._name, spares_equals=True)
+        self._folder.replace_older(self._name, spares_equals=True)
 
     def write(self, mark: LandedMark) -> None:
         """Replace the mark before.
@@ -107,7 +107,7 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
     if lake.relay_log(alias) is None or not lake.exists(lake.relay_location(alias)):
         # Where only Spark reaches the lake, no task lands.
         return None
-    folder = folder_of(marks_address(lake, alias))
+    folder = open_folder(marks_address(lake, alias))
     if not folder.names():
         return None
     writer = OneWriter(lake, alias)

@@ -45,7 +45,7 @@ from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, add_files, is_plain, i
 from mirrorlake.lake.opening import commit_name, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
-from mirrorlake.runtime import flush_files, folder_of, naming_faults
+from mirrorlake.runtime import flush_files, open_folder, translating_store_errors
 
 # Each attempt that fails is another writer's commit that came first: upkeep makes a few a minute.
 _ATTEMPTS = 100
@@ -76,7 +76,7 @@ class LandingLog:
         self._others: Mapping[SourcePartition, int] = {}
         self._others_to = seat.as_of
         self._is_stored = ":/" in seat.path
-        self._log = folder_of(f"{seat.path}/_delta_log")
+        self._log = open_folder(f"{seat.path}/_delta_log")
         self._checkpointing, self._next_checkpoint = threading.Thread(), 0.0
         self._load()
         self._checkpointed = self._version
@@ -183,7 +183,7 @@ class LandingLog:
 
     def _load(self) -> None:
         """Read all of the newest version."""
-        with naming_faults(self._seat.path, TableNotFoundError):
+        with translating_store_errors(self._seat.path, TableNotFoundError):
             self._read(open_table(self._seat.path))
 
     def _read(self, table: DeltaTable) -> None:
@@ -243,7 +243,7 @@ class LandingLog:
     def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: Signed) -> bool:
         """Write the commit after the version read last; False where others came first, or the answer is not known."""
         path, is_ours = self._seat.path, self._is_plain and not self._is_stored
-        with naming_faults(path, TableNotFoundError):
+        with translating_store_errors(path, TableNotFoundError):
             try:
                 table = None if is_ours else self._open()
                 add_files(path, self._version, files, transactions, signed.to_text(), table=table)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from mirrorlake.runtime import Folder, flush_files, store_of
+from mirrorlake.runtime import Folder, find_store, flush_files
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _BROKEN = ".broken"
 
 def options_of(path: str) -> dict[str, str] | None:
     """Return the storage options with which delta-rs reaches a table; None for a folder."""
-    store = store_of(path)
+    store = find_store(path)
     return None if store is None else dict(store.for_delta)
 
 

@@ -28,7 +28,7 @@ from mirrorlake.lake.schema import GAPS, RELAY
 from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.table_schema import TableSchema
 from mirrorlake.lake.version import refuse_newer
-from mirrorlake.runtime import Store, folder_of, require_fit_workers
+from mirrorlake.runtime import Store, open_folder, require_usable_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +82,7 @@ class LakeReads(LakeAddresses):
         with self._looking:
             if not self._is_looked_at:
                 places = self._places()
-                require_fit_workers(session, places)
+                require_usable_workers(session, places)
                 self._is_looked_at = bool(places) or not self._has_folder
         return session
 
@@ -274,7 +274,7 @@ class LakeReads(LakeAddresses):
         """Read the files of a folder as texts by their names; a missing folder has none."""
         if self._store is None and (":/" in folder or not self._has_relays()):
             return self._session_tables.texts(folder)
-        found, files = {}, folder_of(folder)
+        found, files = {}, open_folder(folder)
         # Spark does not see names that begin with a dot or an underscore either.
         for name in files.names():
             if name and not name.startswith((".", "_")):

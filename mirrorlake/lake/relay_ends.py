@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from mirrorlake.lake.relay_files import RelayFile, unreadable_error
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import open_place
+from mirrorlake.runtime import open_address
 
 _WANTED = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "offset": pa.int64()})
 _COLUMNS = (*_WANTED.names, "timestamp", "key", "value")
@@ -58,7 +58,7 @@ def _rows_of(uri: str, parts: Sequence[RelayFile]) -> Iterable[tuple[SourceParti
     # Statistics choose the row groups by these bounds: of a large file the last one is read.
     least, most = min(part.last_offset for part in parts), max(part.last_offset for part in parts)
     bounds = (pc.field("offset") >= least) & (pc.field("offset") <= most)
-    filesystem, path = open_place(uri)
+    filesystem, path = open_address(uri)
     try:
         rows = pq.read_table(path, columns=list(_COLUMNS), filters=bounds, filesystem=filesystem)
     except (pa.ArrowInvalid, FileNotFoundError) as error:

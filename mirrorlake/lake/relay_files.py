@@ -23,7 +23,7 @@ from pyarrow import fs
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.file_spans import FileSpan, footer_spans
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.runtime import open_place, store_of
+from mirrorlake.runtime import find_store, open_address
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 # 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
@@ -122,7 +122,7 @@ def _naming_broken(parts: Sequence[RelayFile]) -> Iterator[None]:
 
 def is_whole_or_replaced(uri: str) -> bool:
     """Return whether a record file can be read to its end, or its relay does not name it any more."""
-    filesystem, path = open_place(uri)
+    filesystem, path = open_address(uri)
     folder, _, name = (f"/{path}" if isinstance(filesystem, fs.LocalFileSystem) else uri).rpartition("/")
     files = _list_files(folder, {})
     if files is not None and all(file.uri.rpartition("/")[2] != name for file in files):
@@ -171,13 +171,13 @@ def read_file(
 ) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
     """Yield the records of parts of one file, which are sorted by row, each as `read_records` does; it is opened once."""
     uri = parts[0].uri
-    filesystem, path = open_place(uri)
+    filesystem, path = open_address(uri)
     local = Path("/", path) if isinstance(filesystem, fs.LocalFileSystem) else None
     left, last = list(parts), -1
     try:
         opened = filesystem.open_input_file(path)
     except FileNotFoundError:
-        if local is None and store_of(uri) is None:
+        if local is None and find_store(uri) is None:
             raise
     else:
         with opened, _naming_broken(parts):
@@ -303,7 +303,7 @@ def _sliced(
 
 def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
     """Read the offsets of the file's records of its source partition, as they stand there: one may come twice."""
-    filesystem, path = open_place(file.uri)
+    filesystem, path = open_address(file.uri)
     try:
         opened = filesystem.open_input_file(path)
     except FileNotFoundError:
@@ -326,7 +326,7 @@ def newest_timestamp(file: RelayFile) -> datetime:
     if file.newest is not None:
         # Delta's statistics are cut to milliseconds, and Kafka's times have no more. To open a file costs 1 ms of CPU.
         return file.newest
-    filesystem, path = open_place(file.uri)
+    filesystem, path = open_address(file.uri)
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         column = parquet.schema.names.index("timestamp")

@@ -19,7 +19,7 @@ from mirrorlake.lake.opening import read_commit
 from mirrorlake.lake.relay_files import RelayFile, as_utc, files_of_spans, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.runtime import folder_of, open_place
+from mirrorlake.runtime import open_address, open_folder
 
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
@@ -38,7 +38,7 @@ class RelayLog:
         self.path = path
         self.version = version
         self._next_check = 0.0
-        self._log = folder_of(f"{path}/_delta_log")
+        self._log = open_folder(f"{path}/_delta_log")
 
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
@@ -162,7 +162,7 @@ def _opened(uri: str) -> list[RelayFile]:
         FileNotFoundError: it is gone.
         StoreError: it is broken.
     """
-    filesystem, path = open_place(uri)
+    filesystem, path = open_address(uri)
     try:
         with filesystem.open_input_file(path) as source:
             parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")

@@ -27,7 +27,7 @@ from mirrorlake.lake.file_spans import TAG, FileSpan, spans_to_text
 from mirrorlake.lake.fresh_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.late_times import LATEST_MS, too_late
-from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_place
+from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,7 +119,7 @@ def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callab
 
     Rows of one source partition come one after another, in offset order, without `landed_at`. `schema` is the relay's.
     """
-    stores, worker_log = attached_stores(), WorkerLog.asked()
+    stores, worker_log = attached_stores(), WorkerLog.from_environment()
 
     def write(batches: Batches) -> Batches:
         attach_stores(*stores)
@@ -218,7 +218,7 @@ class _File:
         self._path = f"{folder}/{self._name}"
         self._stored: pa.NativeFile | None = None
         if ":/" in folder:
-            files, path = open_place(self._path)
+            files, path = open_address(self._path)
             self._stored = files.open_output_stream(path)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []

@@ -23,7 +23,7 @@ from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile, stats_value
 from mirrorlake.lake.table_schema import REMOVABLE
 from mirrorlake.lake.upkeep import TableUpkeep
-from mirrorlake.runtime import open_place
+from mirrorlake.runtime import open_address
 
 Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
 """Tells which rows of a table leave it."""
@@ -39,7 +39,9 @@ _ATTEMPTS = 10
 def write_rows(folder: str, rows: pa.Table, measured: Sequence[str]) -> WrittenFile:
     """Write rows of a side table to a file that no commit names yet."""
     name = f"part-{uuid.uuid4()}.zstd.parquet"
-    filesystem, path = open_place(f"{folder}/{name}") if ":/" in folder else (fs.LocalFileSystem(), f"{folder}/{name}")
+    filesystem, path = (
+        open_address(f"{folder}/{name}") if ":/" in folder else (fs.LocalFileSystem(), f"{folder}/{name}")
+    )
     pq.write_table(rows, path, filesystem=filesystem, compression="zstd", row_group_size=_GROUP_ROWS)
     size = int(filesystem.get_file_info(path).size)
     return WrittenFile(name, size, rows.num_rows, rows.nbytes, json.dumps(_stats(rows, measured)))

@@ -13,7 +13,7 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import transactional_id
 from mirrorlake.progress import Tell
-from mirrorlake.runtime import folder_of
+from mirrorlake.runtime import open_folder
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class StreamSign:
         Return whether it was recorded.
         """
         try:
-            folder_of(self._address).write(self._name, str(self._now_ms()))
+            open_folder(self._address).write(self._name, str(self._now_ms()))
         except _AWAY as error:
             if not self._has_failed:
                 log.warning("stream.no_sign what=%s why=%s", self._name, str(error)[:200])
@@ -59,7 +59,7 @@ class StreamSign:
     def read(self) -> int | None:
         """Tell when the stream last worked, in milliseconds since 1970; None where that is not known."""
         try:
-            return int(folder_of(self._address).read(self._name) or 0) or None
+            return int(open_folder(self._address).read(self._name) or 0) or None
         except _AWAY:
             return None
 
@@ -88,7 +88,7 @@ def flow_sign(flow: str) -> str:
 def all_signs(lake: Lake) -> dict[str, StreamSign]:
     """Find the signs of all streams that ever worked on a lake, of every settings file."""
     try:
-        names = folder_of(_folder(lake)).names()
+        names = open_folder(_folder(lake)).names()
     except _AWAY:
         return {}
     # A name with a dot is a sign that is being written.

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from mirrorlake.runtime import Store, named_fault, open_place
+from mirrorlake.runtime import Store, describe_fault, open_address
 
 _PROBES = "checkpoints/doctor"
 # Two writers meet at nearly each of them.
@@ -37,7 +37,7 @@ def look_at_store(store: Store) -> Iterator[StoreLook]:
     address = f"{store.root}/{_PROBES}/{uuid.uuid4().hex}"
     what = "write and list"
     try:
-        files, path = open_place(address)
+        files, path = open_address(address)
         with files.open_output_stream(f"{path}/probe") as file:
             file.write(b"mirrorlake doctor")
         names = [one.base_name for one in files.get_file_info(fs.FileSelector(path))]
@@ -51,7 +51,7 @@ def look_at_store(store: Store) -> Iterator[StoreLook]:
         files.delete_dir(path)
         yield StoreLook(what)
     except (OSError, DeltaError) as error:
-        yield StoreLook(what, *named_fault(store, error))
+        yield StoreLook(what, *describe_fault(store, error))
 
 
 def _race(store: Store, address: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from mirrorlake.lake.opening import open_table
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.lake.table_schema import measured_columns
-from mirrorlake.runtime import flush_files, folder_of, open_place
+from mirrorlake.runtime import flush_files, open_address, open_folder
 
 RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
 _SIGNED_AMONG = 200
@@ -46,7 +46,7 @@ class TableUpkeep:
     def place(self, name: str) -> tuple[fs.FileSystem, str]:
         """Say where a file is by its name in the log."""
         if ":/" in self.path:
-            return open_place(f"{self.path}/{name}")
+            return open_address(f"{self.path}/{name}")
         return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
 
     def uri(self, name: str) -> str:
@@ -64,7 +64,7 @@ class TableUpkeep:
 
     def held(self) -> list[str]:
         """List the files with rows that lie beside the log, whether it names them or not, as it would name them."""
-        return sorted(quote(name) for name in folder_of(self.path).names() if name.endswith(".parquet"))
+        return sorted(quote(name) for name in open_folder(self.path).names() if name.endswith(".parquet"))
 
     def delete(self, name: str) -> None:
         """Delete a file that no commit names; one that is gone already is fine."""
@@ -140,7 +140,7 @@ class TableUpkeep:
         self._table.update_incremental()
         known = -1
         with suppress(FileNotFoundError, ValueError):
-            known = int(json.loads(folder_of(f"{self.path}/_delta_log").read("_last_checkpoint"))["version"])
+            known = int(json.loads(open_folder(f"{self.path}/_delta_log").read("_last_checkpoint"))["version"])
         if self._table.version() - known < after:
             return False
         self._table.create_checkpoint()

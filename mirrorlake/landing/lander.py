@@ -26,7 +26,7 @@ from mirrorlake.landing.query_driver import QueryDriver, reported_ends
 from mirrorlake.landing.retry import backoff_s, retry_or_raise, should_wait_for_source
 from mirrorlake.landing.settings import LandSettings
 from mirrorlake.progress import Tell, silent
-from mirrorlake.runtime import HeldSlots
+from mirrorlake.runtime import LiveTaskSlots
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -53,7 +53,7 @@ class Lander:
         self._context = LandingContext(lake, admin, settings, now=now, writer=writer)
         self._live = LiveDriver(self._context, self._account_periodically)
         self._query = QueryDriver(self._context, self._account_periodically)
-        self._slots = partial(HeldSlots, lambda: lake.spark)
+        self._slots = partial(LiveTaskSlots, lambda: lake.spark)
         # Where only Spark reaches the lake, no task lands.
         self._is_live = settings.live and lake.relay_log(settings.alias) is not None
         self._next_account = 0.0
@@ -82,10 +82,10 @@ class Lander:
             ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once, context = 0, once, self._context
-        held = (self._settings.tasks or 1) if self._is_live and not once else 0
-        with self._slots(held) as slots:
+        slot_count = (self._settings.tasks or 1) if self._is_live and not once else 0
+        with self._slots(slot_count) as slots:
             while not stop.is_set():
-                is_live = self._is_live and self._live.can_read and slots.enough
+                is_live = self._is_live and self._live.can_read and slots.is_enough
                 is_live = is_live and (not once or self._admin.was_consumed())
                 try:
                     start = context.prepare(
@@ -105,7 +105,7 @@ class Lander:
                     return
                 try:
                     if is_live:
-                        is_done = self._live.land(start or {}, stop, once=once, held_slots=slots.held)
+                        is_done = self._live.land(start or {}, stop, once=once, slot_count=slots.taken)
                     else:
                         is_done = self._query.land(start, stop, once=once)
                 except Exception as error:

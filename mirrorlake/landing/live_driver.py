@@ -20,7 +20,15 @@ from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.owner import short_owner
-from mirrorlake.runtime import MOST_HERE, GoesOn, HeldSlots, LiveTasks, TaskAnswer, is_cluster, own_session
+from mirrorlake.runtime import (
+    MAX_RECORDS_IN_PROCESS,
+    LiveTasks,
+    LiveTaskSlots,
+    RunMarker,
+    TaskResult,
+    is_cluster,
+    own_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +55,7 @@ class LiveDriver:
         self._tick = tick
         self.can_read = True
 
-    def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, held_slots: int) -> bool:
+    def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, slot_count: int) -> bool:
         """Land until `stop` is set, or with `once` up to where the source ends now; `held` slots are taken for it.
 
         Returns:
@@ -60,10 +68,10 @@ class LiveDriver:
         """
         context, alias = self._context, self._context.settings.alias
         task = self._task(start, once=once)
-        spark = None if once and sum(context.backlog.values()) <= MOST_HERE else self._session
-        more = self._wanted_tasks(spark) - max(1, held_slots)
-        with HeldSlots(lambda: self._session, max(0, more), least=0) as slots:
-            shares = split_task(task, max(1, held_slots) + slots.held)
+        spark = None if once and sum(context.backlog.values()) <= MAX_RECORDS_IN_PROCESS else self._session
+        more = self._wanted_tasks(spark) - max(1, slot_count)
+        with LiveTaskSlots(lambda: self._session, max(0, more), min_count=0) as slots:
+            shares = split_task(task, max(1, slot_count) + slots.taken)
             answers = self._run(spark, task, shares, stop)
         ended = [answer for answer in answers if answer.kind != DRAINED]
         for answer in ended:
@@ -96,7 +104,7 @@ class LiveDriver:
             follows_cpu=not settings.trigger,
             max_records=settings.max_records_per_batch,
             max_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
-            goes_on=GoesOn(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),
+            run_marker=RunMarker(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),
         )
 
     def _wanted_tasks(self, spark: SparkSession | None) -> int:
@@ -117,7 +125,7 @@ class LiveDriver:
 
     def _run(
         self, spark: SparkSession | None, task: LandTaskSpec, shares: Sequence[LandTaskSpec], stop: threading.Event
-    ) -> list[TaskAnswer]:
+    ) -> list[TaskResult]:
         """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
 
         Those without ends of their own end together. Without a session they run in this process.
@@ -125,7 +133,7 @@ class LiveDriver:
         interval_s = describe_interval_s(len(task.start))
         next_describe = time.monotonic() + interval_s
         name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
-        options: Any = {"goes_on": task.goes_on, "name": name, "grace_s": GRACE_S}
+        options: Any = {"run_marker": task.run_marker, "name": name, "grace_s": GRACE_S}
         with LiveTasks(
             spark, shares, run_landing_task, end_apart=task.ends is not None and len(shares) > 1, **options
         ) as tasks:
@@ -142,7 +150,7 @@ class LiveDriver:
                         # The next look leaves the partition out, and says so.
                         break
         self._context.update_landed()
-        return tasks.answers()
+        return tasks.results()
 
 
 def describe_interval_s(partitions: int) -> float:

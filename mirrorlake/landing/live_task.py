@@ -40,7 +40,7 @@ from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.progress import about
-from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
+from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class LandTaskSpec:
     max_records: int = 2_000_000
     max_bytes: int = BACKLOG_BYTES
     groups: int = 1
-    goes_on: GoesOn
+    run_marker: RunMarker
 
     def covers(self, topics: Mapping[str, TopicState]) -> bool:
         """Tell whether this task lands these topics, and all partitions of them that somebody leads."""
@@ -115,18 +115,18 @@ class _TaskEnd(Exception):
         self.kind = kind
 
 
-def run_landing_task(task: LandTaskSpec) -> Iterator[TaskAnswer]:
+def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
     with about(source=task.seat.alias):
         try:
             if _land(task):
-                yield TaskAnswer(DRAINED)
+                yield TaskResult(DRAINED)
         except _TaskEnd as end:
-            yield TaskAnswer(end.kind, str(end).encode())
+            yield TaskResult(end.kind, str(end).encode())
         except PositionGone as error:
-            yield TaskAnswer(CHANGED, str(error).encode())
+            yield TaskResult(CHANGED, str(error).encode())
         except UnreadableHeaders as error:
-            yield TaskAnswer(UNREADABLE, str(error).encode())
+            yield TaskResult(UNREADABLE, str(error).encode())
 
 
 def _land(task: LandTaskSpec) -> bool:
@@ -140,7 +140,7 @@ def _land(task: LandTaskSpec) -> bool:
     )
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
-        while task.goes_on() and (left is None or left):
+        while task.run_marker.exists() and (left is None or left):
             cpu_s = time.thread_time()
             fetched = fetcher.fetch(gather_s, wait_s=wait_s, max_s=_BACKLOG_S, max_bytes=size.limit, max_records=most)
             began, records = time.monotonic(), fetched.rows.count
@@ -155,7 +155,7 @@ def _land(task: LandTaskSpec) -> bool:
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             elif watch.has_other_leaders:
                 raise _TaskEnd(ELECTED, "partitions without new records have other leaders")
-            memory.worked(records)
+            memory.record_turn(records)
             # A record that comes after a silence is landed at once, and those that follow it a pace later.
             pace_s = task.pace_after(time.thread_time() - cpu_s) if fetched.read_to else 0.0
             gather_s = max(0.0, pace_s - (time.monotonic() - began))

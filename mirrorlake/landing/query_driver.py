@@ -25,7 +25,7 @@ from mirrorlake.landing.source_state import current_partitions
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.progress import about
-from mirrorlake.runtime import is_connect, jobs_end
+from mirrorlake.runtime import interrupt_jobs_on_stop, is_connect
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class QueryDriver:
         progress, positions, batch = context.progress(start), dict(start), 0
         size = self._size = self._first_size()
         goal, pace_s = self._ends(start) if once else None, settings.trigger.total_seconds()
-        with jobs_end(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
+        with interrupt_jobs_on_stop(spark, stop, name=f"land {settings.alias}", grace_s=GRACE_S):
             while not stop.is_set():
                 began = time.monotonic()
                 planned = plan_batch(positions, self._ends(start) if goal is None else goal, size.limit)

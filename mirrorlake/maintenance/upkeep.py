@@ -14,7 +14,7 @@ from mirrorlake.maintenance.maintain import LakeUpkeep
 from mirrorlake.maintenance.results import Maintained, Retirement
 from mirrorlake.model.control import KNOWN_FLOW, RETIRE, Subject
 from mirrorlake.model.plan import Change
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import settings_in_force
 
 _FIRST_S = 60.0
@@ -47,7 +47,7 @@ def maintain_lake(
     return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
 
 
-def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> Duty:
+def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicTask:
     """Return the duty of a mirror that runs; what it could not do is logged, and tried again at its next turn."""
 
     def do() -> None:
@@ -59,7 +59,7 @@ def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> Duty:
 
     every_s = context.config.maintenance.every.total_seconds()
     # The streams need all cores for their start.
-    return Duty(name="maintain", every_s=every_s, first_s=min(every_s, _FIRST_S), do=do)
+    return PeriodicTask(name="maintain", interval_s=every_s, first_delay_s=min(every_s, _FIRST_S), run=do)
 
 
 def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Retirement:

@@ -27,7 +27,7 @@ from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
 from mirrorlake.progress import silent
-from mirrorlake.runtime import give_up, host_is_gone, is_gone, spark_is_gone
+from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_retrying
 
 
 class AlwaysOn:
@@ -125,17 +125,17 @@ class AlwaysOn:
         if not self._is_gone():
             return None
         if (session := self._context.standing_session()) is not None:
-            give_up(session)
-        return spark_is_gone()
+            stop_retrying(session)
+        return spark_gone_error()
 
     def _is_gone(self) -> bool:
         session = self._context.standing_session()
-        return host_is_gone() or (session is not None and is_gone(session))
+        return is_host_gone() or (session is not None and is_gone(session))
 
     def _require_spark(self) -> None:
         # Of a server that is only slow this stream is tried again; whether all is lost is asked once more then.
         if self._is_gone():
-            raise spark_is_gone()
+            raise spark_gone_error()
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:

@@ -26,7 +26,7 @@ from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.progress import Board, Tell
 from mirrorlake.render import plural
-from mirrorlake.runtime import Duties, Duty, keep_log_small, log_file, log_into_file
+from mirrorlake.runtime import PeriodicTask, PeriodicTasks, log_file, log_into_file, rotate_log
 from mirrorlake.verify import Verifications
 
 _FIRST_SAMPLE_S = 20.0
@@ -97,7 +97,9 @@ class Runner:
             if once:
                 return self._drain(sources, flows, stop, board)
             self._lines, minute = lines, self._minute(lines, flow)
-            background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
+            background = (
+                self._in_background(stop, minute) if flow is None else _beside(PeriodicTasks("lines", [minute]))
+            )
             with background, measured(self._context, port=metrics_port):
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
 
@@ -160,28 +162,28 @@ class Runner:
         self._context.start_spark(lambda: lines.say("spark", "ready", seconds=time.monotonic() - began))
         lines.say("spark", "starting")
 
-    def _minute(self, lines: RunLines, flow: str | None) -> Duty:
+    def _minute(self, lines: RunLines, flow: str | None) -> PeriodicTask:
         status = self._context.shared(Monitor).statuses(flow)
 
         def say() -> None:
             lines.minute(status)
-            keep_log_small()
+            rotate_log()
 
-        return Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)
+        return PeriodicTask(name="lines", interval_s=LINE_EVERY_S, first_delay_s=LINE_EVERY_S, run=say)
 
-    def _kept_small(self, stop: threading.Event) -> list[Duties]:
+    def _kept_small(self, stop: threading.Event) -> list[PeriodicTasks]:
         if not self._context.config.maintenance.every:
             return []
-        return [Duties("lake", [maintenance.maintain_duty(self._context, stop.is_set)])]
+        return [PeriodicTasks("lake", [maintenance.maintain_duty(self._context, stop.is_set)])]
 
     def _stay_on(
-        self, stream: str, stop: threading.Event, *beside: Duties, flow: str | None = None, **chosen: Any
+        self, stream: str, stop: threading.Event, *beside: PeriodicTasks, flow: str | None = None, **chosen: Any
     ) -> Ran:
         """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
         with self._context.presence.announced([stream]), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
-            with _beside(Duties("lines", [self._minute(lines, flow)]), *beside):
+            with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
                 streams = AlwaysOn(self._context, self._streams, flow=flow, lines=lines, **chosen)
                 return streams.run(stop, isolates=False)
 
@@ -198,16 +200,16 @@ class Runner:
             self._context.admin(sources[0]).broker_count()
 
     @contextmanager
-    def _in_background(self, stop: threading.Event, minute: Duty) -> Iterator[None]:
+    def _in_background(self, stop: threading.Event, minute: PeriodicTask) -> Iterator[None]:
         """Sample, keep the lake small, prove what came, and say where the run stands.
 
         Where a process runs a part of the flows, commands do it once for all parts.
         """
         config = self._context.config
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
-        both = [Duties("mirror", self._duties()), Duties("lines", [minute]), *self._kept_small(stop)]
+        both = [PeriodicTasks("mirror", self._duties()), PeriodicTasks("lines", [minute]), *self._kept_small(stop)]
         if config.verify.every:
-            both.append(Duties("proofs", [self._context.shared(Verifications).duty()]))
+            both.append(PeriodicTasks("proofs", [self._context.shared(Verifications).duty()]))
         with _beside(*both):
             yield
 
@@ -246,17 +248,24 @@ class Runner:
         """Record that a parked stream has run well."""
         Notices(self._context).update(state, {}, frozenset({stream}))
 
-    def _duties(self) -> list[Duty]:
+    def _duties(self) -> list[PeriodicTask]:
         every_s = self._context.config.sampling.every.total_seconds()
         if not every_s:
             return []
         # The streams need all cores for their start.
         first_s = min(every_s, _FIRST_SAMPLE_S)
-        return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._context.shared(Monitor).sampler().once)]
+        return [
+            PeriodicTask(
+                name="sample",
+                interval_s=every_s,
+                first_delay_s=first_s,
+                run=self._context.shared(Monitor).sampler().once,
+            )
+        ]
 
 
 @contextmanager
-def _beside(*all_duties: Duties) -> Iterator[None]:
+def _beside(*all_duties: PeriodicTasks) -> Iterator[None]:
     """Do duties beside a block."""
     for duties in all_duties:
         duties.start()

@@ -16,7 +16,7 @@ from mirrorlake.lake import StreamSign
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.control import ControlState
 from mirrorlake.progress import Tell, about
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import ContinuousSync, settings_in_force
 
 if TYPE_CHECKING:
@@ -88,19 +88,21 @@ class Streams:
         return identity([content["flows"][flow.name], selection, version, ends, others, paused])
 
 
-def duties_of(context: Context, flow: FlowConfig) -> list[Duty]:
+def duties_of(context: Context, flow: FlowConfig) -> list[PeriodicTask]:
     """Build the duties beside a flow: its groups, MirrorMaker 2's topics, its topics and ACLs."""
-    duties: list[Duty] = []
+    duties: list[PeriodicTask] = []
     writer = context.mm2_writer(flow)
     # Nobody consumes from a lake cluster.
     is_lake = context.config.cluster(flow.source).is_lake
     every_s = flow.sync.groups_interval.total_seconds()
     if not is_lake and flow.sync.groups:
-        duties.append(Duty(name="groups", every_s=every_s, do=groups.GroupSync(context, flow).once))
+        duties.append(PeriodicTask(name="groups", interval_s=every_s, run=groups.GroupSync(context, flow).once))
     elif not is_lake and flow.mm2.checkpoints:
         sync = groups.GroupSync(context, flow)
         duties.append(
-            Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: write_plan_checkpoints(writer, sync.plan()))
+            PeriodicTask(
+                name="mm2.checkpoints", interval_s=every_s, run=lambda: write_plan_checkpoints(writer, sync.plan())
+            )
         )
     duties += mm2.mm2_duties(
         flow,

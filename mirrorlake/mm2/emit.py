@@ -17,7 +17,7 @@ from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.model.remotes import Remote, is_other
 from mirrorlake.republish import merged_positions
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import TopicSource
 
 # MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
@@ -37,7 +37,7 @@ def mm2_duties(
     target_options: Mapping[str, Any],
     landed: Callable[[], int | None],
     beside: Iterable[FlowConfig] = (),
-) -> list[Duty]:
+) -> list[PeriodicTask]:
     """Make the duties that the flow's `mm2` section asks for.
 
     Heartbeats have one writer: of several flows between the same ends (`beside`, in the order of the file) the first that asks
@@ -57,11 +57,13 @@ def mm2_duties(
             is_mirrored = bool(carriers) and bool(source.describe([HEARTBEATS]))
             return writer.write_heartbeats(at, relayed=relay.new(), is_mirrored=is_mirrored)
 
-        duties.append(Duty(name="mm2.heartbeats", every_s=flow.mm2.heartbeat_interval.total_seconds(), do=beat))
+        duties.append(
+            PeriodicTask(name="mm2.heartbeats", interval_s=flow.mm2.heartbeat_interval.total_seconds(), run=beat)
+        )
     if flow.mm2.offset_syncs:
         feed = SyncFeed(flow, target, target_options)
         every = flow.mm2.offset_sync_interval.total_seconds()
-        duties.append(Duty(name="mm2.offset_syncs", every_s=every, do=lambda: feed.emit(writer)))
+        duties.append(PeriodicTask(name="mm2.offset_syncs", interval_s=every, run=lambda: feed.emit(writer)))
     return duties
 
 

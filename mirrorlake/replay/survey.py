@@ -11,7 +11,7 @@ import pyarrow as pa
 from mirrorlake.lake import Lake, RelayFile, RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Span
-from mirrorlake.runtime import open_place
+from mirrorlake.runtime import open_address
 
 _EVER = 2**62
 _ASKED = pa.schema(
@@ -145,6 +145,6 @@ def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
         span = asked[file.source]
         inside = min(file.last_offset + 1, span.end) - max(file.first_offset, span.first)
         share = inside / (file.last_offset + 1 - file.first_offset) / sharing[file.uri]
-        filesystem, path = open_place(file.uri)
+        filesystem, path = open_address(file.uri)
         total += int(filesystem.get_file_info(path).size) * share
     return round(total)

@@ -21,7 +21,7 @@ from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, read_batches, send_lane
-from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
+from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 _ENDED = "ended"
 # A lane that is held to a rate may take hours over what it has read; as often it reads again, and what was erased since is gone.
@@ -43,8 +43,8 @@ class FollowerSpec:
     version: int
     ends: bool
     ignored: frozenset[str]
-    goes_on: GoesOn
-    pace_s: float
+    run_marker: RunMarker
+    poll_interval_s: float
     looks_quickly: bool = False
     caches_producers: bool = True
 
@@ -84,7 +84,7 @@ class _Lane:
         return sum(file.records for file in self._begun)
 
 
-def run_follower(work: FollowerSpec) -> Iterator[TaskAnswer]:
+def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
     """Send until the follower has come to its end, is asked to end, or meets a partition that is not ready."""
     relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
     try:
@@ -98,7 +98,7 @@ def run_follower(work: FollowerSpec) -> Iterator[TaskAnswer]:
                     sender.open()
         unready = _send_all(work, relay, lanes)
         seqs = {number: lane.sender.seq for number, lane in lanes.items()}
-        yield TaskAnswer(_ENDED, json.dumps([sorted(unready), seqs]).encode())
+        yield TaskResult(_ENDED, json.dumps([sorted(unready), seqs]).encode())
     finally:
         if not work.caches_producers:
             for lane in lanes.values():
@@ -108,7 +108,7 @@ def run_follower(work: FollowerSpec) -> Iterator[TaskAnswer]:
 def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
     """Send until there is nothing more to do; return the source partitions that are not ready."""
     memory, next_poll, quick_until = BacklogMemory(), 0.0, 0.0
-    while work.goes_on():
+    while work.run_marker.exists():
         if not work.ends and (now := time.monotonic()) >= next_poll:
             next_poll = now + (min(work.pace_s, _QUICK_LOOK_S) if now < quick_until else work.pace_s)
             # A view of all positions: to copy those of 10 000 partitions for each look would cost a core.
@@ -123,9 +123,9 @@ def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> s
         records = 0
         for lane in busy:
             records += lane.send_chunk()
-            if not work.goes_on():
+            if not work.run_marker.exists():
                 break
-        memory.worked(records)
+        memory.record_turn(records)
         if not busy:
             time.sleep(max(0.0, next_poll - time.monotonic()))
     return set()
@@ -147,7 +147,7 @@ def _assign_files(files: Iterable[RelayFile], work: FollowerSpec, lanes: dict[in
     return unready
 
 
-def read_results(answers: Iterable[TaskAnswer]) -> tuple[set[SourcePartition], dict[int, int]]:
+def read_results(answers: Iterable[TaskResult]) -> tuple[set[SourcePartition], dict[int, int]]:
     """Return the partitions that nobody made ready, and each lane's last sequence number, of followers that ended."""
     unready, seqs = set[SourcePartition](), dict[int, int]()
     for answer in answers:

@@ -20,7 +20,7 @@ from mirrorlake.model.owner import short_owner
 from mirrorlake.republish.follower import FollowerSpec, read_results, run_follower
 from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.owned_flow import OwnedFlow
-from mirrorlake.runtime import GoesOn, LiveTasks
+from mirrorlake.runtime import LiveTasks, RunMarker
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def send_by_followers(
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
     pace_s = look_pace(relay.path, owned.flow.trigger)
     # On a store each look is a request.
-    goes_on = GoesOn(folder, claim.epoch, every_s=pace_s if ":/" in relay.path else 0.0)
+    run_marker = RunMarker(folder, claim.epoch, interval_s=pace_s if ":/" in relay.path else 0.0)
     lanes = _assign_lanes(owned, files, ends=ends)
     if not lanes:
         return set()
@@ -98,8 +98,8 @@ def send_by_followers(
             version=relay.version,
             ends=ends,
             ignored=frozenset(ignored),
-            goes_on=goes_on,
-            pace_s=pace_s,
+            run_marker=run_marker,
+            poll_interval_s=pace_s,
             looks_quickly=not owned.flow.trigger and ":/" not in relay.path,
             caches_producers=spark is not None,
         )
@@ -111,10 +111,12 @@ def send_by_followers(
     name, options = f"republish {claim.flow}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(owned.flow.target, owned.flow.ledger_topic, options) as ledger:
         read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in range(claim.lanes)}
-        with LiveTasks(spark, work, run_follower, goes_on=goes_on, name=name, grace_s=GRACE_S, end_apart=ends) as live:
+        with LiveTasks(
+            spark, work, run_follower, run_marker=run_marker, name=name, grace_s=GRACE_S, end_apart=ends
+        ) as live:
             _watch(owned, live, ledger, read_to, ends=ends, stop=stop)
         owned.record_from_ledger(ledger, read_to)
-        unready, last = read_results(live.answers())
+        unready, last = read_results(live.results())
         _await_ledger(owned, ledger, read_to, last)
     return unready
 

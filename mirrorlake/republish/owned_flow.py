@@ -27,7 +27,7 @@ from mirrorlake.republish.relay_progress import RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.tenure import Tenure, replaced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
-from mirrorlake.runtime import MOST_HERE
+from mirrorlake.runtime import MAX_RECORDS_IN_PROCESS
 from mirrorlake.topics import RemoteTopics, target_of
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class OwnedFlow:
         flows = (self.flow, *self.settings.all_flows)
         return (
             not any(rule.function for each in flows for rule in each.rules)
-            and sum(file.records for file in files) <= MOST_HERE
+            and sum(file.records for file in files) <= MAX_RECORDS_IN_PROCESS
         )
 
     def assign_lane(

@@ -42,7 +42,7 @@ from mirrorlake.republish.spark_feeder import SparkFeeder, Stopped
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
-from mirrorlake.runtime import Duties, HeldSlots, is_connect, jobs_end, own_session
+from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, interrupt_jobs_on_stop, is_connect, own_session
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class Republisher:
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
         is_slice = self._settings.relay_slice is not None
-        tasks = Duties(self._flow.name, () if is_slice else self._settings.periodic_tasks)
+        tasks = PeriodicTasks(self._flow.name, () if is_slice else self._settings.periodic_tasks)
         if not once:
             tasks.start()
         try:
@@ -216,7 +216,7 @@ class Republisher:
         if self._stop.is_set() or not (once or is_slice) or self._owned.waiting:
             return
         if once:
-            tasks.do_all()
+            tasks.run_all()
         self._progress.finish()
 
     # -- execution: live ------------------------------------------------------------------------------------------
@@ -224,14 +224,14 @@ class Republisher:
     def _follow_log(self, relay: RelayLog, *, ends: bool) -> None:
         """Send by followers of the relay's log; where they end before a stop, what is due is planned again."""
         owned, unready = self._owned, set[SourcePartition]()
-        with HeldSlots(lambda: self._session, 0 if ends else self._max_tasks()) as slots:
+        with LiveTaskSlots(lambda: self._session, 0 if ends else self._max_tasks()) as slots:
             while not self._stop.is_set():
                 files = owned.files(relay)
                 self._progress.expect(files)
                 if ends and not files:
                     return
                 # What is little is sent by this process: Spark is not even started for it.
-                is_local = owned.fits_in_process(files) if ends else not slots.enough
+                is_local = owned.fits_in_process(files) if ends else not slots.is_enough
                 names = {*owned.topics.known, *(source.topic for source in unready)}
                 unready |= send_by_followers(
                     owned,
@@ -281,7 +281,9 @@ class Republisher:
         with (
             nullcontext()
             if self._streams
-            else jobs_end(self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S)
+            else interrupt_jobs_on_stop(
+                self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S
+            )
         ):
             return SparkFeeder(self._owned, self._stop).send_backlog()
 

@@ -14,7 +14,7 @@ from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules import View
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import OtherFiles, RemoteTopics
 
 NO_ENDS: Mapping[TopicPartition, int] = {}
@@ -58,7 +58,7 @@ class RepublishSettings:
     producer_options: Mapping[str, Any] = field(repr=False)
     reader_options: Mapping[str, Any] = field(repr=False)
     view: View | None = None
-    periodic_tasks: Sequence[Duty] = ()
+    periodic_tasks: Sequence[PeriodicTask] = ()
     all_flows: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()

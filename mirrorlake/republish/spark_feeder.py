@@ -26,7 +26,7 @@ from mirrorlake.progress import about
 from mirrorlake.republish.files import list_files
 from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, send_lane
 from mirrorlake.republish.owned_flow import OwnedFlow
-from mirrorlake.runtime import OUTPUT, TaskAnswer, WorkerLog, failure_of, rows
+from mirrorlake.runtime import OUTPUT, TaskResult, WorkerLog, find_failure, result_batches
 
 # A bounded read is made in parts of so many records, so that the map is written and a stop is heard every few seconds.
 _PART_RECORDS = 2_000_000
@@ -107,10 +107,10 @@ class SparkFeeder:
             for lane, files in by_lane.items()
         }
         fed = _sorted_by_lane(frame, work.values()).mapInArrow(_rows_job(work, max_s), OUTPUT)
-        answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
+        answers = [TaskResult(row.kind, bytes(row.body)) for row in fed.collect()]
         committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
         committed.sort(key=lambda record: (record.claim.lane, record.seq))
-        recorded, failure = owned.record_committed(committed), failure_of(answers)
+        recorded, failure = owned.record_committed(committed), find_failure(answers)
         if failure is not None:
             raise failure
         return recorded
@@ -159,7 +159,7 @@ def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFra
 
 
 def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callable[[_Rows], _Rows]:
-    worker_log = WorkerLog.asked()
+    worker_log = WorkerLog.from_environment()
 
     def job(relay: _Rows) -> _Rows:
         worker_log.attach()
@@ -167,17 +167,17 @@ def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callab
         for lane, group in groupby(pieces, key=lambda piece: piece[0]):
             targets = work[lane].targets
             batches = (Batch(source, targets[source], records) for _, source, records in group if source in targets)
-            yield from rows(_send(work[lane], batches, max_s))
+            yield from result_batches(_send(work[lane], batches, max_s))
 
     return job
 
 
-def _send(work: LaneAssignment, batches: Iterator[Batch], max_s: float | None) -> Iterator[TaskAnswer]:
+def _send(work: LaneAssignment, batches: Iterator[Batch], max_s: float | None) -> Iterator[TaskResult]:
     """Send a lane's rows; with `max_s` until the chunk that is under way then, and what is left is sent next time."""
     until = None if max_s is None else time.monotonic() + max_s
     with lane_log_context(work.spec):
         for record in send_lane(cached_sender(work.spec), work, batches):
-            yield TaskAnswer(_RECORD, record.to_json())
+            yield TaskResult(_RECORD, record.to_json())
             if until is not None and time.monotonic() > until:
                 break
 

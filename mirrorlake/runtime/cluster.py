@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _MASTERS = ("spark://", "k8s://", "yarn", "local-cluster")
 # A new machine or pod may take a minute to come.
-SLOT_WITHIN_S = 120.0
+SLOT_TIMEOUT_S = 120.0
 PAGE = "docs/clusters.md"
 
 
@@ -20,7 +20,7 @@ def is_cluster(spark: SparkSession) -> bool:
     return (spark.conf.get("spark.master", "") or "").startswith(_MASTERS)
 
 
-def no_slots(what: str) -> StoreError:
+def no_slots_error(what: str) -> StoreError:
     """Say that a cluster has no slots for tasks."""
     return StoreError(
         f"Spark's cluster has too few free slots: {what}",

@@ -11,8 +11,8 @@ from pathlib import Path
 from pyarrow import fs
 
 from mirrorlake.runtime.durable import flush_files
-from mirrorlake.runtime.store_faults import naming_faults
-from mirrorlake.runtime.stores import open_place
+from mirrorlake.runtime.store_faults import translating_store_errors
+from mirrorlake.runtime.stores import open_address
 
 
 class Folder(ABC):
@@ -49,7 +49,7 @@ class Folder(ABC):
     def remove_folder(self, name: str) -> None:
         """Delete a folder with what it holds; what cannot be deleted stays."""
 
-    def take_over(self, name: str, *, spares_equals: bool = False) -> None:
+    def replace_older(self, name: str, *, spares_equals: bool = False) -> None:
         """Write an empty file for an owner, and remove those of owners before; a name begins with the number in twenty digits.
 
         With `spares_equals` several of one number stand side by side.
@@ -104,28 +104,28 @@ class StoreFolder(Folder):
 
     def __init__(self, address: str) -> None:
         self._address = address
-        with naming_faults(address):
-            self._files, self._path = open_place(address)
+        with translating_store_errors(address):
+            self._files, self._path = open_address(address)
 
     def names(self) -> list[str]:  # noqa: D102
-        with naming_faults(self._address):
+        with translating_store_errors(self._address):
             found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return [one.base_name for one in found]
 
     def read(self, name: str) -> str:  # noqa: D102
-        with naming_faults(self._address), self._files.open_input_stream(f"{self._path}/{name}") as file:
+        with translating_store_errors(self._address), self._files.open_input_stream(f"{self._path}/{name}") as file:
             return bytes(file.read()).decode(errors="replace")
 
     def write(self, name: str, text: str) -> None:  # noqa: D102
-        with naming_faults(self._address), self._files.open_output_stream(f"{self._path}/{name}") as file:
+        with translating_store_errors(self._address), self._files.open_output_stream(f"{self._path}/{name}") as file:
             file.write(text.encode())
 
     def has(self, name: str) -> bool:  # noqa: D102
-        with naming_faults(self._address):
+        with translating_store_errors(self._address):
             return bool(self._files.get_file_info(f"{self._path}/{name}").type == fs.FileType.File)
 
     def remove(self, name: str) -> None:  # noqa: D102
-        with suppress(FileNotFoundError), naming_faults(self._address):
+        with suppress(FileNotFoundError), translating_store_errors(self._address):
             self._files.delete_file(f"{self._path}/{name}")
 
     def remove_folder(self, name: str) -> None:  # noqa: D102
@@ -133,9 +133,9 @@ class StoreFolder(Folder):
             self._files.delete_dir(f"{self._path}/{name}")
 
 
-def folder_of(address: str | Path) -> Folder:
+def open_folder(address: str | Path) -> Folder:
     """Open the files below an address: a path of this machine, or the address of an object store."""
     place = str(address)
     if place.startswith("file:"):
-        return LocalFolder(open_place(place)[1])
+        return LocalFolder(open_address(place)[1])
     return StoreFolder(place) if ":/" in place else LocalFolder(place)

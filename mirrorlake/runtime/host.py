@@ -12,7 +12,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _PARENT = os.getppid()
 
 
-def spark_is_gone() -> StoreError:
+def spark_gone_error() -> StoreError:
     """Return the error of a process that nothing can run in any more."""
     return StoreError(
         "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
@@ -21,7 +21,7 @@ def spark_is_gone() -> StoreError:
     )
 
 
-def host_is_gone() -> bool:
+def is_host_gone() -> bool:
     """Tell whether the JVM has ended that this process started, or that started it: nothing can be carried out any more.
 
     A signal to `spark-submit` ends its JVM, and leaves the Python driver behind.

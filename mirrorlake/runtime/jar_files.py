@@ -117,7 +117,7 @@ def jars(set_name: str) -> list[Path]:
     return found
 
 
-def look_at_jars(set_name: str) -> tuple[Path, list[str]]:
+def inspect_jars(set_name: str) -> tuple[Path, list[str]]:
     """Return where the jars of a set are, or would be, and what is wrong with them; nothing where there are none yet."""
     expected = expected_sums(set_name)
     directory = _directory(set_name, expected)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.runtime.beats import Beats, SilenceWatch, beating
-from mirrorlake.runtime.cluster import PAGE, SLOT_WITHIN_S, is_cluster, no_slots
-from mirrorlake.runtime.folders import Folder, folder_of
-from mirrorlake.runtime.stopping import OwnJobs
-from mirrorlake.runtime.tasks import TaskAnswer, TaskFailed, failure_of, run_here, run_tasks
+from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
+from mirrorlake.runtime.folders import Folder, open_folder
+from mirrorlake.runtime.stopping import InterruptibleJobs
+from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats, send_heartbeats
+from mirrorlake.runtime.tasks import TaskFailed, TaskResult, find_failure, run_in_threads, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,47 +41,47 @@ _RELEASE_AFTER_S = (0.0, 10.0)
 Item = TypeVar("Item")
 
 
-class GoesOn:
+class RunMarker:
     """Tell long-lived tasks, wherever they run, whether to go on: as long as a file of theirs is there.
 
     `number` grows with every owner. An owner removes the files of those before it, so that tasks whose driver is gone, or
     sleeps, end too; it leaves those of owners after it alone. A task looks at most each `every_s`.
     """
 
-    def __init__(self, address: str | Path, number: int, *, every_s: float = 0.0) -> None:
+    def __init__(self, address: str | Path, number: int, *, interval_s: float = 0.0) -> None:
         self._address = str(address)
-        self._every_s = every_s
-        self._next_look = 0.0
+        self._interval_s = interval_s
+        self._next_check = 0.0
         self._name = f"{number:020}-{uuid.uuid4().hex}"
 
-    def __call__(self) -> bool:
+    def exists(self) -> bool:
         """Tell whether to go on."""
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_check:
             return True
-        goes_on = self._folder.has(self._name)
-        self._next_look = time.monotonic() + self._every_s if goes_on else 0.0
-        return goes_on
+        is_there = self._folder.has(self._name)
+        self._next_check = time.monotonic() + self._interval_s if is_there else 0.0
+        return is_there
 
     @property
-    def beats(self) -> Beats:
+    def heartbeats(self) -> TaskHeartbeats:
         """The signs of life of these tasks."""
-        return Beats(f"{self._address}.beats", self._name)
+        return TaskHeartbeats(f"{self._address}.beats", self._name)
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """Let these tasks go on, and none of an owner before."""
-        self._folder.take_over(self._name)
+        self._folder.replace_older(self._name)
 
-    def end(self) -> None:
+    def remove(self) -> None:
         """Ask the tasks to end."""
         self._folder.remove(self._name)
 
     @cached_property
     def _folder(self) -> Folder:
-        return folder_of(self._address)
+        return open_folder(self._address)
 
     def __getstate__(self) -> dict[str, object]:
         # An open file system stays with its process, and so does its clock.
-        return {"_address": self._address, "_name": self._name, "_every_s": self._every_s, "_next_look": 0.0}
+        return {"_address": self._address, "_name": self._name, "_interval_s": self._interval_s, "_next_check": 0.0}
 
 
 class LiveTasks:
@@ -93,8 +93,8 @@ class LiveTasks:
         spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time. None runs
             them in threads of this process.
         work: an item a task.
-        each: the task; it asks `goes_on` again and again.
-        goes_on: what tells the tasks to end.
+        run_task: the task; it asks `run_marker` again and again.
+        run_marker: what tells the tasks to end.
         name: the name of the thread.
         grace_s: how long the tasks may take to end.
         end_apart: each task has an end of its own, and may wait until another one's has freed a slot for it.
@@ -104,34 +104,34 @@ class LiveTasks:
         self,
         spark: SparkSession | None,
         work: Sequence[Item],
-        each: Callable[[Item], Iterator[TaskAnswer]],
+        run_task: Callable[[Item], Iterator[TaskResult]],
         *,
-        goes_on: GoesOn,
+        run_marker: RunMarker,
         name: str,
         grace_s: float,
         end_apart: bool = False,
     ) -> None:
         self._spark = spark
-        self._jobs = OwnJobs(spark) if spark is not None else None
-        self._goes_on = goes_on
+        self._jobs = InterruptibleJobs(spark) if spark is not None else None
+        self._run_marker = run_marker
         self._grace_s = grace_s
-        self._answers: list[TaskAnswer] = []
+        self._results: list[TaskResult] = []
         self._failure: BaseException | None = None
-        self._lack: StoreError | None = None
+        self._no_slots: StoreError | None = None
         # A local session has the slots that it was given, and tries nothing a second time.
         on_cluster = spark is not None and is_cluster(spark)
-        self._beats = goes_on.beats if on_cluster and not end_apart else None
-        self._heard = SilenceWatch(goes_on.beats.heard, len(work), within_s=SLOT_WITHIN_S)
+        self._heartbeats = run_marker.heartbeats if on_cluster and not end_apart else None
+        self._monitor = HeartbeatMonitor(run_marker.heartbeats.read, len(work), timeout_s=SLOT_TIMEOUT_S)
         self._tasks = len(work)
         self._asked_to_end = False
         tasks = tuple(enumerate(work))
-        run = _watched(each, None if end_apart else goes_on, self._beats)
+        run = _guard_task(run_task, None if end_apart else run_marker, self._heartbeats)
         self._thread = threading.Thread(target=self._run, args=(tasks, run), name=name, daemon=True)
 
     def __enter__(self) -> LiveTasks:
-        if self._beats is not None:
-            self._beats.begin()
-        self._goes_on.begin()
+        if self._heartbeats is not None:
+            self._heartbeats.create()
+        self._run_marker.create()
         self._thread.start()
         return self
 
@@ -139,7 +139,7 @@ class LiveTasks:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._asked_to_end = self._thread.is_alive()
-        self._goes_on.end()
+        self._run_marker.remove()
         deadline = time.monotonic() + self._grace_s
         while self._thread.is_alive():
             self._thread.join(0.5)
@@ -153,29 +153,29 @@ class LiveTasks:
     def wait(self, timeout_s: float) -> bool:
         """Wait a while for the end of all tasks; tell whether they have ended, or are to end for want of slots."""
         self._thread.join(timeout_s)
-        if self._thread.is_alive() and self._beats is not None and (silent := self._heard.silent()):
-            what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_WITHIN_S:.0f} s"
-            self._lack = no_slots(what)
+        if self._thread.is_alive() and self._heartbeats is not None and (silent := self._monitor.silent_tasks()):
+            what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_TIMEOUT_S:.0f} s"
+            self._no_slots = no_slots_error(what)
             # One that waits for a slot would wait on.
             if self._jobs is not None:
                 self._jobs.interrupt()
             return True
         return not self._thread.is_alive()
 
-    def answers(self) -> list[TaskAnswer]:
+    def results(self) -> list[TaskResult]:
         """Return all that the tasks said, after they have ended.
 
         Raises:
             MirrorlakeError: a task's own error, or there were too few slots.
             Exception: Spark's, such as after the death of a worker; a task's unforeseen one.
         """
-        if self._lack is not None:
-            raise self._lack
+        if self._no_slots is not None:
+            raise self._no_slots
         if self._failure is not None:
             raise self._failure
-        if (failure := failure_of(self._answers)) is not None:
+        if (failure := find_failure(self._results)) is not None:
             raise failure
-        for answer in self._answers:
+        for answer in self._results:
             if answer.kind == _FAILED:
                 raise TaskFailed(answer.body.decode())
             if answer.kind == _BLIND and not self._asked_to_end:
@@ -184,38 +184,38 @@ class LiveTasks:
                     consequence="it landed and sent nothing",
                     remedy=f"put the lake on a folder that all machines share, or on an object store ({PAGE})",
                 )
-        return self._answers
+        return self._results
 
-    def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskAnswer]]) -> None:
+    def _run(self, work: Sequence[tuple[int, Item]], each: Callable[[tuple[int, Item]], Iterator[TaskResult]]) -> None:
         try:
             if self._spark is None or self._jobs is None:
-                self._answers = run_here(work, each)
+                self._results = run_in_threads(work, each)
                 return
             with self._jobs:
-                self._answers = run_tasks(self._spark, work, each)
+                self._results = run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits
             self._failure = error
 
 
-def _watched(
-    each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn | None, beats: Beats | None
-) -> Callable[[tuple[int, Item]], Iterator[TaskAnswer]]:
-    def run(numbered: tuple[int, Item]) -> Iterator[TaskAnswer]:
+def _guard_task(
+    each: Callable[[Item], Iterator[TaskResult]], run_marker: RunMarker | None, heartbeats: TaskHeartbeats | None
+) -> Callable[[tuple[int, Item]], Iterator[TaskResult]]:
+    def run(numbered: tuple[int, Item]) -> Iterator[TaskResult]:
         number, item = numbered
         try:
-            if beats is not None and not beats.are_seen():
-                yield TaskAnswer(_BLIND, platform.node().encode())
+            if heartbeats is not None and not heartbeats.are_visible():
+                yield TaskResult(_BLIND, platform.node().encode())
                 return
-            with beating(partial(beats.say, number)) if beats is not None else nullcontext():
+            with send_heartbeats(partial(heartbeats.write, number)) if heartbeats is not None else nullcontext():
                 yield from each(item)
         except MirrorlakeError:
             raise
         except Exception:
             # Raised, a cluster would try it again, meet the end of all tasks, and answer that nothing was wrong.
-            yield TaskAnswer(_FAILED, traceback.format_exc().encode())
+            yield TaskResult(_FAILED, traceback.format_exc().encode())
         finally:
-            if goes_on is not None:
-                goes_on.end()
+            if run_marker is not None:
+                run_marker.remove()
 
     return run
 
@@ -227,7 +227,7 @@ class BacklogMemory:
         self._worked_off_at = 0.0
         self._waits: tuple[float, ...] = ()
 
-    def worked(self, records: int) -> None:
+    def record_turn(self, records: int) -> None:
         """Take note of how many records a turn of a task had."""
         if records >= _BACKLOG_RECORDS:
             self._worked_off_at, self._waits = time.monotonic(), _RELEASE_AFTER_S

@@ -21,8 +21,8 @@ from mirrorlake.runtime.cache import cache_directory
 
 log = logging.getLogger(__name__)
 
-MOST_FILES = 20
-MOST_BYTES = 32 << 20
+MAX_FILES = 20
+MAX_BYTES = 32 << 20
 # What these say is of use to whoever looks into a failure; what fails reaches people as an error.
 _LIBRARIES = ("py4j", "pyspark", "mirrorlake.kafka.client")
 
@@ -46,7 +46,7 @@ def _made(pid: int) -> Path:
         # A container whose home is read-only.
         path = _touched(Path(tempfile.gettempdir()) / f"mirrorlake-logs-{os.getuid()}" / name)
     # In containers every process may be number 1, so that all of them seem to run.
-    newest, spared = MOST_FILES, 10 * MOST_FILES
+    newest, spared = MAX_FILES, 10 * MAX_FILES
     files = sorted(path.parent.glob("*.log"), reverse=True)
     for old in [one for one in files[newest:spared] if not _is_written(one)] + files[spared:]:
         for each in (old, old.with_suffix(".log.1")):
@@ -103,11 +103,11 @@ class _ToLogFile(logging.FileHandler):
             log.warning("log.not_written file=%s why=%s", self.baseFilename, sys.exc_info()[1])
 
 
-def keep_log_small() -> None:
+def rotate_log() -> None:
     """Begin the log file again once it is large; everyone who writes it appends, so nobody has to reopen it."""
     path = log_file()
     with suppress(OSError):
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             shutil.copyfile(path, path.with_suffix(".log.1"))
             path.with_suffix(".log.1").chmod(0o600)
             os.truncate(path, 0)

@@ -57,7 +57,7 @@ _LOCAL = {
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",
 }
 
-_ANSWERS_WITHIN_S = 30.0
+_ANSWER_TIMEOUT_S = 30.0
 _OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's launcher appends it to the class path that it builds.
 _LAST_ON_CLASS_PATH = "SPARK_DIST_CLASSPATH"
@@ -129,7 +129,7 @@ def local_session(
             # Ranges, file splits and RDDs would else be cut for the slots.
             "spark.default.parallelism": str(cores),
             **_LOCAL,
-            **_of_driver(java),
+            **_driver_conf(java),
             f"spark.executorEnv.{LOADED_BY_WORKERS}": ",".join(workers_load),
         }
         conf = SparkConf()
@@ -154,13 +154,13 @@ def _hosted_session() -> SparkSession:
                 builder = builder.config(key, _LOCAL[key])
     session = builder.getOrCreate()
     if is_connect(session):
-        from mirrorlake.runtime.patience import Patience
+        from mirrorlake.runtime.connect_retries import ConnectRetryPolicy
 
-        session.client.set_retry_policies([Patience()])
+        session.client.set_retry_policies([ConnectRetryPolicy()])
     return session
 
 
-def give_up(session: SparkSession) -> None:
+def stop_retrying(session: SparkSession) -> None:
     """Let no request of a session that is gone be tried again, also of those under way: a process waits for them at its end."""
     if is_connect(session):
         for policy in session.client.get_retry_policies():
@@ -203,13 +203,13 @@ def is_gone(session: SparkSession) -> bool:
             answers.append(session.conf.get("spark.sql.session.timeZone"))
 
     # Over Connect it is a request that is tried again for a while, and whoever asks has other streams to look after.
-    asking = threading.Thread(target=ask, name="is Spark there", daemon=True)
-    asking.start()
-    asking.join(_ANSWERS_WITHIN_S)
+    thread = threading.Thread(target=ask, name="is Spark there", daemon=True)
+    thread.start()
+    thread.join(_ANSWER_TIMEOUT_S)
     return not answers
 
 
-def _of_driver(java: Java) -> dict[str, str]:
+def _driver_conf(java: Java) -> dict[str, str]:
     """Say what the driver's JVM loads, and how it starts."""
     home, own = Path(_find_spark_home()), jars("spark")
     # On its own class path, not as `spark.jars`: Spark would copy those at each start, and read them class by class.
@@ -267,7 +267,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a session that nothing else uses; over Connect there is none, and `OwnJobs` tells jobs by their tag."""
+    """Return a session that nothing else uses; over Connect there is none, and `InterruptibleJobs` tells jobs by their tag."""
     return spark if is_connect(spark) else prepare(spark.newSession())
 
 

@@ -22,58 +22,58 @@ class _Slots:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held = 0
+        self._taken = 0
 
-    def take(self, spark: SparkSession, count: int, least: int) -> int:
+    def take(self, spark: SparkSession, count: int, min_count: int) -> int:
         with self._lock:
-            most = _live_slots(spark)
-            taken = max(0, min(count, most - self._held))
-            if taken < least:
+            max_slots = _live_slots(spark)
+            taken = max(0, min(count, max_slots - self._taken))
+            if taken < min_count:
                 if is_cluster(spark):
                     # Nothing fails, and everything is slower: said once a stream.
                     log.warning(
                         "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
-                        *(count, self._held, most, self._held + count, PAGE),
+                        *(count, self._taken, max_slots, self._taken + count, PAGE),
                     )
                 return 0
-            self._held += taken
+            self._taken += taken
             return taken
 
     def give_back(self, count: int) -> None:
         with self._lock:
-            self._held -= count
+            self._taken -= count
 
 
 _SLOTS = _Slots()
 
 
-class HeldSlots:
+class LiveTaskSlots:
     """Hold slots for long-lived tasks in a `with` block; `enough` tells whether there were as many.
 
     With `least` fewer are enough, and `held` says how many. The session is asked for only where slots are.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], count: int, *, least: int | None = None) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], count: int, *, min_count: int | None = None) -> None:
         self._spark = spark
         self._count = count
-        self._least = count if least is None else least
-        self.enough = False
-        self.held = 0
+        self._min_count = count if min_count is None else min_count
+        self.is_enough = False
+        self.taken = 0
 
-    def __enter__(self) -> HeldSlots:
-        self.held = _SLOTS.take(self._spark(), self._count, self._least) if self._count else 0
-        self.enough = self.held >= self._least
+    def __enter__(self) -> LiveTaskSlots:
+        self.taken = _SLOTS.take(self._spark(), self._count, self._min_count) if self._count else 0
+        self.is_enough = self.taken >= self._min_count
         return self
 
     def __exit__(self, *_: object) -> None:
-        _SLOTS.give_back(self.held)
+        _SLOTS.give_back(self.taken)
 
 
 def _live_slots(spark: SparkSession) -> int:
     """Tell how many slots long-lived tasks may hold: those past the cores of a local session, on a cluster what it says."""
-    said = spark.conf.get("spark.mirrorlake.liveSlots", "")
-    if said:
-        return int(said)
+    setting = spark.conf.get("spark.mirrorlake.liveSlots", "")
+    if setting:
+        return int(setting)
     master = spark.conf.get("spark.master", "")
     with suppress(ValueError):
         if master.startswith("local["):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class OwnJobs:
+class InterruptibleJobs:
     """The jobs that one thread starts in a `with` block, for another thread to interrupt.
 
     The session is the caller's alone (`own_session`): Spark's tags would name single jobs, but can only be used by the thread
@@ -26,7 +26,7 @@ class OwnJobs:
         self._spark = spark
         self._tag = f"mirrorlake-{uuid.uuid4().hex}" if is_connect(spark) else ""
 
-    def __enter__(self) -> OwnJobs:
+    def __enter__(self) -> InterruptibleJobs:
         if self._tag:
             self._spark.addTag(self._tag)
         return self
@@ -44,13 +44,13 @@ class OwnJobs:
 
 
 @contextmanager
-def jobs_end(spark: SparkSession, stop: threading.Event, *, name: str, grace_s: float) -> Iterator[None]:
-    """Interrupt all jobs of this thread (`OwnJobs`), when `stop` was set and the grace has passed before the block ends.
+def interrupt_jobs_on_stop(spark: SparkSession, stop: threading.Event, *, name: str, grace_s: float) -> Iterator[None]:
+    """Interrupt all jobs of this thread (`InterruptibleJobs`), when `stop` was set and the grace has passed before the block ends.
 
     Their thread then gets Spark's own error. A second thread watches the time, and has the name.
     """
     left = threading.Event()
-    with OwnJobs(spark) as jobs:
+    with InterruptibleJobs(spark) as jobs:
 
         def watch() -> None:
             while not left.wait(0.2):

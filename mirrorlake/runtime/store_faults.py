@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlparse
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime.stores import Store, store_of
+from mirrorlake.runtime.stores import Store, find_store
 
 # What stores and their libraries say, by the part of their texts that does not change; the first that is found counts.
 _SIGNS = (
@@ -61,7 +61,7 @@ _SIGNS_OF_FOLDER = (
 )
 
 
-def named_fault(store: Store, error: Exception) -> tuple[str, str]:
+def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
     """Say in a sentence what a store's error means, and what mends it."""
     text = " ".join(str(error).split())
     lower, bucket = text.lower(), urlparse(store.root).netloc
@@ -73,7 +73,7 @@ def named_fault(store: Store, error: Exception) -> tuple[str, str]:
 
 
 @contextmanager
-def naming_faults(address: str, *passed: type[Exception]) -> Iterator[None]:
+def translating_store_errors(address: str, *passed: type[Exception]) -> Iterator[None]:
     """Raise as `StoreError` what an object store refuses in a block, or a folder's disk; `passed` and missing files as they are.
 
     Raises:
@@ -83,15 +83,15 @@ def naming_faults(address: str, *passed: type[Exception]) -> Iterator[None]:
         yield
     except Exception as error:
         known = (FileNotFoundError, IsADirectoryError, StoreError, *passed)
-        store = store_of(address)
-        named = _fault_of_folder(address, error) if store is None else named_fault(store, error)
+        store = find_store(address)
+        named = _describe_folder_fault(address, error) if store is None else describe_fault(store, error)
         if named is None or isinstance(error, known) or not _is_of_store(error):
             raise
         cause, remedy = named
         raise StoreError(cause, consequence="what was under way there may not have been done", remedy=remedy) from error
 
 
-def _fault_of_folder(address: str, error: Exception) -> tuple[str, str] | None:
+def _describe_folder_fault(address: str, error: Exception) -> tuple[str, str] | None:
     lower = str(error).lower()
     return next(
         (

@@ -71,14 +71,14 @@ class Store:
     def for_delta(self) -> dict[str, str]:
         """The storage options of delta-rs."""
         if self._is_s3:
-            options = _PATIENCE | _named(_DELTA_S3, self.values)
+            options = _PATIENCE | _rename_keys(_DELTA_S3, self.values)
             # Of two writers of one version the store refuses the second (law F).
             options["aws_conditional_put"] = "etag"
             options.setdefault("aws_region", _REGION)
             if "path_style" in self.values:
                 options["aws_virtual_hosted_style_request"] = str(self.values["path_style"] != "true").lower()
         else:
-            options = _PATIENCE | _named(_DELTA_AZURE, self.values)
+            options = _PATIENCE | _rename_keys(_DELTA_AZURE, self.values)
         if self.values.get("allow_http") == "true":
             options["allow_http"] = "true"
         return options
@@ -99,7 +99,7 @@ class Store:
         if not self._is_s3:
             return {}
         bucket = urlparse(self.root).netloc
-        found = _named(_S3A, self.values)
+        found = _rename_keys(_S3A, self.values)
         if "path_style" in self.values:
             found["path.style.access"] = self.values["path_style"]
         if "endpoint" in self.values:
@@ -116,7 +116,7 @@ class Store:
         return ("s3a",) if self._is_s3 else ()
 
     def _s3_arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = _named(_ARROW_S3, self.values)
+        arguments: dict[str, Any] = _rename_keys(_ARROW_S3, self.values)
         if "endpoint" in self.values:
             scheme, _, place = self.values["endpoint"].rpartition("://")
             arguments |= {"endpoint_override": place.rstrip("/"), "scheme": scheme or "https"}
@@ -138,7 +138,7 @@ class Store:
         return Store, (self.root, dict(self.values))
 
 
-def _named(names: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+def _rename_keys(names: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     return {name: values[key] for key, name in names.items() if key in values}
 
 
@@ -164,7 +164,7 @@ def attached_stores() -> tuple[Store, ...]:
     return tuple(_ATTACHED.values())
 
 
-def store_of(address: str) -> Store | None:
+def find_store(address: str) -> Store | None:
     """Return the store that an address lies in; None for a folder, and for a store that nobody attached."""
     if ":/" not in address:
         return None
@@ -172,17 +172,17 @@ def store_of(address: str) -> Store | None:
     return max(found, key=lambda store: len(store.root), default=None)
 
 
-def open_place(uri: str) -> tuple[fs.FileSystem, str]:
+def open_address(uri: str) -> tuple[fs.FileSystem, str]:
     """Resolve an address to its file system and the path in it.
 
     Example:
-        >>> open_place("/data/lake/relay")[1]
+        >>> open_address("/data/lake/relay")[1]
         '/data/lake/relay'
     """
     parsed = urlparse(uri)
     if parsed.scheme == "file":
         return fs.LocalFileSystem(), "/" + unquote(uri.partition(":")[2]).lstrip("/")
-    if (store := store_of(uri)) is not None:
+    if (store := find_store(uri)) is not None:
         # Azure's address names the container before the account.
         return store.for_arrow, f"{parsed.netloc.partition('@')[0]}{unquote(parsed.path)}"
     if parsed.scheme in ("s3a", "s3n"):

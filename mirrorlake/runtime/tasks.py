@@ -24,12 +24,12 @@ _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
 _ERROR = "error"
 
 # So many records cost this process less than the start of Spark does, or a job of it: 4 us each to land, and to send.
-MOST_HERE = 100_000
+MAX_RECORDS_IN_PROCESS = 100_000
 
 Item = TypeVar("Item")
 
 
-class TaskAnswer(NamedTuple):
+class TaskResult(NamedTuple):
     """What a task says."""
 
     kind: str
@@ -41,41 +41,41 @@ class TaskFailed(Exception):
 
 
 def run_tasks(
-    spark: SparkSession, work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]
-) -> list[TaskAnswer]:
+    spark: SparkSession, work: Sequence[Item], run_task: Callable[[Item], Iterator[TaskResult]]
+) -> list[TaskResult]:
     """Run one Spark task for each item, side by side as slots allow, and return their answers in no order."""
-    frame = spark.range(0, len(work), 1, len(work)).mapInArrow(_job(tuple(work), each), OUTPUT)
-    return [TaskAnswer(row.kind, bytes(row.body)) for row in frame.collect()]
+    frame = spark.range(0, len(work), 1, len(work)).mapInArrow(_job(tuple(work), run_task), OUTPUT)
+    return [TaskResult(row.kind, bytes(row.body)) for row in frame.collect()]
 
 
 def _job(
-    work: tuple[Item, ...], each: Callable[[Item], Iterator[TaskAnswer]]
+    work: tuple[Item, ...], run_task: Callable[[Item], Iterator[TaskResult]]
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    stores, worker_log = attached_stores(), WorkerLog.asked()
+    stores, worker_log = attached_stores(), WorkerLog.from_environment()
 
     def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         attach_stores(*stores)
         worker_log.attach()
         for part in numbers:
             for index in part.column(0).to_pylist():
-                yield from rows(each(work[index]))
+                yield from result_batches(run_task(work[index]))
 
     return job
 
 
-def run_here(work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]) -> list[TaskAnswer]:
+def run_in_threads(work: Sequence[Item], run_task: Callable[[Item], Iterator[TaskResult]]) -> list[TaskResult]:
     """Run each item in a thread of this process, and return their answers in no order; little work costs less than a job of Spark's.
 
     Raises:
         Exception: what was unforeseen.
     """
-    answers: list[TaskAnswer] = []
+    results: list[TaskResult] = []
     failures: list[BaseException] = []
 
     def run(item: Item) -> None:
         try:
-            for answer in _with_error(each(item)):
-                answers.append(answer)
+            for answer in _with_error(run_task(item)):
+                results.append(answer)
         except BaseException as error:  # passed on to the thread that waits
             failures.append(error)
 
@@ -87,24 +87,24 @@ def run_here(work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]])
         thread.join()
     if failures:
         raise failures[0]
-    return answers
+    return results
 
 
-def rows(answers: Iterator[TaskAnswer]) -> Iterator[pa.RecordBatch]:
+def result_batches(results: Iterator[TaskResult]) -> Iterator[pa.RecordBatch]:
     """Write the answers of a task as `OUTPUT`; an own error of theirs is the last of them."""
-    yield from map(_row, _with_error(answers))
+    yield from map(_row, _with_error(results))
 
 
-def _with_error(answers: Iterator[TaskAnswer]) -> Iterator[TaskAnswer]:
+def _with_error(results: Iterator[TaskResult]) -> Iterator[TaskResult]:
     try:
-        yield from answers
+        yield from results
     except errors.MirrorlakeError as error:
-        yield TaskAnswer(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
+        yield TaskResult(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
 
 
-def failure_of(answers: Sequence[TaskAnswer]) -> errors.MirrorlakeError | None:
+def find_failure(results: Sequence[TaskResult]) -> errors.MirrorlakeError | None:
     """Build the first error among the answers again; None without one."""
-    for answer in answers:
+    for answer in results:
         if answer.kind == _ERROR:
             document = json.loads(answer.body)
             kind = getattr(errors, document["error"], errors.MirrorlakeError)
@@ -115,7 +115,7 @@ def failure_of(answers: Sequence[TaskAnswer]) -> errors.MirrorlakeError | None:
     return None
 
 
-def _row(answer: TaskAnswer) -> pa.RecordBatch:
+def _row(answer: TaskResult) -> pa.RecordBatch:
     columns = [pa.array([answer.kind]), pa.array([answer.body], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=_OUTPUT)
 

@@ -17,7 +17,7 @@ class WorkerLog(NamedTuple):
     as_json: bool = False
 
     @classmethod
-    def asked(cls) -> WorkerLog:
+    def from_environment(cls) -> WorkerLog:
         """Read `MIRRORLAKE_LOG` of this process.
 
         Example:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import mirrorlake
 from mirrorlake.errors import MirrorlakeError, SafetyError, StoreError
 from mirrorlake.model.causes import root_cause
-from mirrorlake.runtime.cluster import PAGE, SLOT_WITHIN_S, is_cluster, no_slots
-from mirrorlake.runtime.folders import folder_of
-from mirrorlake.runtime.stopping import OwnJobs
-from mirrorlake.runtime.tasks import TaskAnswer, failure_of, run_tasks
+from mirrorlake.runtime.cluster import PAGE, SLOT_TIMEOUT_S, is_cluster, no_slots_error
+from mirrorlake.runtime.folders import open_folder
+from mirrorlake.runtime.stopping import InterruptibleJobs
+from mirrorlake.runtime.tasks import TaskResult, find_failure, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 _TASKS, _SPREAD_S = 8, 0.2
 
 
-def require_fit_workers(spark: SparkSession, places: Sequence[str]) -> None:
+def require_usable_workers(spark: SparkSession, addresses: Sequence[str]) -> None:
     """Check on a cluster that its workers run this package, and see the folders of the lake that this process sees.
 
     Law F: two attempts of one lane at once would fence each other, so speculation is refused.
 
     Args:
         spark: the session; a local one is not looked at.
-        places: folders, or addresses in stores, that workers must see.
+        addresses: folders, or addresses in stores, that workers must see.
 
     Raises:
         SafetyError: speculation is on, or a worker does not see the lake.
@@ -52,25 +52,27 @@ def require_fit_workers(spark: SparkSession, places: Sequence[str]) -> None:
             consequence="two attempts of one lane would fence each other, so nothing was started",
             remedy="--conf spark.speculation=false",
         )
-    sign, folders = f"look-{uuid.uuid4().hex}", [folder_of(place) for place in places]
+    sign, folders = f"look-{uuid.uuid4().hex}", [open_folder(place) for place in addresses]
     for folder in folders:
         folder.write(sign, "")
     try:
-        answers = _within(spark, lambda own: run_tasks(own, range(_TASKS), _look(tuple(places), sign)))
+        answers = _run_with_timeout(
+            spark, lambda own: run_tasks(own, range(_TASKS), _inspect_worker(tuple(addresses), sign))
+        )
     finally:
         for folder in folders:
             folder.remove(sign)
-    if (failure := failure_of(answers)) is not None:
+    if (failure := find_failure(answers)) is not None:
         raise failure
     for answer in sorted(set(answers)):
         seen = json.loads(answer.body)
         log.info("worker.seen host=%s python=%s package=%s", answer.kind, seen["python"], seen["package"])
-        _judge(answer.kind, seen["version"], seen["unseen"])
+        _require_usable(answer.kind, seen["version"], seen["unseen"])
 
 
-def _look(places: tuple[str, ...], sign: str) -> Callable[[int], Iterator[TaskAnswer]]:
-    def look(_: int) -> Iterator[TaskAnswer]:
-        unseen = [place for place in places if not folder_of(place).has(sign)]
+def _inspect_worker(addresses: tuple[str, ...], sign: str) -> Callable[[int], Iterator[TaskResult]]:
+    def look(_: int) -> Iterator[TaskResult]:
+        unseen = [place for place in addresses if not open_folder(place).has(sign)]
         seen = {
             "version": mirrorlake.__version__,
             "python": platform.python_version(),
@@ -78,12 +80,12 @@ def _look(places: tuple[str, ...], sign: str) -> Callable[[int], Iterator[TaskAn
             "unseen": unseen,
         }
         sleep(_SPREAD_S)
-        yield TaskAnswer(platform.node(), json.dumps(seen).encode())
+        yield TaskResult(platform.node(), json.dumps(seen).encode())
 
     return look
 
 
-def _judge(host: str, version: str, unseen: Sequence[str]) -> None:
+def _require_usable(host: str, version: str, unseen: Sequence[str]) -> None:
     if version != mirrorlake.__version__:
         raise StoreError(
             f"the worker on {host} has mirrorlake {version}, and this process {mirrorlake.__version__}",
@@ -98,15 +100,15 @@ def _judge(host: str, version: str, unseen: Sequence[str]) -> None:
         )
 
 
-def _within(spark: SparkSession, run: Callable[[SparkSession], list[TaskAnswer]]) -> list[TaskAnswer]:
+def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[TaskResult]]) -> list[TaskResult]:
     """Run a job by itself; one that gets no slot in time is given up."""
     # Loads pyspark, which a command that only asks does without.
     from mirrorlake.runtime.session import own_session
 
-    answers: list[TaskAnswer] = []
+    answers: list[TaskResult] = []
     failures: list[Exception] = []
     own = own_session(spark)
-    jobs = OwnJobs(own)
+    jobs = InterruptibleJobs(own)
 
     def work() -> None:
         try:
@@ -117,10 +119,10 @@ def _within(spark: SparkSession, run: Callable[[SparkSession], list[TaskAnswer]]
 
     thread = threading.Thread(target=work, name="look at the workers", daemon=True)
     thread.start()
-    thread.join(SLOT_WITHIN_S)
+    thread.join(SLOT_TIMEOUT_S)
     if thread.is_alive():
         jobs.interrupt()
-        raise no_slots(f"no task began within {SLOT_WITHIN_S:.0f} s")
+        raise no_slots_error(f"no task began within {SLOT_TIMEOUT_S:.0f} s")
     for failure in failures:
         if isinstance(failure, MirrorlakeError):
             raise failure

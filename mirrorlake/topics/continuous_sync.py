@@ -11,7 +11,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, carried_topics
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.setup import carry_out
@@ -65,12 +65,12 @@ class ContinuousSync:
         self._source = SourceTopics(lake, flow.source)
         self._seen = Observations(lake, now=now)
 
-    def duties(self) -> list[Duty]:
+    def duties(self) -> list[PeriodicTask]:
         """List what runs periodically next to the flow's records."""
         sync = self._flow.sync
         kinds = {"topics": self.topics, **({"acls": self.acls} if sync.acls else {})}
         return [
-            Duty(name=name, every_s=sync.interval.total_seconds(), do=partial(do, correct=sync.continuous))
+            PeriodicTask(name=name, interval_s=sync.interval.total_seconds(), run=partial(do, correct=sync.continuous))
             for name, do in kinds.items()
         ]
 

@@ -19,7 +19,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
 from mirrorlake.rules import View, view_of_flow
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.verify.cut import take_cut
 from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.report import ProofReport, proof_report
@@ -93,7 +93,7 @@ class Verifications:
         reports, at = self._reports.get(verification, ((), None))
         return proof_report(self._context.lake, verification, reports, at)
 
-    def duty(self) -> Duty:
+    def duty(self) -> PeriodicTask:
         """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
 
         def do() -> None:
@@ -107,7 +107,7 @@ class Verifications:
 
         every_s = self._context.config.verify.every.total_seconds()
         # The streams need all cores for their start.
-        return Duty(name="verify", every_s=every_s, first_s=min(every_s, _FIRST_VERIFY_S), do=do)
+        return PeriodicTask(name="verify", interval_s=every_s, first_delay_s=min(every_s, _FIRST_VERIFY_S), run=do)
 
     def _compare(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
         """Compare flows at a fixed cut, and write down what is proven; `how` are the options of `_compare_once`.

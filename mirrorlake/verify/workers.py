@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.runtime import TaskAnswer, failure_of, run_tasks
+from mirrorlake.runtime import TaskResult, find_failure, run_tasks
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.spans import OffsetSpan
 from mirrorlake.verify.unit import Compared, Ends, FeedWork, Fetching, Unit, compare_unit, fetch_as_consumer
@@ -116,7 +116,7 @@ class SparkJob:
         if not sent:
             return []
         answers = run_tasks(self._session, list(enumerate(sent)), _compare_in_task)
-        if (failure := failure_of(answers)) is not None:
+        if (failure := find_failure(answers)) is not None:
             raise failure
         found = dict(_said(sent, answer) for answer in answers)
         tell(sum(sum(one.matched) for one in found.values()))
@@ -128,7 +128,7 @@ def _with_files(unit: Unit, relay_of: RelayOf) -> Unit:
     return replace(unit, feeds=tuple(feeds))
 
 
-def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskAnswer]:
+def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskResult]:
     number, unit = work
 
     def ask(ends: Callable[[ClusterAdmin, Iterable[TopicPartition]], Mapping[TopicPartition, int]]) -> Ends:
@@ -139,10 +139,10 @@ def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskAnswer]:
     )
     # The one who asked has the places, and the options hold secrets.
     small = replace(found, unit=replace(found.unit, feeds=(), options={}))
-    yield TaskAnswer(_COMPARED, pickle.dumps((number, small)))
+    yield TaskResult(_COMPARED, pickle.dumps((number, small)))
 
 
-def _said(sent: Sequence[Unit], answer: TaskAnswer) -> tuple[int, Compared]:
+def _said(sent: Sequence[Unit], answer: TaskResult) -> tuple[int, Compared]:
     number, found = pickle.loads(answer.body)  # noqa: S301  of a task of this job
     unit = sent[number]
     if found.unit.fetched != unit.fetched:

@@ -78,7 +78,7 @@ class ConnectServer:
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             # The jars, and the JVM's options with the archive of Spark's classes: those of a session of our own.
-            **own_session._of_driver(find_java()),
+            **own_session._driver_conf(find_java()),
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.mirrorlake.liveSlots": "4",

@@ -66,7 +66,7 @@ class SparkCluster:
         self.package = packed(folder)
         self._options, self._jars, self._class_path = _SMALL, [*map(str, jars("spark"))], ""
         if quick:
-            ours = own_session._of_driver(find_java())
+            ours = own_session._driver_conf(find_java())
             archived = [one for one in shlex.split(ours[own_session._OPTIONS]) if one not in own_session._JAVA_OPTIONS]
             self._options, self._jars = (*_SMALL, *archived), []
             self._class_path = ours["spark.driver.extraClassPath"]

@@ -37,7 +37,7 @@ from mirrorlake.maintenance import tiers
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.runtime import GoesOn, Store, attach_stores, folder_of, store_of
+from mirrorlake.runtime import RunMarker, Store, attach_stores, find_store, open_folder
 from tests.servers.store import SECRET_KEY, StoreServer, serving
 
 SOURCE = SourcePartition("orders", 1, 0)
@@ -148,7 +148,7 @@ def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_ser
     writer.look()
     writer.claim("cluster")
     seat, batches = writer.seat(), iter(range(1, 100))
-    landing, goes_on = LandingLog(seat), GoesOn(f"{lake.checkpoint_root()}/live/x", 1, every_s=60.0)
+    landing, run_marker = LandingLog(seat), RunMarker(f"{lake.checkpoint_root()}/live/x", 1, interval_s=60.0)
     schema, gap = relay_schema(), pa.table({"source": ["east"], "topic": ["orders"]})
 
     def turn() -> None:
@@ -163,8 +163,8 @@ def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_ser
     follower.files({})
     turn()
     assert costs(lambda: [list(read_in_order([one])) for one in follower.new_files({})]).gets == pace.SENT_TURN.gets + 1
-    goes_on.begin()
-    looks = costs(lambda: (follower.new_files({}), goes_on(), goes_on(), goes_on()))
+    run_marker.create()
+    looks = costs(lambda: (follower.new_files({}), run_marker.exists(), run_marker.exists(), run_marker.exists()))
     assert looks == pace.LOOK
     tables, place = FolderTables(), lake.meta_location(GAPS)
     tables.append(place, gap)
@@ -256,13 +256,13 @@ def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
 
 
 def test_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
-    first, second = (GoesOn(f"{lake.checkpoint_root()}/live/x", number) for number in (1, 2))
-    first.begin()
+    first, second = (RunMarker(f"{lake.checkpoint_root()}/live/x", number) for number in (1, 2))
+    first.create()
     assert pickle.loads(pickle.dumps(first))()  # noqa: S301  as a task gets it
-    second.begin()
-    assert (first(), second()) == (False, True)
-    second.end()
-    assert not second()
+    second.create()
+    assert (first.exists(), second.exists()) == (False, True)
+    second.remove()
+    assert not second.exists()
 
 
 def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server: StoreServer) -> None:
@@ -312,7 +312,7 @@ def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch
 def test_nobody_reads_the_keys_of_a_store(lake: Lake, store_server: StoreServer, bucket: str) -> None:
     store = lake.store
     assert store is not None
-    assert store_of(lake.relay_location("east")) == store
+    assert find_store(lake.relay_location("east")) == store
     assert SECRET_KEY not in repr(store) + str(store) + lake.relay_location("east")
     assert SECRET_KEY not in repr(loads(conf(store_server, f"s3a://{bucket}/x")))
     written = store_server.objects(bucket)
@@ -327,7 +327,7 @@ def test_a_store_that_works_is_said_to_work(lake: Lake, store_server: StoreServe
         "conditional put",
         "delete",
     ]
-    assert folder_of(f"{lake.checkpoint_root()}/doctor").names() == []
+    assert open_folder(f"{lake.checkpoint_root()}/doctor").names() == []
 
 
 @pytest.mark.law("F")
@@ -369,4 +369,4 @@ def test_a_place_belongs_to_the_store_it_is_below(tmp_path: Path) -> None:
     assert store.holds("s3://lake/mirror/relay/east")
     assert not store.holds("s3a://lake/mirror2/relay")
     assert not store.holds("gs://lake/mirror")
-    assert store_of(str(tmp_path)) is None
+    assert find_store(str(tmp_path)) is None

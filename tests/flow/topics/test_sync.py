@@ -59,7 +59,7 @@ def set_configs(admin: ClusterAdmin, topic: str, values: Mapping[str, str | None
 
 def do_duties(mirror: Mirror) -> None:
     for duty in duties_of(mirror._context, mirror.config.flows[0]):
-        duty.do()
+        duty.run()
 
 
 @pytest.mark.law("G")

@@ -24,9 +24,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.plan import TopicSpec
-from mirrorlake.runtime.background import Duties
 from mirrorlake.runtime.jar_files import classpath, jars
 from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime.periodic import PeriodicTasks
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import ledger_record, run
 from tests.flow.kit import send
@@ -105,7 +105,7 @@ class Site:
             target_options={"bootstrap.servers": self.addresses["target"]},
             landed=lambda: NOW,
         )
-        Duties(flow.name, duties).do_all()
+        PeriodicTasks(flow.name, duties).run_all()
 
     def put(self, end: str, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
         admin = self.source if end == "source" else self.target

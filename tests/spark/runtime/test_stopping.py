@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mirrorlake.runtime.stopping import jobs_end
+from mirrorlake.runtime.stopping import interrupt_jobs_on_stop
 
 
 def waiting(seconds: float):  # type: ignore[no-untyped-def]
@@ -31,7 +31,7 @@ def test_jobs_of_a_session_are_interrupted_after_the_grace_and_others_go_on(spar
         return spark.range(0, 1, 1, 1).mapInArrow(waiting(4), "id long").count()
 
     def stopped() -> None:
-        with jobs_end(own, stop, name="a flow", grace_s=0.5):
+        with interrupt_jobs_on_stop(own, stop, name="a flow", grace_s=0.5):
             stop.set()
             own.range(0, 1, 1, 1).mapInArrow(waiting(600), "id long").collect()
 
@@ -41,6 +41,6 @@ def test_jobs_of_a_session_are_interrupted_after_the_grace_and_others_go_on(spar
             ended.result(timeout=120)
         assert beside.result(timeout=120) == 1
     assert isinstance(failure.value, PySparkException) or "Py4J" in type(failure.value).__name__
-    with jobs_end(own, threading.Event(), name="another", grace_s=0.0):
+    with interrupt_jobs_on_stop(own, threading.Event(), name="another", grace_s=0.0):
         assert own.range(3).count() == 3
     assert "another" not in {thread.name for thread in threading.enumerate()}

@@ -14,50 +14,50 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import StoreError
 from mirrorlake.progress import about
-from mirrorlake.runtime import GoesOn, HeldSlots, LiveTasks, TaskAnswer, log_file, run_tasks
+from mirrorlake.runtime import LiveTasks, LiveTaskSlots, RunMarker, TaskResult, log_file, run_tasks
 from tests.flow.kit import wait_until
 
 
-def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 120.0) -> LiveTasks:
-    def each(item: str) -> Iterator[TaskAnswer]:
+def live(spark: SparkSession, run_marker: RunMarker, *work: str, grace_s: float = 120.0) -> LiveTasks:
+    def each(item: str) -> Iterator[TaskResult]:
         if item == "fails":
             raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
-        while goes_on() or item == "deaf":
+        while run_marker.exists() or item == "deaf":
             time.sleep(0.05)
-        yield TaskAnswer(item, b"has ended")
+        yield TaskResult(item, b"has ended")
 
-    return LiveTasks(spark.newSession(), work, each, goes_on=goes_on, name="test", grace_s=grace_s)
+    return LiveTasks(spark.newSession(), work, each, run_marker=run_marker, name="test", grace_s=grace_s)
 
 
 def test_tasks_go_on_until_the_block_ends(spark: SparkSession, tmp_path: Path) -> None:
-    with live(spark, GoesOn(tmp_path, 1), "a", "b") as tasks:
+    with live(spark, RunMarker(tmp_path, 1), "a", "b") as tasks:
         assert not tasks.wait(2)
-    assert sorted(tasks.answers()) == [TaskAnswer("a", b"has ended"), TaskAnswer("b", b"has ended")]
+    assert sorted(tasks.results()) == [TaskResult("a", b"has ended"), TaskResult("b", b"has ended")]
 
 
 def test_where_one_task_fails_the_others_end_and_its_error_is_raised(spark: SparkSession, tmp_path: Path) -> None:
-    with live(spark, GoesOn(tmp_path, 1), "a", "fails", "b") as tasks:
+    with live(spark, RunMarker(tmp_path, 1), "a", "fails", "b") as tasks:
         assert tasks.wait(120), "all have ended"
     with pytest.raises(StoreError, match="a disk is full") as failure:
-        tasks.answers()
+        tasks.results()
     assert failure.value.remedy == "make room"
 
 
 def test_a_task_that_does_not_end_is_interrupted(spark: SparkSession, tmp_path: Path) -> None:
-    with live(spark, GoesOn(tmp_path, 1), "deaf", grace_s=1.0) as tasks:
+    with live(spark, RunMarker(tmp_path, 1), "deaf", grace_s=1.0) as tasks:
         assert not tasks.wait(2)
     with pytest.raises(Exception, match=r"(?i)cancel"):
-        tasks.answers()
+        tasks.results()
 
 
 def test_what_a_task_says_is_in_the_log_from_info_on(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRRORLAKE_LOG", "json")
     mark = uuid.uuid4().hex
 
-    def each(lane: int) -> Iterator[TaskAnswer]:
+    def each(lane: int) -> Iterator[TaskResult]:
         with about(flow="a->b", lane=lane):
             logging.getLogger("mirrorlake.test").info("lane.restart why=%s", mark)
-        yield TaskAnswer("done")
+        yield TaskResult("done")
 
     run_tasks(spark, [0, 1], each)
 
@@ -77,12 +77,15 @@ def test_what_a_task_says_is_in_the_log_from_info_on(spark: SparkSession, monkey
 def test_live_tasks_hold_no_more_slots_than_they_may(spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set("spark.mirrorlake.liveSlots", "3")
-    with HeldSlots(lambda: session, 2) as two:
-        with HeldSlots(lambda: session, 2) as more, HeldSlots(lambda: session, 1) as one:
-            assert (two.enough, more.enough, one.enough) == (True, False, True)
-        with HeldSlots(lambda: session, 1) as again:
-            assert again.enough, "what was given back is free"
-        with HeldSlots(lambda: session, 4, least=0) as some, HeldSlots(lambda: session, 1, least=0) as nothing:
-            assert (some.held, some.enough, nothing.held, nothing.enough) == (1, True, 0, True)
-    with HeldSlots(lambda: pytest.fail("no session is needed"), 0) as none:
-        assert none.enough
+    with LiveTaskSlots(lambda: session, 2) as two:
+        with LiveTaskSlots(lambda: session, 2) as more, LiveTaskSlots(lambda: session, 1) as one:
+            assert (two.is_enough, more.is_enough, one.is_enough) == (True, False, True)
+        with LiveTaskSlots(lambda: session, 1) as again:
+            assert again.is_enough, "what was given back is free"
+        with (
+            LiveTaskSlots(lambda: session, 4, min_count=0) as some,
+            LiveTaskSlots(lambda: session, 1, min_count=0) as nothing,
+        ):
+            assert (some.taken, some.is_enough, nothing.taken, nothing.is_enough) == (1, True, 0, True)
+    with LiveTaskSlots(lambda: pytest.fail("no session is needed"), 0) as none:
+        assert none.is_enough

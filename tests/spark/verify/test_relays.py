@@ -14,7 +14,7 @@ from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import RELAY, Lake, arrow_table
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.runtime import TaskAnswer
+from mirrorlake.runtime import TaskResult
 from mirrorlake.verify import workers
 from mirrorlake.verify.content import content_of, joined, values_of
 from mirrorlake.verify.feeds import FetchedPart, Way
@@ -118,7 +118,7 @@ def test_a_job_gives_back_what_each_unit_found_and_an_error_of_ours_as_such(
     assert [one.unit.options for one in found] == [unit.options for unit in units]
     assert [one.matched for one in found] == [(0,)] * 3
 
-    def fails(_: tuple[int, Unit]) -> Iterator[TaskAnswer]:
+    def fails(_: tuple[int, Unit]) -> Iterator[TaskResult]:
         raise ClusterError("east is on fire", consequence="nothing was compared", remedy="put it out")
         yield
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from mirrorlake.doctor import machine_checks
 from mirrorlake.metrics import MetricsServer
-from mirrorlake.runtime import cache_directory, look_at_jars
+from mirrorlake.runtime import cache_directory, inspect_jars
 from tests.unit.doctor.kit import bad, examined, settings
 
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "mirror"}
@@ -110,7 +110,7 @@ def test_java_spark_and_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(machine_checks, "find_spec", lambda _: None)
     assert "not installed" in bad(tmp_path, "spark.version")[0][1]
     assert bad(tmp_path, "spark.jars") == [], "they come with the first start"
-    folder, _ = look_at_jars("spark")
+    folder, _ = inspect_jars("spark")
     folder.mkdir(parents=True)
     (folder / "kafka-clients-3.9.0.jar").write_bytes(b"half of i")
     [(_, detail)] = bad(tmp_path, "spark.jars")

@@ -98,7 +98,7 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
     by_rows, by_files = World(tmp_path / "rows", reads=True), World(tmp_path / "files", reads=False)
     assert lived(by_rows) == 18
     reads: list[Any] = []
-    monkeypatch.setattr(relay_files, "open_place", lambda uri: pytest.fail(f"{uri} was opened"))
+    monkeypatch.setattr(relay_files, "open_address", lambda uri: pytest.fail(f"{uri} was opened"))
 
     def counted(*asked: Any) -> list[Any]:
         reads.append(asked)

@@ -39,7 +39,7 @@ def lived(world: World) -> list[dict[SourcePartition, int]]:
 
 def test_files_tell_how_far_landing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_rows = lived(World(tmp_path / "rows", reads=True))
-    monkeypatch.setattr(relay_files, "open_place", lambda uri: pytest.fail(f"{uri} was opened"))
+    monkeypatch.setattr(relay_files, "open_address", lambda uri: pytest.fail(f"{uri} was opened"))
     world = World(tmp_path / "files", reads=False)
     assert lived(world) == by_rows
     assert by_rows[1] == {ORDERS: 2, OTHERS: 5}

@@ -67,13 +67,13 @@ class Opened:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times: Counter[str] = Counter()
-        open_place = relay_files.open_place
+        open_place = relay_files.open_address
 
         def counted(uri: str) -> Any:
             self.times[uri.rpartition("/")[2]] += 1
             return open_place(uri)
 
-        monkeypatch.setattr(relay_files, "open_place", counted)
+        monkeypatch.setattr(relay_files, "open_address", counted)
 
 
 def landed(folder: Path, *turns: dict[int, list[int]], **options: Any) -> list[RelayFile]:

@@ -101,7 +101,7 @@ def test_law_e_spans_are_known_by_the_log_the_footer_or_the_columns(
             pq.write_table(pq.read_table(place).replace_schema_metadata({}), place)
             held = {(file, None, newest) for file, _, newest in held}
     if known_by in ("commit", "log checkpoint"):
-        monkeypatch.setattr(relay_log, "open_place", lambda uri: pytest.fail(f"{uri} was opened"))
+        monkeypatch.setattr(relay_log, "open_address", lambda uri: pytest.fail(f"{uri} was opened"))
     log = RelayLog(FolderTables(), relay.path)
     assert described(log.files({})) == held
     assert described(log.files({SourcePartition("a", 1, 0): 3})) == {one for one in held if one[0].source.partition}

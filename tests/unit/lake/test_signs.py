@@ -50,7 +50,7 @@ def test_a_store_that_takes_long_to_refuse_holds_up_a_twentieth_of_the_time(monk
         clock[0] += 9
         raise OSError("no credentials")
 
-    monkeypatch.setattr(signs, "folder_of", slow)
+    monkeypatch.setattr(signs, "open_folder", slow)
     monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
     tell = sign_in("s3://lake/checkpoints", [5]).signing(silent, every_s=20)
     for _ in range(400):

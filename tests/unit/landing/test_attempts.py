@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from mirrorlake.lake.landing_commits import Seat
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.landing import live_task
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.runtime import TaskAnswer
+from mirrorlake.runtime import TaskResult
 from tests.unit.lake.test_landing_log import Relay
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
@@ -26,7 +27,7 @@ def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path / "relay")
 
 
-def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskAnswer]:
+def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
     """Land offset 0 in one turn, before which something happens."""
 
     class Source:
@@ -46,7 +47,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
     monkeypatch.setattr(live_task, "Fetcher", Source)
     monkeypatch.setattr(live_task, "ClusterAdmin", Source)
     monkeypatch.setattr(live_task, "_find_change", lambda *_: "")
-    goes_on: Any = lambda: True  # noqa: E731
+    run_marker: Any = SimpleNamespace(exists=lambda: True)
     task = live_task.LandTaskSpec(
         seat=seat,
         schema=SCHEMA,
@@ -56,7 +57,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
         leader_epochs={},
         ends={TP: 1},
         pace_s=0.0,
-        goes_on=goes_on,
+        run_marker=run_marker,
     )
     return list(live_task.run_landing_task(task))
 

@@ -16,11 +16,11 @@ TOPICS = [f"orders-{number}" for number in range(25)]
 
 def task_of(partitions: int, **parts: Any) -> LandTaskSpec:
     start = {SourcePartition(name, 1, partition): 7 for name in TOPICS for partition in range(partitions)}
-    seat, goes_on = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
+    seat, run_marker = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
     return LandTaskSpec(
         **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "leader_epochs": {}, "pace_s": 0.0}
         | parts,
-        goes_on=goes_on,  # type: ignore[arg-type]
+        run_marker=run_marker,  # type: ignore[arg-type]
     )
 
 

@@ -58,7 +58,7 @@ class Planned:
         monkeypatch.setattr(query_driver, "read_between", lambda *given: given[1:])
         monkeypatch.setattr(query_driver, "is_connect", lambda _: True)
         monkeypatch.setattr(query_driver, "drop_live_locations", lambda *_: None)
-        monkeypatch.setattr(query_driver, "jobs_end", lambda *_, **__: nullcontext())
+        monkeypatch.setattr(query_driver, "interrupt_jobs_on_stop", lambda *_, **__: nullcontext())
         monkeypatch.setattr(self.driver, "_ends", lambda _: dict(zip(ORDERS, ends, strict=True)))
         monkeypatch.setattr(self.driver, "_land_batch", self._write)
 

@@ -17,7 +17,7 @@ from mirrorlake.mirror.results import Landing, Ran
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import Subject
 from mirrorlake.progress import Board
-from mirrorlake.runtime import Duty
+from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import settings_in_force
 from tests.builders import NOON, mirror_config
 from tests.unit.mirror.test_run_lines import Heard
@@ -101,7 +101,7 @@ def test_a_jvm_that_was_killed_over_its_start_ends_the_run(context: Any, monkeyp
     context.standing_session = lambda: None
     streams = AlwaysOn(context, OneBatch())  # type: ignore[arg-type]
     assert streams.lost() is None, "Spark has not been started yet"
-    monkeypatch.setattr(always_on, "host_is_gone", lambda: True)
+    monkeypatch.setattr(always_on, "is_host_gone", lambda: True)
     assert streams.lost() is not None, "the streams would ask a JVM that is gone for ever"
 
 
@@ -145,7 +145,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
     context.admin = context.config.cluster
     context.board = lambda: Board(heard, clock=lambda: 0.0)
     context.start_spark = lambda ready: ready()
-    duty = Duty(name="maintain", every_s=60, do=kept.set)
+    duty = PeriodicTask(name="maintain", interval_s=60, run=kept.set)
     context.shared = lambda _: SimpleNamespace(statuses=lambda _: dict)
     monkeypatch.setattr("mirrorlake.maintenance.maintain_duty", lambda *_: duty)
     runner = Runner(context, streams)  # type: ignore[arg-type]

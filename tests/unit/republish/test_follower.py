@@ -54,7 +54,7 @@ class World:
     def _count(self) -> None:
         self.chunks += 1
 
-    def _goes_on(self) -> bool:
+    def _is_running(self) -> bool:
         if self.chunks >= self.stops_after:
             return False
         if self.turns:
@@ -76,15 +76,15 @@ class World:
                     targets={source: TopicPartition("east.orders", source.partition) for source in mine},
                 )
             )
-        goes_on: Any = self._goes_on
+        run_marker: Any = SimpleNamespace(exists=self._is_running)
         one = FollowerSpec(
             lanes=tuple(work),
             relay=self.relay.path,
             version=log.version,
             ends=ends,
             ignored=frozenset({ignored}),
-            goes_on=goes_on,
-            pace_s=0.0,
+            run_marker=run_marker,
+            poll_interval_s=0.0,
         )
         return list(run_follower(one))
 

@@ -17,9 +17,9 @@ def test_memory_is_given_back_when_a_backlog_is_worked_off_and_once_more_later(m
     memory = live_tasks.BacklogMemory()
     for at, records in [(1, 10), (2, 50_000), (3, 50_000), (4, 0), (5, 0), (12, 10), (13, 0), (20, 0)]:
         clock[0] = at
-        memory.worked(records)
+        memory.record_turn(records)
     assert released == [4, 13]
     for at, records in [(30, 50_000), (31, 5), (32, 50_000), (33, 0), (41, 0), (42, 0), (60, 0)]:
         clock[0] = at
-        memory.worked(records)
+        memory.record_turn(records)
     assert released == [4, 13, 31, 33, 42]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.runtime import log_files
-from mirrorlake.runtime.log_files import keep_log_small, log_file, log_into_file
+from mirrorlake.runtime.log_files import log_file, log_into_file, rotate_log
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +31,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_newest_files_stay_and_each_is_for_its_owner_only(place: Path) -> None:
     (place / "logs").mkdir()
-    for at in range(log_files.MOST_FILES + 5):
+    for at in range(log_files.MAX_FILES + 5):
         (place / "logs" / f"20200101-{at:06}-99999999.log").touch()
     found = log_file()
     assert found == log_file()
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     kept = sorted(path.name for path in (place / "logs").iterdir())
-    assert len(kept) == log_files.MOST_FILES
+    assert len(kept) == log_files.MAX_FILES
     assert kept[-1] == found.name
     assert "20200101-000000-99999999.log" not in kept
 
@@ -46,18 +46,18 @@ def test_the_file_of_a_process_that_runs_stays(place: Path) -> None:
     (place / "logs").mkdir()
     always_on = place / "logs" / f"20200101-000000-{os.getppid()}.log"
     always_on.touch()
-    for at in range(log_files.MOST_FILES + 5):
+    for at in range(log_files.MAX_FILES + 5):
         (place / "logs" / f"20200102-{at:06}-99999999.log").touch()
     log_file()
     assert always_on.exists()
 
 
 def test_a_file_that_has_grown_is_begun_again_under_its_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "MOST_BYTES", 100)
+    monkeypatch.setattr(log_files, "MAX_BYTES", 100)
     path = log_file()
     with path.open("ab", buffering=0) as out:
         out.write(b"a" * 101)
-        keep_log_small()
+        rotate_log()
         out.write(b"later")
     assert path.read_bytes() == b"later", "a hole would stand where the first lines stood"
     assert path.with_suffix(".log.1").read_bytes() == b"a" * 101

@@ -14,8 +14,8 @@ from pyspark import SparkContext
 from pyspark.errors import RetriesExceeded
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
-from mirrorlake.runtime import host, patience, session
-from mirrorlake.runtime.patience import Patience
+from mirrorlake.runtime import connect_retries, host, session
+from mirrorlake.runtime.connect_retries import ConnectRetryPolicy
 
 
 class Answering:
@@ -41,7 +41,7 @@ class Silent:
 def test_a_session_whose_server_is_silent_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not session.is_gone(cast("Any", Answering()))
     assert session.is_gone(cast("Any", Ended()))
-    monkeypatch.setattr(session, "_ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr(session, "_ANSWER_TIMEOUT_S", 0.01)
     silent = Silent()
     assert session.is_gone(cast("Any", silent))
     silent.is_over.set()
@@ -53,13 +53,13 @@ def test_a_jvm_that_was_killed_over_its_start_has_ended(
 ) -> None:
     process = SimpleNamespace(poll=lambda: -9 if started == "killed" else None)
     monkeypatch.setattr(SparkContext, "_gateway", None if started is None else SimpleNamespace(proc=process))
-    assert host.host_is_gone() == ended
+    assert host.is_host_gone() == ended
 
 
 def test_a_process_that_is_importing_pyspark_has_lost_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     # `republish` ended with an AttributeError where a look fell into the import of another thread (2026-11-24, loaded machine).
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
-    assert not host.host_is_gone()
+    assert not host.is_host_gone()
 
 
 class Away(grpc.RpcError):  # type: ignore[misc]
@@ -78,7 +78,7 @@ def test_a_request_to_a_server_that_was_given_up_is_not_tried_again() -> None:
             with attempt:
                 tries.append(1)
                 if len(tries) == 3:
-                    session.give_up(cast("Any", connected))
+                    session.stop_retrying(cast("Any", connected))
                 raise Away
 
     with pytest.raises(RetriesExceeded):
@@ -87,8 +87,8 @@ def test_a_request_to_a_server_that_was_given_up_is_not_tried_again() -> None:
 
 
 def test_a_server_that_stays_away_is_waited_for_once_and_not_by_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, policy = [100.0], Patience()
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    now, policy = [100.0], ConnectRetryPolicy()
+    monkeypatch.setattr(connect_retries, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def sleep(seconds: float) -> None:
         now[0] += seconds

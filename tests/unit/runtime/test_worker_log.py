@@ -27,7 +27,7 @@ def as_a_worker(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_lines_of_a_task_are_json_with_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
     said = as_a_worker(monkeypatch)
     monkeypatch.setenv("MIRRORLAKE_LOG", "json")
-    travels = WorkerLog.asked()
+    travels = WorkerLog.from_environment()
     # A worker runs many tasks.
     travels.attach()
     travels.attach()
@@ -50,7 +50,7 @@ def test_a_later_task_may_ask_for_another_level(monkeypatch: pytest.MonkeyPatch)
     said = as_a_worker(monkeypatch)
     for asked, lines in (("WARNING", 0), ("DEBUG", 1), ("no-level", 1)):
         monkeypatch.setenv("MIRRORLAKE_LOG", asked)
-        WorkerLog.asked().attach()
+        WorkerLog.from_environment().attach()
         said.truncate(said.seek(0))
         log.debug("a.b") if asked == "DEBUG" else log.info("a.b")
         assert len(said.getvalue().splitlines()) == lines, asked

@@ -11,9 +11,9 @@ import pytest
 
 import mirrorlake
 from mirrorlake.errors import SafetyError, StoreError
-from mirrorlake.runtime import TaskAnswer, workers
-from mirrorlake.runtime.beats import Beats, SilenceWatch, beating
-from mirrorlake.runtime.workers import require_fit_workers
+from mirrorlake.runtime import TaskResult, workers
+from mirrorlake.runtime.task_heartbeats import HeartbeatMonitor, TaskHeartbeats, send_heartbeats
+from mirrorlake.runtime.workers import require_usable_workers
 
 
 class Cluster:
@@ -65,7 +65,7 @@ class Shared(Cluster):
 def run_elsewhere(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     """Run tasks as workers do that have another folder under the same path."""
 
-    def run(_: Any, work: Sequence[int], each: Callable[[int], Iterator[TaskAnswer]]) -> list[TaskAnswer]:
+    def run(_: Any, work: Sequence[int], each: Callable[[int], Iterator[TaskResult]]) -> list[TaskResult]:
         monkeypatch.chdir(place)
         return [answer for item in work for answer in each(item)]
 
@@ -83,33 +83,35 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_workers_that_see_the_lake_and_run_this_package_are_fit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_elsewhere(monkeypatch, here / "here")
-    require_fit_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
+    require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
     assert not list((here / "here" / "lake").iterdir()), "nothing stays"
 
 
 def test_a_worker_with_another_folder_under_that_path_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_elsewhere(monkeypatch, here / "there")
     with pytest.raises(SafetyError, match="does not see") as refused:
-        require_fit_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
+        require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
     assert "nothing was started" in refused.value.consequence
 
 
 def test_a_worker_with_another_release_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_elsewhere(monkeypatch, here / "here")
-    monkeypatch.setattr(workers, "_judge", lambda host, _, unseen, judge=workers._judge: judge(host, "0.0.1", unseen))
+    monkeypatch.setattr(
+        workers, "_require_usable", lambda host, _, unseen, judge=workers._require_usable: judge(host, "0.0.1", unseen)
+    )
     with pytest.raises(StoreError, match=rf"mirrorlake 0.0.1, and this process {mirrorlake.__version__}"):
-        require_fit_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
+        require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
 
 
 def test_a_worker_without_the_package_is_told_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: Any) -> list[TaskAnswer]:
+    def run(*_: Any) -> list[TaskResult]:
         raise RuntimeError(
             "Traceback (most recent call last):\n  File 'a'\nModuleNotFoundError: No module named 'pyarrow'"
         )
 
     monkeypatch.setattr(workers, "run_tasks", run)
     with pytest.raises(StoreError, match="No module named 'pyarrow'") as refused:
-        require_fit_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
+        require_usable_workers(Cluster(), ["lake"])  # type: ignore[arg-type]
     assert "docs/clusters.md" in refused.value.remedy
 
 
@@ -118,14 +120,14 @@ def test_over_connect_the_look_is_a_job_of_the_shared_session_by_its_tag(
 ) -> None:
     run_elsewhere(monkeypatch, here / "here")
     spark = Shared()
-    require_fit_workers(spark, ["lake"])  # type: ignore[arg-type]
+    require_usable_workers(spark, ["lake"])  # type: ignore[arg-type]
     assert spark.tags == []
     # A slot comes too late: the job under that tag alone ends, not those of the streams beside it.
     waits = threading.Event()
     monkeypatch.setattr(workers, "run_tasks", lambda *_: waits.wait(30) and [])
-    monkeypatch.setattr(workers, "SLOT_WITHIN_S", 0.2)
+    monkeypatch.setattr(workers, "SLOT_TIMEOUT_S", 0.2)
     with pytest.raises(StoreError, match="no task began"):
-        require_fit_workers(spark, ["lake"])  # type: ignore[arg-type]
+        require_usable_workers(spark, ["lake"])  # type: ignore[arg-type]
     assert spark.interrupted == spark.tags
     assert len(spark.tags) == 1
     waits.set()
@@ -133,26 +135,26 @@ def test_over_connect_the_look_is_a_job_of_the_shared_session_by_its_tag(
 
 def test_tasks_that_spark_may_run_twice_at_once_are_refused() -> None:
     with pytest.raises(SafetyError, match=r"spark\.speculation") as refused:
-        require_fit_workers(Cluster(spark_speculation="true"), [])  # type: ignore[arg-type]
+        require_usable_workers(Cluster(spark_speculation="true"), [])  # type: ignore[arg-type]
     assert refused.value.exit_code == 3
 
 
 def test_nothing_is_asked_of_a_local_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "run_tasks", lambda *_: pytest.fail("a job was run"))
-    require_fit_workers(Cluster(spark_master="local[4]", spark_speculation="true"), ["lake"])  # type: ignore[arg-type]
+    require_usable_workers(Cluster(spark_master="local[4]", spark_speculation="true"), ["lake"])  # type: ignore[arg-type]
 
 
 def test_a_task_that_falls_silent_is_heard_of_whatever_its_clock_says(tmp_path: Path) -> None:
     now = [0.0]
-    beats = Beats(str(tmp_path / "beats"), f"{7:020}-a")
-    beats.begin()
-    heard = SilenceWatch(beats.heard, 2, within_s=60, clock=lambda: now[0])
+    beats = TaskHeartbeats(str(tmp_path / "beats"), f"{7:020}-a")
+    beats.create()
+    heard = HeartbeatMonitor(beats.read, 2, timeout_s=60, clock=lambda: now[0])
 
     def after(seconds: float, *spoke: int) -> list[int]:
         for task in spoke:
-            beats.say(task, f"{now[0]}")
+            beats.write(task, f"{now[0]}")
         now[0] += seconds
-        return heard.silent()
+        return heard.silent_tasks()
 
     assert after(30, 0, 1) == []
     assert after(50, 0) == [], "task 1 spoke 50 s ago"
@@ -168,21 +170,21 @@ def test_a_store_that_is_away_for_the_driver_is_no_silence_of_its_tasks() -> Non
             raise OSError("503 Slow Down")
         return "a"
 
-    heard = SilenceWatch(read, 1, within_s=60, clock=lambda: now[0])
-    assert heard.silent() == []
+    heard = HeartbeatMonitor(read, 1, timeout_s=60, clock=lambda: now[0])
+    assert heard.silent_tasks() == []
     now[0], away[0] = 50.0, True
-    assert heard.silent() == []
+    assert heard.silent_tasks() == []
     now[0], away[0] = 100.0, False
-    assert heard.silent() == [], "nobody could hear it"
+    assert heard.silent_tasks() == [], "nobody could hear it"
     now[0] = 120.0
-    assert heard.silent() == [0]
+    assert heard.silent_tasks() == [0]
 
 
 def test_a_sign_of_life_comes_at_once_and_the_next_owner_removes_it(tmp_path: Path) -> None:
-    first, second = (Beats(str(tmp_path / "beats"), f"{number:020}-x") for number in (1, 2))
-    first.begin()
-    with beating(lambda text: first.say(0, text)):
+    first, second = (TaskHeartbeats(str(tmp_path / "beats"), f"{number:020}-x") for number in (1, 2))
+    first.create()
+    with send_heartbeats(lambda text: first.write(0, text)):
         pass
-    assert first.heard(0)
-    second.begin()
-    assert (first.heard(0), first.are_seen(), second.are_seen()) == ("", False, True)
+    assert first.read(0)
+    second.create()
+    assert (first.read(0), first.are_visible(), second.are_visible()) == ("", False, True)

@@ -19,39 +19,39 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duty:
+class PeriodicTask:
     """Something to do every `every_s` seconds, after `first_s` for the first time; `name` stands in the log."""
 
     name: str
-    every_s: float
-    do: Callable[[], object]
-    first_s: float = 0.0
+    interval_s: float
+    run: Callable[[], object]
+    first_delay_s: float = 0.0
 
 
-class Duties:
+class PeriodicTasks:
     """Do the duties of one flow, or of a mirror.
 
     Args:
         flow: the flow, for the log; or `mirror`.
-        duties: what to do; they run one after another, so they need no locks among themselves.
+        tasks: what to do; they run one after another, so they need no locks among themselves.
 
     Example:
         >>> done = []
-        >>> Duties("east->central", [Duty(name="groups", every_s=10, do=lambda: done.append(1))]).do_all()
+        >>> PeriodicTasks("east->central", [PeriodicTask(name="groups", interval_s=10, run=lambda: done.append(1))]).run_all()
         >>> done
         [1]
     """
 
-    def __init__(self, flow: str, duties: Sequence[Duty]) -> None:
+    def __init__(self, flow: str, tasks: Sequence[PeriodicTask]) -> None:
         self._flow = flow
-        self._duties = tuple(duties)
-        self._said: dict[str, str] = {}
+        self._tasks = tuple(tasks)
+        self._logged_causes: dict[str, str] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Do each duty at its interval, on a thread, until `stop`."""
-        if self._duties:
+        if self._tasks:
             self._thread = threading.Thread(target=self._work, name=f"duties of {self._flow}", daemon=True)
             self._thread.start()
 
@@ -61,13 +61,13 @@ class Duties:
         if self._thread is not None:
             self._thread.join()
 
-    def do_all(self) -> None:
+    def run_all(self) -> None:
         """Do each duty once.
 
         Raises:
             MirrorlakeError: the first failure, after the others were done.
         """
-        failures = [failure for duty in self._duties if (failure := self._do(duty)) is not None]
+        failures = [failure for duty in self._tasks if (failure := self._run(duty)) is not None]
         if failures:
             raise failures[0]
 
@@ -76,34 +76,34 @@ class Duties:
             self._work_until_ended()
 
     def _work_until_ended(self) -> None:
-        due = {duty.name: time.monotonic() + duty.first_s for duty in self._duties}
+        due = {duty.name: time.monotonic() + duty.first_delay_s for duty in self._tasks}
         while not self._ended.is_set():
-            for duty in self._duties:
+            for duty in self._tasks:
                 if self._ended.is_set() or due[duty.name] > time.monotonic():
                     continue
-                self._do(duty)
-                due[duty.name] = time.monotonic() + duty.every_s
+                self._run(duty)
+                due[duty.name] = time.monotonic() + duty.interval_s
             self._ended.wait(max(0.05, min(due.values()) - time.monotonic()))
 
-    def _do(self, duty: Duty) -> MirrorlakeError | None:
+    def _run(self, task: PeriodicTask) -> MirrorlakeError | None:
         try:
-            duty.do()
+            task.run()
         except MirrorlakeError as error:
             # A missing permission would otherwise be logged at every interval.
-            if self._said.get(duty.name) != error.cause:
+            if self._logged_causes.get(task.name) != error.cause:
                 # The flow's stream warns of a cluster that is away; only a duty knows of a missing permission.
                 level = logging.INFO if type(error) is ClusterUnreachable else logging.WARNING
                 text = "duty.failed flow=%s duty=%s why=%s next=%s"
-                log.log(level, text, self._flow, duty.name, error.cause, error.remedy)
-            self._said[duty.name] = error.cause
+                log.log(level, text, self._flow, task.name, error.cause, error.remedy)
+            self._logged_causes[task.name] = error.cause
             return error
         except Exception as error:
             # Not foreseen: still no reason to stop the records.
-            log.exception("duty.failed flow=%s duty=%s", self._flow, duty.name)
+            log.exception("duty.failed flow=%s duty=%s", self._flow, task.name)
             return MirrorlakeError(
-                f"{duty.name} of {self._flow} failed: {type(error).__name__}: {error}",
+                f"{task.name} of {self._flow} failed: {type(error).__name__}: {error}",
                 consequence="the records themselves were republished",
                 remedy="MIRRORLAKE_LOG=INFO shows where; then run the same command again",
             )
-        self._said.pop(duty.name, None)
+        self._logged_causes.pop(task.name, None)
         return None

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LoginRefused
-from mirrorlake.runtime.background import Duties, Duty
+from mirrorlake.runtime.periodic import PeriodicTask, PeriodicTasks
 
 REFUSED = LoginRefused("west refuses the login", consequence="", remedy="", alias="west")
 AWAY = ClusterUnreachable("west is away", consequence="", remedy="", alias="west")
@@ -18,9 +18,12 @@ def failing() -> None:
 
 def test_each_duty_is_done_and_the_first_failure_is_the_steps() -> None:
     done: list[str] = []
-    duties = [Duty(name="groups", every_s=1, do=failing), Duty(name="acls", every_s=1, do=lambda: done.append("acls"))]
+    duties = [
+        PeriodicTask(name="groups", interval_s=1, run=failing),
+        PeriodicTask(name="acls", interval_s=1, run=lambda: done.append("acls")),
+    ]
     with pytest.raises(ClusterUnreachable, match="west is away"):
-        Duties("a->b", duties).do_all()
+        PeriodicTasks("a->b", duties).run_all()
     assert done == ["acls"], "one duty that fails keeps no other from being done"
 
 
@@ -37,7 +40,7 @@ def test_a_duty_that_fails_is_tried_again_and_said_once_to_a_person_unless_its_c
             thrice.set()
         raise error
 
-    duties = Duties("a->b", [Duty(name="groups", every_s=0.01, do=count)])
+    duties = PeriodicTasks("a->b", [PeriodicTask(name="groups", interval_s=0.01, run=count)])
     duties.start()
     assert thrice.wait(30)
     duties.stop()
@@ -53,7 +56,7 @@ def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
             twice.set()
         raise ZeroDivisionError
 
-    duties = Duties("a->b", [Duty(name="broken", every_s=0.01, do=broken)])
+    duties = PeriodicTasks("a->b", [PeriodicTask(name="broken", interval_s=0.01, run=broken)])
     duties.start()
     assert twice.wait(30)
     duties.stop()
@@ -67,11 +70,11 @@ def test_a_duty_may_leave_a_start_to_others() -> None:
         if len(turns) == 3:
             thrice.set()
 
-    duties = Duties(
+    duties = PeriodicTasks(
         "mirror",
         [
-            Duty(name="sample", every_s=0.01, first_s=3600, do=lambda: late.append(1)),
-            Duty(name="groups", every_s=0.01, do=count),
+            PeriodicTask(name="sample", interval_s=0.01, first_delay_s=3600, run=lambda: late.append(1)),
+            PeriodicTask(name="groups", interval_s=0.01, run=count),
         ],
     )
     duties.start()

@@ -13,33 +13,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from mirrorlake.runtime.folders import Folder, folder_of
+from mirrorlake.runtime.folders import Folder, open_folder
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 5.0
+INTERVAL_S = 5.0
 
 
-class Beats:
+class TaskHeartbeats:
     """Keep the signs of life of an owner's tasks as small files; `name` begins with the owner's number in twenty digits."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self._name = name
 
-    def begin(self) -> None:
+    def create(self) -> None:
         """Remove those of owners before, and leave what shows a task that it sees this folder."""
-        self._folder.take_over(self._name)
+        self._folder.replace_older(self._name)
 
-    def are_seen(self) -> bool:
+    def are_visible(self) -> bool:
         """Tell whether this process sees what the owner wrote."""
         return self._folder.has(self._name)
 
-    def say(self, task: int, text: str) -> None:
+    def write(self, task: int, text: str) -> None:
         """Leave a task's sign of life."""
         self._folder.write(f"{self._name}.{task}", text)
 
-    def heard(self, task: int) -> str:
+    def read(self, task: int) -> str:
         """Read a task's newest sign of life; empty before there is one."""
         try:
             return self._folder.read(f"{self._name}.{task}")
@@ -48,7 +48,7 @@ class Beats:
 
     @cached_property
     def _folder(self) -> Folder:
-        return folder_of(self._address)
+        return open_folder(self._address)
 
     def __getstate__(self) -> dict[str, str]:
         # An open file system stays with its process.
@@ -56,18 +56,18 @@ class Beats:
 
 
 @contextmanager
-def beating(say: Callable[[str], None], *, every_s: float = EVERY_S) -> Iterator[None]:
+def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVAL_S) -> Iterator[None]:
     """Say a new text every `every_s` seconds, from a thread of its own, as long as the block lasts."""
     ended = threading.Event()
 
     def beat() -> None:
         while True:
             try:
-                say(uuid.uuid4().hex)
+                write(uuid.uuid4().hex)
             except Exception as error:
                 # A store that is away for a moment; the task itself meets it, too.
                 log.info("task.no_beat why=%s", error)
-            if ended.wait(every_s):
+            if ended.wait(interval_s):
                 return
 
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)
@@ -79,18 +79,18 @@ def beating(say: Callable[[str], None], *, every_s: float = EVERY_S) -> Iterator
         thread.join()
 
 
-class SilenceWatch:
+class HeartbeatMonitor:
     """Tell by their texts which of some tasks are silent for too long; clocks of other machines do not matter.
 
     Args:
         read: gives the newest text of a task.
         tasks: how many there are.
-        within_s: how long one may be silent.
+        timeout_s: how long one may be silent.
         clock: this machine's.
 
     Example:
-        >>> heard = SilenceWatch(lambda task: "a", 1, within_s=60, clock=iter([0.0, 5.0, 5.0, 70.0, 70.0]).__next__)
-        >>> heard.silent(), heard.silent()
+        >>> monitor = HeartbeatMonitor(lambda task: "a", 1, timeout_s=60, clock=iter([0.0, 5.0, 5.0, 70.0, 70.0]).__next__)
+        >>> monitor.silent_tasks(), monitor.silent_tasks()
         ([], [0])
     """
 
@@ -99,21 +99,21 @@ class SilenceWatch:
         read: Callable[[int], str],
         tasks: int,
         *,
-        within_s: float,
+        timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read = read
-        self._within_s = within_s
+        self._timeout_s = timeout_s
         self._clock = clock
         self._last = dict.fromkeys(range(tasks), ("", clock()))
         self._next = 0.0
 
-    def silent(self) -> list[int]:
+    def silent_tasks(self) -> list[int]:
         """Return the tasks that said nothing new for too long; the texts are read now and then only."""
         if self._clock() < self._next:
             return []
         now = self._clock()
-        self._next = now + EVERY_S
+        self._next = now + INTERVAL_S
         for task, (before, _) in self._last.items():
             try:
                 text = self._read(task)
@@ -124,4 +124,4 @@ class SilenceWatch:
                 continue
             if text != before:
                 self._last[task] = text, now
-        return [task for task, (_, at) in self._last.items() if now - at > self._within_s]
+        return [task for task, (_, at) in self._last.items() if now - at > self._timeout_s]

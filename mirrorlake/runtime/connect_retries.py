@@ -8,19 +8,19 @@ from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 
 # A client of Spark Connect tries a request 15 times, for ten minutes. A server that is away for a quarter of a minute has most
 # likely ended, and the session with it: 0.05, 0.2, 0.8, 3.2, 5 and 5 s, with up to half a second more for each of the last three.
-_TRIES_AGAIN, _LONGEST_PAUSE_MS = 6, 5_000
+_MAX_RETRIES, _MAX_BACKOFF_MS = 6, 5_000
 # Longer than any pause: as long as requests fail one after another, the server is not there again.
 _AWAY_S = 10.0
 
 
-class Patience(DefaultPolicy):  # type: ignore[misc]  # pyspark is not followed (pyproject)
+class ConnectRetryPolicy(DefaultPolicy):  # type: ignore[misc]  # pyspark is not followed (pyproject)
     """Wait for a server with the first request that it does not answer, and not again with each that comes after.
 
     What a stream cleans up after a failure asks the same server, and would double and triple the time until its process ends.
     """
 
     def __init__(self) -> None:
-        super().__init__(max_retries=_TRIES_AGAIN, max_backoff=_LONGEST_PAUSE_MS)
+        super().__init__(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)
         self.away_until = 0.0
 
     def to_state(self) -> RetryPolicyState:
@@ -29,13 +29,13 @@ class Patience(DefaultPolicy):  # type: ignore[misc]  # pyspark is not followed 
 
 
 class _Request(RetryPolicyState):  # type: ignore[misc]
-    def __init__(self, patience: Patience) -> None:
-        super().__init__(patience)
-        self._patience = patience
+    def __init__(self, policy: ConnectRetryPolicy) -> None:
+        super().__init__(policy)
+        self._policy = policy
 
     def next_attempt(self) -> int | None:
         now = time.monotonic()
-        pause_ms = None if now < self._patience.away_until else super().next_attempt()
+        pause_ms = None if now < self._policy.away_until else super().next_attempt()
         if pause_ms is None:
-            self._patience.away_until = now + _AWAY_S
+            self._policy.away_until = now + _AWAY_S
         return pause_ms
