@@ -146,7 +146,7 @@ class Context:
 
     def standing_session(self) -> SparkSession | None:
         """Return the session where there is one already, or where the lake takes one; None where it would be started."""
-        stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_elsewhere
+        stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_spark_only
         return self.spark if stands else None
 
     def _would_start_plainly(self) -> bool:

@@ -5,7 +5,7 @@ its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks 
 whether the sign changes: one that does not for 2.5 times the interval that it names is of a process that died, and the reader
 removes it.
 
-Neither keeps anybody out: where two run all the same, table and ledger decide (law F, `lake/one_writer.py`): the newer one goes
+Neither keeps anybody out: where two run all the same, table and ledger decide (law F, `lake/fenced_writer.py`): the newer one goes
 on, and the older one stops with exit 3, or waits where the newer one is a command that ends soon.
 """
 

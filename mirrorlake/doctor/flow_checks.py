@@ -41,7 +41,7 @@ def _ledger_settings(at: FlowGround) -> Iterator[Seen]:
 @check("ledger.state", layer="flow", per="flow", fix="mirrorlake republish --flow F --restore-ledger")
 def _ledger_state(at: FlowGround) -> Iterator[Seen]:
     """The flow's ledger can be read, and knows no less than its copy in the lake; who owns the lanes, and since when."""
-    rows = at.ground.lake.ask(_COPIED, flow=at.flow.name, missing_ok=True)
+    rows = at.ground.lake.query_rows(_COPIED, flow=at.flow.name, missing_ok=True)
     copied = {row.lane: row.seq for row in rows}
     restore = f"mirrorlake republish --flow '{at.flow.name}' --restore-ledger"
     if at.ledger is None:

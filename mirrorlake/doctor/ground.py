@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import ClusterAdmin, TopicSetting, TopicState
-from mirrorlake.lake import TableSchema, landed_positions, read_to
+from mirrorlake.lake import TableSchema, landed_positions, read_landing_positions
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import TopicPartition, furthest
 from mirrorlake.topics import LakeTopics
@@ -121,7 +121,9 @@ class Ground:
         def ask() -> dict[str, LandedTimes]:
             if not self.has_relay(alias):
                 return {}
-            return {row.topic: LandedTimes(row.oldest, row.newest) for row in self.lake.ask(_LANDED, relay=alias)}
+            return {
+                row.topic: LandedTimes(row.oldest, row.newest) for row in self.lake.query_rows(_LANDED, relay=alias)
+            }
 
         return self.once(("landed", alias), ask)
 
@@ -131,7 +133,7 @@ class Ground:
         def ask() -> dict[TopicPartition, int]:
             if not self.has_relay(alias):
                 return {}
-            found = furthest((read_to(self.lake, alias), landed_positions(self.lake, alias).reached))
+            found = furthest((read_landing_positions(self.lake, alias), landed_positions(self.lake, alias).reached))
             # The newest life of a topic comes last.
             return {TopicPartition(source.topic, source.partition): found[source] for source in sorted(found)}
 

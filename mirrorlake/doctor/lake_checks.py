@@ -13,16 +13,16 @@ from mirrorlake.lag import other_flows
 from mirrorlake.lake import (
     RELAY,
     SIDE_TABLES,
-    OneWriter,
+    FencedRelayWriter,
     broken_checkpoints,
     broken_commits,
     broken_files,
     broken_rows,
+    check_store,
     land_checkpoint_path,
-    landing_pace,
+    landing_interval_s,
     landing_requests,
-    look_at_store,
-    look_pace,
+    poll_interval_s,
     read_checkpoint_location,
     sampling_requests,
     sending_requests,
@@ -51,7 +51,7 @@ def _store(ground: Ground) -> Iterator[Seen]:
     if store is None:
         yield fine("lake", "not on an object store with settings")
         return
-    for look in look_at_store(store):
+    for look in check_store(store):
         if look.problem:
             yield failure(look.what, look.problem, look.fix)
         else:
@@ -66,7 +66,7 @@ def _requests(ground: Ground) -> Iterator[Seen]:
         yield fine("lake", "not on an object store with settings")
         return
     paces = {
-        alias: landing_pace(store.root, config.cluster(alias).land.trigger)
+        alias: landing_interval_s(store.root, config.cluster(alias).land.trigger)
         for alias in config.sources
         if not ground.is_lake(alias)
     }
@@ -76,7 +76,7 @@ def _requests(ground: Ground) -> Iterator[Seen]:
         for pace_s in paces.values():
             made += landing_requests(pace_s, busy=busy)
         for flow in config.flows:
-            look_s = look_pace(store.root, flow.trigger)
+            look_s = poll_interval_s(store.root, flow.trigger)
             made += sending_requests(look_s, paces.get(flow.source, look_s), busy=busy)
         when = "while records come all the time" if busy else "while none come"
         said.append(f"about {count(made.count)} requests an hour {when} ({made.usd:.2f} USD at Amazon's list price)")
@@ -152,14 +152,14 @@ def _whole(ground: Ground) -> Iterator[Seen]:
             broken = True
             yield warning(name, f"its log has {why}: {file.name}; {then}", "mirrorlake run, then mirrorlake verify")
     for alias, location in relays.items():
-        held = ground.lake.upkeep(location)
+        held = ground.lake.open_maintenance(location)
         if held is not None and (files := list(broken_files(held))):
             broken = True
             lost = sum(one.records for one in files)
             said = f"{plural(len(files), 'record file')} of its relay with {plural(lost, 'record')} cannot be read"
             yield failure(alias, said, f"mirrorlake repair --source {alias}")
     for name, location in others.items():
-        table = ground.lake.upkeep(location)
+        table = ground.lake.open_maintenance(location)
         if table is not None and (rows := broken_rows(table)):
             broken = True
             lost = sum(count for _, count in rows)
@@ -203,7 +203,9 @@ def _samples(ground: Ground) -> Iterator[Seen]:
     if not every:
         yield fine("samples", "`sampling.every` is 0s")
         return
-    rows = ground.lake.ask("SELECT max(observed_at) AS newest FROM {samples} WHERE error IS NULL", missing_ok=True)
+    rows = ground.lake.query_rows(
+        "SELECT max(observed_at) AS newest FROM {samples} WHERE error IS NULL", missing_ok=True
+    )
     newest = next((row.newest for row in rows), None)
     if newest is None:
         yield fine("samples", "none was taken yet")
@@ -248,8 +250,8 @@ def _checkpoint_location(ground: Ground, alias: str) -> Iterator[Seen]:
     if ground.is_lake(alias):
         yield fine(alias, "published into, not landed")
         return
-    writer = OneWriter(ground.lake, alias)
-    writer.look()
+    writer = FencedRelayWriter(ground.lake, alias)
+    writer.refresh()
     signed = writer.history.last_batch
     if writer.history.read_to is not None:
         yield fine(alias, f"number {writer.number}, progress in the relay's commits")

@@ -164,7 +164,7 @@ def _first_seen(at: FlowGround, held: Mapping[TopicPartition, int]) -> dict[Topi
     """Return since when samples saw each partition end where it ends now, in seconds since 1970."""
     if not held:
         return {}
-    rows = at.ground.lake.ask(
+    rows = at.ground.lake.query_rows(
         _STABLE, source=at.flow.source, since=int((at.ground.now.timestamp() - 86_400) * 1_000_000), missing_ok=True
     )
     return {

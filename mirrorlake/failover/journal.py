@@ -66,7 +66,9 @@ class Journal:
 
     def operations(self) -> list[Operation]:
         """List the operations of the flow, by the time at which they began; none before the lake is made."""
-        rows = self._lake.ask(_STEPS, flow=self._flow, commands=[FAILOVER, FAILBACK, CUTOVER, DRILL], missing_ok=True)
+        rows = self._lake.query_rows(
+            _STEPS, flow=self._flow, commands=[FAILOVER, FAILBACK, CUTOVER, DRILL], missing_ok=True
+        )
         found: dict[str, Operation] = {}
         for row in rows:
             kind, _, name = row.object.partition(" ")

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, landed_positions, micros, read_mark, read_to
+from mirrorlake.lake import Lake, landed_positions, micros, read_landing_positions, read_mark
 from mirrorlake.model.flow import SourcePartition
 
 
@@ -65,7 +65,7 @@ class Reached(NamedTuple):
 
 def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reached]:
     """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
-    read = read_to(lake, flow.source)
+    read = read_landing_positions(lake, flow.source)
     # After that: what is read and not held is a marker then.
     held = landed_positions(lake, flow.source).reached
     late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
@@ -103,14 +103,14 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
     """Find how far the source of a flow was seen to reach, and when; asks the lake only."""
     ends = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
-        for row in lake.ask(_ENDS, source=flow.source)
+        for row in lake.query_rows(_ENDS, source=flow.source)
         if flow.carries(row.topic)
     }
-    [looks] = lake.ask(_ANSWERED, name=flow.source)
+    [looks] = lake.query_rows(_ANSWERED, name=flow.source)
     ends_at = answered_at = in_step_at = looks.answered_at
-    beyond = lake.ask(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)}) if ends_at else ()
+    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)}) if ends_at else ()
     if beyond and beyond[0].first_at is not None:
-        [before] = lake.ask(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
+        [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
     # A sampler asks every half a minute, a live lander twice a second.
     mark = read_mark(lake, flow.source)
@@ -119,7 +119,7 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
         in_step_at = _newest(in_step_at, mark.complete_for(flow.carries))
     if answered_at is None:
         return SourceSeen(ends=ends)
-    [silent] = lake.ask(_SILENT, name=flow.source, after=micros(answered_at))
+    [silent] = lake.query_rows(_SILENT, name=flow.source, after=micros(answered_at))
     silences = [silent.silent_at, None if mark is None else mark.silent_at]
     return SourceSeen(
         ends=ends,

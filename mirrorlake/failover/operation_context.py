@@ -25,7 +25,7 @@ from mirrorlake.kafka import (
     leaderless_error,
     list_partitions,
 )
-from mirrorlake.lake import Control, Lake, OneWriter, landed_positions, newest_topics
+from mirrorlake.lake import Control, FencedRelayWriter, Lake, landed_positions, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.parked import landing as landing_stream
@@ -193,7 +193,7 @@ class OperationContext:
         """Tell whether a mirror that runs has sampled a flow a moment ago."""
         every = self.context.config.sampling.every or timedelta(seconds=30)
         text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'flow' AND name = :flow"
-        rows = self.lake.ask(text, flow=flow.name, missing_ok=True)
+        rows = self.lake.query_rows(text, flow=flow.name, missing_ok=True)
         return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
 
     def is_live(self, flow: FlowConfig) -> bool:
@@ -290,7 +290,7 @@ class OperationContext:
 def land_source(context: Context, alias: str) -> int:
     """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
     with context.presence.announced([landing_stream(alias)], temporary=True) as sign, context.board() as board:
-        writer = OneWriter(context.lake, alias, owner=new_owner(sign))
+        writer = FencedRelayWriter(context.lake, alias, owner=new_owner(sign))
         return landing.land(context, alias, threading.Event(), once=True, tell=board.tell, writer=writer)
 
 

@@ -64,7 +64,7 @@ def read_tail(
     positions, left = dict(cut), at_most
     while left is None or left > 0:
         part = RelayPart(positions)
-        rows = lake.ask(
+        rows = lake.query_rows(
             _TAIL,
             relay=alias,
             part=part,
@@ -99,7 +99,7 @@ def keep_tail(
     lake.create_side_table(DIVERGENT)
     kept = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.last) + 1
-        for row in lake.ask(_KEPT, failover=failover)
+        for row in lake.query_rows(_KEPT, failover=failover)
     }
     done = {source: max(kept.get(source, 0), cut.get(source, 0)) for source in {*kept, *cut}}
     for rows in read_tail(lake, alias, topics, done, been_on=been_on):
@@ -125,7 +125,7 @@ def keep_tail(
             end=int(row.last) + 1,
             records=int(row.records),
         )
-        for row in lake.ask(_KEPT, failover=failover)
+        for row in lake.query_rows(_KEPT, failover=failover)
     )
 
 
@@ -139,7 +139,7 @@ def shown_tail(
 
 def kept_tail(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
     """Return the first records of a tail that `divergent` still holds."""
-    return tuple(_record(row) for row in lake.ask(_FIRST, failover=failover, most=MOST_SHOWN, missing_ok=True))
+    return tuple(_record(row) for row in lake.query_rows(_FIRST, failover=failover, most=MOST_SHOWN, missing_ok=True))
 
 
 def _record(row: Any) -> TailRecord:

@@ -18,7 +18,7 @@ from mirrorlake.failover.journal import FREEZE, Operation, failed_over
 from mirrorlake.failover.operation_context import OperationContext, carried, drain_flow
 from mirrorlake.failover.tail import WithoutTail
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
-from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, tombstones_on
+from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.offsets import known_maps
@@ -245,7 +245,7 @@ class WayHome:
         for row in known_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
-        for one in tombstones_on(lake, flow.target):
+        for one in read_tombstones(lake, flow.target):
             state = states.get(one.partition.topic)
             if state is None or is_other(one.topic_id, known_id(state.topic_id)):
                 continue

@@ -91,7 +91,7 @@ def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatch
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
     """Return the newest recorded position of every group on each partition of a cluster: of all lives of its topic, one."""
     # A sample writes none where it found a position gone; the last known one is what counts here.
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT group_id, topic, partition, max_by(generation, observed_at) AS generation, "
         "max_by(position, observed_at) AS position FROM {positions} "
         "WHERE source = :source AND kind = 'group' AND position IS NOT NULL GROUP BY group_id, topic, partition",
@@ -101,7 +101,7 @@ def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition]
     found = {}
     for row in rows:
         topic, life = known.get(row.topic), row.generation
-        if topic is not None and life in {topic.generation, *(cut.generation for cut in topic.cuts)}:
+        if topic is not None and life in {topic.generation, *(cut.generation for cut in topic.truncations)}:
             # As `source_positions` tells it of one on the source.
             life = topic.generation_at(row.partition, int(row.position))
         found[row.group_id, SourcePartition(row.topic, life, row.partition)] = int(row.position)

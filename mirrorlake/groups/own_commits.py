@@ -95,9 +95,9 @@ def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dic
         return {}
     values: dict[str, Any] = {"sources": sorted(set(aliases)), "groups": groups, "made": SET}
     set_at: dict[Site, dict[int, datetime]] = {}
-    for row in lake.ask(_SET_BY_US, **values):
+    for row in lake.query_rows(_SET_BY_US, **values):
         set_at.setdefault(_site(row), {})[int(row.position)] = row.last_at
-    seen_at = {_site(row): (row.observed_at, int(row.position)) for row in lake.ask(_THEIR_OWN, **values)}
+    seen_at = {_site(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)}
     return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
 
 

@@ -82,7 +82,7 @@ class GroupRecords:
         self.lake.append_rows(CHECKPOINTS, fresh)
 
     def _recorded_checkpoints(self) -> dict[tuple[str, TopicPartition], tuple[int, int | None]]:
-        rows = self.lake.ask(
+        rows = self.lake.query_rows(
             "SELECT group_id, target_topic, target_partition, max_by(upstream_offset, observed_at) AS upstream_offset, "
             "max_by(downstream_offset, observed_at) AS downstream_offset FROM {checkpoints} "
             "WHERE flow = :flow GROUP BY group_id, target_topic, target_partition",

@@ -57,7 +57,7 @@ class LagQuestions:
             "AND unix_micros(committed_at) >= :start AND unix_micros(committed_at) <= :end)"
         )
         tables = replace(tables, offset_map=runs, values=values)
-        rows = self._lake.ask(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
+        rows = self._lake.query_rows(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
         return relay_lag.latency(self.cut.to_offsets(tables, rows), bucket_s=bucket_s)
 
     def of_flows(self, answer: Answer) -> Answer:

@@ -94,7 +94,7 @@ class CutTables:
         # A look of a second before has ended when the complete one begins.
         since = "observed_at >= :near"
         samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
-        if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
+        if not firsts and not self._lake.query_rows(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
             raise NothingSampled(
                 f"nothing was sampled up to {end.isoformat(timespec='seconds')}",
                 remedy="mirrorlake sample --once; or ask for a later time",
@@ -128,7 +128,7 @@ class CutTables:
         much = {_spot(row) for row in waited if row.highest - row.lowest > _MUCH}
         if made is None or not much:
             return {}
-        much -= {_spot(row) for row in self._lake.ask(_WITHHELD, tables=tables.tables, missing_ok=True)}
+        much -= {_spot(row) for row in self._lake.query_rows(_WITHHELD, tables=tables.tables, missing_ok=True)}
         line, position, known_end = (numbers(made[name]) for name in ("line", "position", "known_end"))
         waits = position < known_end
         found: dict[Spot, list[Ints]] = {}
@@ -178,7 +178,7 @@ class CutTables:
         return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
 
     def _complete_looks(self) -> list[Any]:
-        return self._complete.of(self._version(SAMPLES), lambda: self._lake.ask(_COMPLETE))
+        return self._complete.of(self._version(SAMPLES), lambda: self._lake.query_rows(_COMPLETE))
 
     def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
         """Read how far landing has read since a time: the past is reported with today's knowledge.
@@ -193,10 +193,10 @@ class CutTables:
         later = max(end, min(newest.values(), default=end)) - _SPARE
         if topics:
             text = f"{text} AND array_contains(:topics, topic) {grouped}"
-            return self._lake.ask(text, later=later, topics=sorted(topics))
+            return self._lake.query_rows(text, later=later, topics=sorted(topics))
         # Of all times before the newest complete looks this is the same.
         key = self._version(POSITIONS), later
-        return self._reached.of(key, lambda: self._lake.ask(f"{text} {grouped}", later=later))
+        return self._reached.of(key, lambda: self._lake.query_rows(f"{text} {grouped}", later=later))
 
     def _keep_ways(self, targets: str, read: Callable[[], Ways]) -> Ways:
         return self._ways.of((self._version(OFFSET_MAP), targets), read)

@@ -75,4 +75,4 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
 
 def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:
     text = f"SELECT {place} AS place, kind, sum({column}) AS total FROM {{{table.name}}} GROUP BY {place}, kind"  # noqa: S608
-    return {(row.place, row.kind): int(row.total or 0) for row in lake.ask(text, missing_ok=True)}
+    return {(row.place, row.kind): int(row.total or 0) for row in lake.query_rows(text, missing_ok=True)}

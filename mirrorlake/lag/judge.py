@@ -261,7 +261,7 @@ def _source(place: HopPlace) -> tuple[str, SourcePartition]:
 def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], datetime]:
     """Read the timestamp of the last landed record of each partition."""
     topics = sorted({place.topic for place in places if place.hop == "landed"})
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT source, topic, generation, partition, max_by(record_timestamp, position) AS at FROM {positions} "
         "WHERE kind = 'landed' AND array_contains(:topics, topic) AND record_timestamp IS NOT NULL "
         "GROUP BY source, topic, generation, partition",
@@ -272,7 +272,7 @@ def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, Sour
 
 def read_earliest(lake: Lake, topics: Iterable[str]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
     """Read the first offsets that partitions of topics held lately, by alias and partition, oldest first."""
-    rows = lake.ask(_EARLIEST, topics=sorted(set(topics)), most=_MOST_CHANGES, missing_ok=True)
+    rows = lake.query_rows(_EARLIEST, topics=sorted(set(topics)), most=_MOST_CHANGES, missing_ok=True)
     found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:
         place = row.source, SourcePartition(row.topic, row.generation, row.partition)

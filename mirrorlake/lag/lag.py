@@ -33,8 +33,8 @@ from mirrorlake.lake import (
     OFFSET_MAP,
     POSITIONS,
     SAMPLES,
-    Key,
     Lake,
+    PositionKey,
     arrow_table,
     arrow_type,
     sample_row,
@@ -111,7 +111,7 @@ class Lag:
         Raises:
             StoreError: the lake failed.
         """
-        return self._lake.frame_of(self._now_table())
+        return self._lake.to_frame(self._now_table())
 
     def _now_table(self) -> pa.Table:
         schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
@@ -222,7 +222,7 @@ class Lag:
             f"SELECT name, max(observed_at) AS newest_at FROM {tables.samples} "  # noqa: S608  no value enters the text
             "WHERE subject = 'cluster' AND error IS NULL GROUP BY name"
         )
-        looks = self._lake.ask(newest, **tables.values)
+        looks = self._lake.query_rows(newest, **tables.values)
         mine = f"(SELECT * FROM {tables.positions} WHERE group_id IS NULL OR group_id = :group_id)"  # noqa: S608  likewise
         tables = replace(
             tables,
@@ -315,7 +315,7 @@ class Lag:
     def _look_before(self, looks: int) -> When:
         """Find the time of the look that is so many looks back."""
         text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
-        return min((row.observed_at for row in self._lake.ask(text, missing_ok=True, looks=looks)), default="1h")
+        return min((row.observed_at for row in self._lake.query_rows(text, missing_ok=True, looks=looks)), default="1h")
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `lag/sql_views.py`)."""
@@ -332,7 +332,9 @@ class Lag:
             return row.source, SourcePartition(row.topic, row.generation, row.partition)
 
         ends = {
-            place(row): positions[Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)]
+            place(row): positions[
+                PositionKey(row.source, None, row.topic, row.generation, row.partition, "reached", None)
+            ]
             for row in rows
             if row.time_lag_ms is None
         }

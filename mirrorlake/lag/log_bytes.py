@@ -41,7 +41,7 @@ def offset_bytes_of(lake: Lake, landed: Mapping[tuple[str, SourcePartition], int
             "since": list(since.values()),
         }
         kinds = [("topic", pa.string()), ("generation", pa.int32()), ("partition", pa.int32()), ("since", pa.int64())]
-        rows = lake.ask(
+        rows = lake.query_rows(
             _SIZES,
             relay=alias,
             part=RelayPart(since, others=False),

@@ -154,7 +154,7 @@ def _looked_up(
     tables = {"flow_positions": pa.table(columns)}
     # The bounds over all positions are what file statistics can answer.
     lowest, highest = min(row.republished for row in rows), max(row.end for row in rows)
-    answer = lake.ask(_WAITING, relay=alias, part=part, tables=tables, flow=flow, lowest=lowest, highest=highest)
+    answer = lake.query_rows(_WAITING, relay=alias, part=part, tables=tables, flow=flow, lowest=lowest, highest=highest)
     return {SourcePartition(row.topic, row.generation, row.partition): row.time_lag_ms for row in answer}
 
 

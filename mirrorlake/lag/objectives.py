@@ -128,7 +128,7 @@ def measured_rto(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, MeasuredR
     if not names:
         return {}
     found = {}
-    for row in lake.ask(_LAST, missing_ok=True, names=names):
+    for row in lake.query_rows(_LAST, missing_ok=True, names=names):
         seconds = _rto_of(row.after)
         if seconds is not None:
             found[row.flow] = MeasuredRto(seconds=seconds, at=row.at, by=row.command)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.lake import SIGN_EVERY_S, Lake, StreamSign, flow_sign, landed_positions
+from mirrorlake.lake import SIGN_INTERVAL_S, Lake, StreamSign, flow_sign, landed_positions
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonShown, Sheet, Table, badge, count, table
@@ -16,7 +16,7 @@ from mirrorlake.republish import LedgerCopy
 from mirrorlake.topics import settings_in_force
 
 # A stream that works signs each 20 s, and may miss one on a busy machine.
-SIGN_TIMEOUT = timedelta(seconds=3 * SIGN_EVERY_S)
+SIGN_TIMEOUT = timedelta(seconds=3 * SIGN_INTERVAL_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

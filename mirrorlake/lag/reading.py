@@ -208,7 +208,7 @@ def _unknown_status(
     flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
 ) -> FlowStatus:
     """Return the status of a flow whose source, relay or target (`subject`) gave no answer."""
-    rows = lake.ask(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
+    rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
     since = rows[0].answered_at if rows else None
     pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
     why = [str(pause)] if pause else []

@@ -23,23 +23,23 @@ from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake import (
     METADATA,
-    Key,
     KnownTopic,
     LandedPositions,
-    Look,
-    Remembered,
+    LastSamples,
+    PositionKey,
     SourceTopics,
     Subject,
+    SubjectSample,
     erased_from,
+    landed_and_republished,
     landed_positions,
-    landed_since,
     left_before,
-    next_life,
-    read_to,
-    remember,
-    standing,
-    tidy,
-    write,
+    load_last_samples,
+    next_generation,
+    prune_samples,
+    read_landing_positions,
+    update_landed_positions,
+    write_samples,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -63,7 +63,7 @@ class SampledMoment:
     """All looks of one moment: `landed` by source and `lanes` by flow, what the positions rest on, and `errors` by subject."""
 
     observed_at: datetime
-    looks: tuple[Look, ...]
+    looks: tuple[SubjectSample, ...]
     landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
     lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
     errors: Mapping[Subject, ClusterError] = field(default_factory=dict, repr=False)
@@ -74,12 +74,12 @@ class SampledMoment:
         return sum(look.changed for look in self.looks)
 
     @property
-    def unanswered(self) -> tuple[Look, ...]:
+    def unanswered(self) -> tuple[SubjectSample, ...]:
         """The looks that had no answer."""
         return tuple(look for look in self.looks if look.error is not None)
 
     @property
-    def positions(self) -> dict[Key, int]:
+    def positions(self) -> dict[PositionKey, int]:
         """Every position that was seen."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
@@ -90,20 +90,20 @@ class SampledMoment:
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Tell how far a flow has come in the newest life of each partition that it carries."""
-        seen = {look.asked: look.positions for look in self.looks}
+        seen = {look.key: look.positions for look in self.looks}
         reached, ends = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
         found: dict[TopicPartition, FlowPosition] = {}
         # Sorted by topic and life: a partition keeps the newest it has.
         for key, offset in sorted(seen.get(("flow", flow.name), {}).items(), key=lambda item: item[0][2:5]):
             _, _, topic, generation, partition, _, _ = key
-            end = ends.get(Key(flow.source, None, topic, generation, partition, "last_stable", None))
+            end = ends.get(PositionKey(flow.source, None, topic, generation, partition, "last_stable", None))
             if end is None:
                 # Nobody leads it now; the log names it.
                 continue
             found[TopicPartition(topic, partition)] = FlowPosition(
                 source=SourcePartition(topic, generation, partition),
                 republished=offset,
-                landed=reached[Key(flow.source, None, topic, generation, partition, "reached", None)],
+                landed=reached[PositionKey(flow.source, None, topic, generation, partition, "reached", None)],
                 end=end,
             )
         return found
@@ -143,7 +143,7 @@ class Sampler:
         self._flows: Sequence[FlowConfig] = ()
         self._clusters: Collection[str] = ()
         self._now = now or context.now
-        self._remembered: Remembered | None = None
+        self._remembered: LastSamples | None = None
         self._looks_done = 0
         self._living: dict[str, dict[str, KnownTopic]] = {}
         self._logged_leaderless: dict[str, str] = {}
@@ -166,21 +166,21 @@ class Sampler:
         """
         if self._remembered is None:
             self._lake.create_all(self._context.config.sources)
-            self._remembered = remember(self._lake)
+            self._remembered = load_last_samples(self._lake)
         remembered, seen = self._remembered, self.look()
         at = seen.observed_at
         looks = remembered.choose_rows(seen.looks, at, complete_every=COMPLETE_EVERY)
         try:
-            write(self._lake, at, looks)
+            write_samples(self._lake, at, looks)
         except Exception:
             # What is in the table is not known: it is read again.
             self._remembered = None
             raise
         for look in looks:
             self._tell(look)
-            remembered.note(look, at)
+            remembered.record(look, at)
         if any(look.complete for look in looks):
-            tidy(self._lake, before=at - self._context.config.sampling.keep, now=at)
+            prune_samples(self._lake, before=at - self._context.config.sampling.keep, now=at)
         return replace(seen, looks=looks)
 
     def look(self) -> SampledMoment:
@@ -209,7 +209,7 @@ class Sampler:
         sent = {subject: merged_positions(last) for subject, last in lanes.items()}
         landed = round_.ask({("relay", a): partial(self._landed_of, a) for a in sources})
         ends = round_.ask({("cluster", a): partial(self._ends_of, a) for a in sources})
-        positions: dict[Subject, dict[Key, int]] = {subject: {} for subject in round_.took}
+        positions: dict[Subject, dict[PositionKey, int]] = {subject: {} for subject in round_.took}
         for subject, groups in held.items():
             positions[subject] |= groups
         for (_, alias), (first, last) in ends.items():
@@ -217,12 +217,14 @@ class Sampler:
             for kind, offsets in (("earliest", first), ("last_stable", last)):
                 for tp, offset in offsets.items():
                     topic = self._living[alias][tp.topic]
-                    key = Key(alias, None, tp.topic, topic.generation_of(tp.partition), tp.partition, kind, None)
+                    key = PositionKey(
+                        alias, None, tp.topic, topic.generation_of(tp.partition), tp.partition, kind, None
+                    )
                     positions["cluster", alias][key] = offset
         for (_, alias), (relay, seen) in landed.items():
             self._stand(alias, relay, seen, sent, positions)
         looks = [
-            Look(
+            SubjectSample(
                 subject=subject,
                 name=name,
                 positions={} if (subject, name) in round_.errors else positions[subject, name],
@@ -250,7 +252,7 @@ class Sampler:
         relay: LandedPositions,
         seen: Mapping[SourcePartition, int],
         sent: Mapping[Subject, Mapping[SourcePartition, int]],
-        positions: dict[Subject, dict[Key, int]],
+        positions: dict[Subject, dict[PositionKey, int]],
     ) -> None:
         """Fill in how far the partitions of a source are landed and republished."""
         living = self._living.get(alias, {})
@@ -269,7 +271,7 @@ class Sampler:
             return past_removed(left.get(source, 0), erased, source, position)
 
         def put(subject: Subject, flow: str | None, source: SourcePartition, kind: str, offset: int) -> None:
-            key = Key(alias, flow, source.topic, source.generation, source.partition, kind, None)
+            key = PositionKey(alias, flow, source.topic, source.generation, source.partition, kind, None)
             positions.setdefault(subject, {})[key] = offset
 
         for name, topic in living.items():
@@ -280,7 +282,7 @@ class Sampler:
                 holds = relay.reached.get(source)
                 # A life that landing has not seen has no id yet, and what landing has read is of another one.
                 read = seen.get(source, 0) if topic.topic_id else 0
-                place = partial(standing, holds=holds, seen=read, end=ends.get(tp, holds or 0))
+                place = partial(landed_and_republished, holds=holds, seen=read, end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in carrying:
                     sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
@@ -319,7 +321,7 @@ class Sampler:
             topics.known = self._recorded(alias)
             self._unexpected[alias] = unexpected()
         return {
-            name: replace(next_life(topics.known.get(name), state), partitions=state.partitions)
+            name: replace(next_generation(topics.known.get(name), state), partitions=state.partitions)
             for name, state in states.items()
         }
 
@@ -348,7 +350,7 @@ class Sampler:
             for partition in range(topic.partitions)
         }
 
-    def _held_by_groups(self, alias: str) -> dict[Key, int]:
+    def _held_by_groups(self, alias: str) -> dict[PositionKey, int]:
         partitions, groups = self._partitions(alias), self._context.groups(alias)
         selection = self._context.config.sampling.group_selection
         names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
@@ -362,7 +364,9 @@ class Sampler:
         for name, positions in groups.committed_each(asked).items():
             self._group_topics[alias, name] = set(positions)
             for tp, committed in positions.items():
-                found[Key(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = committed.offset
+                found[PositionKey(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = (
+                    committed.offset
+                )
         return found
 
     def _landed_of(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
@@ -371,9 +375,9 @@ class Sampler:
         if not self._lake.exists(self._lake.relay_location(alias)):
             return LandedPositions({}, {}), {}
         # Before the relay: what is read and not in the relay is a marker then, and needs no republishing.
-        seen = read_to(self._lake, alias)
+        seen = read_landing_positions(self._lake, alias)
         self._landed[alias] = (
-            landed_positions(self._lake, alias) if known is None else landed_since(self._lake, alias, known)
+            landed_positions(self._lake, alias) if known is None else update_landed_positions(self._lake, alias, known)
         )
         return self._landed[alias], seen
 
@@ -404,14 +408,14 @@ class Sampler:
             )
         self._logged_leaderless[alias] = names
 
-    def _tell(self, look: Look) -> None:
+    def _tell(self, look: SubjectSample) -> None:
         # An outage would otherwise be logged at every look.
         error = look.error or ""
-        if error and self._said.get(look.asked) != error:
+        if error and self._said.get(look.key) != error:
             # A flow's reason is often its cluster's, which was said.
             level = logging.INFO if error in self._said.values() else logging.WARNING
             log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
-        self._said[look.asked] = error
+        self._said[look.key] = error
 
     def _flows_from(self, alias: str) -> list[FlowConfig]:
         return [flow for flow in self._flows if flow.source == alias]

@@ -31,7 +31,7 @@ from mirrorlake.lag.sql_texts import (
 )
 from mirrorlake.lag.stood import Stood, Ways, stretches_of
 from mirrorlake.lag.waiting import with_waiting
-from mirrorlake.lake import Lake, Question, RelayPart, micros
+from mirrorlake.lake import Lake, LakeQuery, RelayPart, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,11 +101,11 @@ class Answer:
     def rows(self, text: str = "SELECT * FROM {answer}", **values: Any) -> list[Any]:
         """Ask, without Spark where the lake is a folder (`Lake.ask`); `{answer}` stands for this question."""
         asked = text.replace("{answer}", f"({self.text})")
-        return self.lake.ask(asked, tables=self.tables, relays=self.relays, **self.values, **values)
+        return self.lake.query_rows(asked, tables=self.tables, relays=self.relays, **self.values, **values)
 
     def table(self) -> pa.Table:
         """Ask as `rows` does, for the answer as an Arrow table."""
-        return self.lake.answer(self._question)
+        return self.lake.query_table(self._question)
 
     def pandas(self) -> Any:
         """Ask as `rows` does, for the answer as a pandas frame."""
@@ -118,11 +118,11 @@ class Answer:
 
     def frame(self) -> DataFrame:
         """Give the answer as a frame of the session."""
-        return self.lake.frame(self._question)
+        return self.lake.query_frame(self._question)
 
     @property
-    def _question(self) -> Question:
-        return Question(self.text, self.relays, self.tables, self.values)
+    def _question(self) -> LakeQuery:
+        return LakeQuery(self.text, self.relays, self.tables, self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

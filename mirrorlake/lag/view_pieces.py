@@ -71,12 +71,12 @@ def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: in
     numbered = lake.spark.range(count_pieces(days, piece)).selectExpr("id", "unix_micros(current_timestamp()) AS now")
     columns = VIEWS[name].columns
     schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
-    return numbered.mapInArrow(ask_pieces(lake.place, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
+    return numbered.mapInArrow(ask_pieces(lake.address, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
 
 
 def piece_of(lake: Lake, name: str) -> timedelta:
     """Choose how long a piece of a view is, by its busiest day until now: two days of little, ten minutes or more of much."""
-    [row] = lake.ask(VIEWS[name].held)
+    [row] = lake.query_rows(VIEWS[name].held)
     fitting = int(timedelta(days=1) // _SHORTEST * _MOST_HELD // max(1, row.held or 0))
     return min(LONGEST, max(1, fitting) * _SHORTEST)
 

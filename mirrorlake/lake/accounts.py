@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, spans_after
+from mirrorlake.lake.landing_state import LandedPositions, summarize_landed_after
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.relay_files import newest_timestamp
 from mirrorlake.lake.relay_log import RelayLog
@@ -24,7 +24,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 
 # Where the relay is no folder, accounting reads the small columns of what was landed since the last time: 0.4 CPU-s a million.
-ACCOUNT_EVERY_S = 5.0
+ACCOUNT_INTERVAL_S = 5.0
 _RECORDED = """
     SELECT topic, generation, partition, first_offset, last_offset, missing, kind FROM {gaps}
     WHERE source = :source AND array_contains(:kinds, kind) ORDER BY first_offset, last_offset DESC
@@ -39,7 +39,7 @@ class _Span(NamedTuple):
     newest: datetime
 
 
-class Accounts:
+class OffsetAccounts:
     """Keep the accounts of one source cluster; its topics know where compaction is at work."""
 
     def __init__(self, lake: Lake, topics: SourceTopics, *, alias: str, now: Callable[[], datetime]) -> None:
@@ -49,7 +49,7 @@ class Accounts:
         self._now = now
         self._expected: dict[SourcePartition, int] = {}
         self._explained: dict[SourcePartition, tuple[int, int]] = {}
-        self._settled_until: datetime | None = None
+        self._flushed_until: datetime | None = None
         self._log: RelayLog | None = None
         # Whether somebody landed what is not accounted for, and died: the source may be silent from then on.
         self.is_due = False
@@ -64,11 +64,11 @@ class Accounts:
             for gap in self._recorded(("transactional", "compacted")):
                 if gap.first_offset >= self._explained_to(gap.source)[0]:
                     self._explain(gap)
-        self._settled_until = None
+        self._flushed_until = None
         self._log = self._lake.relay_log(self._alias)
         self.is_due = not landed.is_accounted
 
-    def left(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
+    def remaining_offsets(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
         """Count the offsets between what is accounted for and these ends; None where they are not known."""
         if ends is None:
             return None
@@ -78,26 +78,26 @@ class Accounts:
             newest[tp] = max(source, newest.get(tp, source))
         return sum(max(0, end - self._expected.get(newest[tp], 0) if tp in newest else end) for tp, end in ends.items())
 
-    def begin(self, offsets: Mapping[SourcePartition, int]) -> None:
+    def open_accounts(self, offsets: Mapping[SourcePartition, int]) -> None:
         """Open the account of partitions that have none yet at the offset where landing them begins."""
         opened = {source: offset for source, offset in offsets.items() if source not in self._expected}
         self._expected |= opened
-        self.sample({source: (offset, None) for source, offset in opened.items()})
+        self.write_positions({source: (offset, None) for source, offset in opened.items()})
 
-    def settle(self, until: datetime, newest: Callable[[], datetime | None] = lambda: None) -> None:
+    def flush_accounts(self, until: datetime, newest: Callable[[], datetime | None] = lambda: None) -> None:
         """Write the gaps between the offsets that were landed since the last time, and how far landing came.
 
         `until` is the time of the newest batch in the relay, `newest` reads it once more: a relay without that batch has gone
         back (law C). Law E: an account that could not be written is settled from where the last one ended, or its gaps would
         be stepped over.
         """
-        if self._settled_until == until:
+        if self._flushed_until == until:
             return
-        spans, self._settled_until = self._spans(until), None
+        spans, self._flushed_until = self._spans(until), None
         # After the files were listed: they may hold a batch that came after `until`.
         landed_at = newest()
         # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
-        self.begin(dict.fromkeys(spans, 0))
+        self.open_accounts(dict.fromkeys(spans, 0))
         gaps, reached, records = [], {}, 0
         for source, span in spans.items():
             expected, (upto, explained) = self._expected[source], self._explained_to(source)
@@ -118,19 +118,19 @@ class Accounts:
         self.record(gaps)
         for gap in gaps:
             self._explain(gap)
-        self.sample(reached, landed_at=landed_at)
+        self.write_positions(reached, landed_at=landed_at)
         self._explained.clear()
         self._expected |= {source: position for source, (position, _) in reached.items()}
         self.records += records
-        self._settled_until, self.is_due = until, False
+        self._flushed_until, self.is_due = until, False
 
     def _spans(self, until: datetime) -> dict[SourcePartition, _Span]:
         """Find what was landed since the last time, by partition; where the relay is a folder, files tell it unread."""
         if self._log is None:
             # After a resumption offsets tell old from new, later the times of this lander's own batches, which only grow.
-            already = self._expected if self._settled_until is None else {}
-            return _read_spans(self._lake, self._alias, already, self._settled_until, until)
-        look = self._log.files if self._settled_until is None else self._log.new_files
+            already = self._expected if self._flushed_until is None else {}
+            return _read_spans(self._lake, self._alias, already, self._flushed_until, until)
+        look = self._log.files if self._flushed_until is None else self._log.new_files
         files = [file for file in look(self._expected) if file.last_offset >= self._expected.get(file.source, 0)]
         if any(file.first_offset < self._expected.get(file.source, 0) for file in files):
             # Rewritten since the last account: only its rows tell which of them are new.
@@ -148,7 +148,7 @@ class Accounts:
         """Append to `gaps`."""
         self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
 
-    def record_once(self, gaps: Sequence[Gap]) -> None:
+    def record_new_gaps(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps` what a start found, but for what one that died before has written of it (law F)."""
         known: dict[tuple[SourcePartition, str, int], int] = {}
         for one in self._recorded({gap.kind for gap in gaps}):
@@ -176,7 +176,7 @@ class Accounts:
     def _recorded(self, kinds: Collection[str]) -> list[Gap]:
         if not kinds:
             return []
-        rows = self._lake.ask(_RECORDED, source=self._alias, kinds=sorted(kinds))
+        rows = self._lake.query_rows(_RECORDED, source=self._alias, kinds=sorted(kinds))
         return [
             Gap(
                 source=SourcePartition(row.topic, row.generation, row.partition),
@@ -188,7 +188,7 @@ class Accounts:
             for row in rows
         ]
 
-    def sample(
+    def write_positions(
         self,
         reached: Mapping[SourcePartition, tuple[int, datetime | None]],
         *,
@@ -227,5 +227,5 @@ def _read_spans(
 ) -> dict[SourcePartition, _Span]:
     return {
         SourcePartition(row.topic, row.generation, row.partition): _Span(int(row.last), int(row.records), row.newest)
-        for row in spans_after(lake, alias, positions, since, until)
+        for row in summarize_landed_after(lake, alias, positions, since, until)
     }

@@ -21,21 +21,21 @@ class LakeAddresses:
         self._checkpoints = config.checkpoint_location() if self._store is None else f"{self._root}/checkpoints"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Where it is, for a person."""
         return self._root or ".".join(self._namespace or ())
 
     def relay_location(self, alias: str) -> str:
         """Address the relay of a source cluster: its path or its name in the catalog."""
-        return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
+        return self._join(f"relay/{alias}", f"relay_{_identifier(alias)}")
 
     def meta_location(self, table: TableSchema) -> str:
         """Address a side table."""
-        return self._place(f"meta/{table.name}", table.name)
+        return self._join(f"meta/{table.name}", table.name)
 
     def view_name(self, name: str) -> str:
         """Name a view in the schema of a catalog's tables."""
-        return self._place(name, name)
+        return self._join(name, name)
 
     def checkpoint_root(self) -> str:
         """The folder that holds the checkpoint locations of all streams."""
@@ -51,7 +51,7 @@ class LakeAddresses:
         """The object store with the tables that is reached without Spark; None for any other lake."""
         return self._store
 
-    def _place(self, folder: str, table: str) -> str:
+    def _join(self, folder: str, table: str) -> str:
         if self._namespace is None:
             return f"{self._root}/{folder}"
         catalog, schema = self._namespace

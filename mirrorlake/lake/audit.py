@@ -64,7 +64,7 @@ class Audit:
 
     def entries(self, where: str, kind: str) -> list[AuditEntry]:
         """List the actions on objects of a kind on a cluster, oldest first; empty before the table exists."""
-        rows = self._lake.ask(
+        rows = self._lake.query_rows(
             "SELECT object, action, flow, before, after FROM {audit} "
             "WHERE `where` = :cluster AND startswith(object, :kind) ORDER BY at",
             cluster=where,

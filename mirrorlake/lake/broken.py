@@ -11,7 +11,7 @@ from pyarrow import fs
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.file_spans import FileSpan
 from mirrorlake.lake.log_commits import LiveFile
-from mirrorlake.lake.upkeep import TableUpkeep
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 # How a Parquet file begins and ends.
@@ -32,7 +32,7 @@ class BrokenFile:
         return sum(span.records for span in self.spans)
 
 
-def broken_files(table: TableUpkeep) -> Iterator[BrokenFile]:
+def broken_files(table: TableMaintenance) -> Iterator[BrokenFile]:
     """Find the broken files of a relay by their sizes and last bytes; no record is read.
 
     A file that holds several source partitions and of which the log does not say which, as Spark's own `OPTIMIZE` makes it, is
@@ -65,7 +65,7 @@ def _by_source(spans: Iterable[FileSpan]) -> list[FileSpan]:
     return list(found.values())
 
 
-def broken_rows(table: TableUpkeep) -> list[tuple[LiveFile, int]]:
+def broken_rows(table: TableMaintenance) -> list[tuple[LiveFile, int]]:
     """Find the broken files of a side table, also those that are gone, each with how many rows it held."""
     named = ["path", "size_bytes", "num_records"]
     rows = table.live().select(named).to_pylist()
@@ -78,7 +78,7 @@ def broken_rows(table: TableUpkeep) -> list[tuple[LiveFile, int]]:
 def broken_table(paths: Iterable[str]) -> StoreError | None:
     """Return an error that names the first side table with broken files, or None if all are whole."""
     for path in paths:
-        if broken := broken_rows(TableUpkeep(path)):
+        if broken := broken_rows(TableMaintenance(path)):
             names = ", ".join(file.path for file, _ in broken[:3])
             return StoreError(
                 f"the table {path.rpartition('/')[2]} has files that cannot be read: {names}",
@@ -88,13 +88,13 @@ def broken_table(paths: Iterable[str]) -> StoreError | None:
     return None
 
 
-def _is_gone(table: TableUpkeep, name: str) -> bool:
-    filesystem, path = table.place(name)
+def _is_gone(table: TableMaintenance, name: str) -> bool:
+    filesystem, path = table.locate(name)
     return bool(filesystem.get_file_info(path).type != fs.FileType.File)
 
 
-def _is_broken(table: TableUpkeep, name: str, size: int) -> bool:
-    filesystem, path = table.place(name)
+def _is_broken(table: TableMaintenance, name: str, size: int) -> bool:
+    filesystem, path = table.locate(name)
     found = filesystem.get_file_info(path)
     if found.type != fs.FileType.File:
         # Upkeep may have rewritten and deleted it meanwhile; where the newest version names it, it is lost.

@@ -34,14 +34,14 @@ class Control:
         Raises:
             SafetyError: a later release upgraded the lake meanwhile.
         """
-        self._lake.look_again()
+        self._lake.recheck_version()
         self._exists = self._exists or self._lake.exists(self._location)
         if not self._exists:
             return ControlState()
         if self._lake.has_version(self._location, self._version + 1):
             # The version first: a row that comes in between is then read twice, not never.
             self._version = self._lake.version(self._location)
-            self._rows = [_intention(row) for row in self._lake.ask("SELECT * FROM {control}")]
+            self._rows = [_intention(row) for row in self._lake.query_rows("SELECT * FROM {control}")]
         return state_of(self._rows)
 
     def append(self, action: str, subject: Subject, *, value: Any = None, reason: str = "") -> None:

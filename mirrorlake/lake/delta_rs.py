@@ -21,13 +21,13 @@ from pyarrow import fs
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.log_commits import (
-    CHECKPOINT_EVERY,
+    CHECKPOINT_COMMITS,
     add_files,
     commit_attempts,
     is_plain_table,
     make_log_checkpoint,
 )
-from mirrorlake.lake.opening import open_table, options_of
+from mirrorlake.lake.opening import open_table, store_options
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.side_files import write_rows
@@ -56,7 +56,7 @@ class FolderTables:
                 return True
             self._open.pop(path, None)
         with translating_store_errors(path):
-            return bool(DeltaTable.is_deltatable(path, storage_options=options_of(path)))
+            return bool(DeltaTable.is_deltatable(path, storage_options=store_options(path)))
 
     def version(self, path: str) -> int:
         """Read the newest version's number."""
@@ -126,7 +126,7 @@ class FolderTables:
                     description=table.comment,
                     configuration=dict(table.properties),
                     raise_if_key_not_exists=False,
-                    storage_options=options_of(path),
+                    storage_options=store_options(path),
                 )
 
     def set_properties(self, path: str, values: Mapping[str, str]) -> None:
@@ -176,7 +176,7 @@ class FolderTables:
                 transactions = {app_id: version} if app_id else {}
                 given = None if is_plain else table
                 add_files(path, seen, files, transactions, signature, table=given, is_next=False)
-                if (seen + 1) % CHECKPOINT_EVERY == 0:
+                if (seen + 1) % CHECKPOINT_COMMITS == 0:
                     # A claim is signed.
                     make_log_checkpoint(path, cleans=not signature)
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.ask import answer_from_files
+from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.made_tables import MadeTables
-from mirrorlake.lake.reads import LakeReads
+from mirrorlake.lake.reader import LakeReader
 from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import GAPS, RELAY, SIDE_TABLES
-from mirrorlake.lake.side_files import take_out_rows
+from mirrorlake.lake.side_files import delete_rows
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.lake.version import MIGRATIONS, refuse_unmigrated, stamp
 from mirrorlake.runtime import Store
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Lake(LakeReads):
+class Lake(LakeReader):
     """Address and reach the tables of one lake.
 
     Args:
@@ -64,7 +64,7 @@ class Lake(LakeReads):
             SafetyError: an older lake needs a step before this release may write to it.
         """
         if MIGRATIONS and self.exists(gaps := self.meta_location(GAPS)):
-            refuse_unmigrated(self.properties(gaps), self.place)
+            refuse_unmigrated(self.properties(gaps), self.address)
         missing = self.missing(aliases)
         side = {location: table for location, table in missing.items() if table is not RELAY}
         made = self._made_tables() if side else MadeTables()
@@ -101,9 +101,9 @@ class Lake(LakeReads):
             there = list(pool.map(self.exists, wanted))
         return {location: table for (location, table), found in zip(wanted.items(), there, strict=True) if not found}
 
-    def upkeep(self, location: str) -> TableUpkeep | None:
+    def open_maintenance(self, location: str) -> TableMaintenance | None:
         """Open a table for its upkeep; None where it is not seen without Spark."""
-        return TableUpkeep(location) if self._is_seen(location) else None
+        return TableMaintenance(location) if self._is_seen(location) else None
 
     def append(
         self,
@@ -201,7 +201,7 @@ class Lake(LakeReads):
         """Delete the rows of a side table that a condition of SQL holds for."""
         location = self.meta_location(table)
         if self._is_seen(location):
-            take_out_rows(TableUpkeep(location), lambda rows: _holds(rows, where), why="delete")
+            delete_rows(TableMaintenance(location), lambda rows: _holds(rows, where), why="delete")
         else:
             self.spark.sql(f"DELETE FROM {self._through_spark.sql_name(location)} WHERE {where}")  # noqa: S608
 
@@ -234,6 +234,6 @@ class Lake(LakeReads):
 
 def _holds(rows: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows fulfil a condition of SQL."""
-    answer = answer_from_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
+    answer = query_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
     found: np.ndarray[Any, np.dtype[np.bool_]] = answer["holds"].to_numpy()
     return found

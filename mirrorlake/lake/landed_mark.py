@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.lake.fenced_writer import FencedRelayWriter
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.lake.times import from_micros, micros
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime import Folder, open_folder
@@ -58,7 +58,7 @@ class LandedMark:
         return json.dumps(document)
 
     @classmethod
-    def of_json(cls, text: str) -> LandedMark:
+    def from_json(cls, text: str) -> LandedMark:
         """Read a mark."""
         document: dict[str, Any] = json.loads(text)
         landed = document["landed"]
@@ -110,15 +110,15 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
     folder = open_folder(marks_address(lake, alias))
     if not folder.names():
         return None
-    writer = OneWriter(lake, alias)
-    writer.look()
+    writer = FencedRelayWriter(lake, alias)
+    writer.refresh()
     if writer.history.was_restored:
         return None
     marks, newest = _read_groups(folder, _name(writer.number)), writer.history.last_batch
     holds = (0, 0) if newest is None else (newest.checkpoint, newest.batch)
     if not marks or any(mark.landed is not None and mark.landed > holds for mark in marks):
         return None
-    return _together(marks)
+    return _merge_groups(marks)
 
 
 def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
@@ -129,10 +129,10 @@ def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
         with suppress(FileNotFoundError):
             texts.append(folder.read(name))
     groups = int(names[0].rpartition(".")[2]) if names and "." in names[0] else 1
-    return [LandedMark.of_json(text) for text in texts] if len(texts) == groups and all(texts) else []
+    return [LandedMark.from_json(text) for text in texts] if len(texts) == groups and all(texts) else []
 
 
-def _together(marks: Sequence[LandedMark]) -> LandedMark:
+def _merge_groups(marks: Sequence[LandedMark]) -> LandedMark:
     """Say of all landing groups what holds for each."""
     complete = [mark.complete_at for mark in marks if mark.complete_at is not None]
     silent = [mark.silent_at for mark in marks if mark.silent_at is not None]

@@ -1,4 +1,4 @@
-"""The landing commits of a relay: how each is signed and numbered, so that a table tells whose it is (see `one_writer.py`).
+"""The landing commits of a relay: how each is signed and numbered, so that a table tells whose it is (see `fenced_writer.py`).
 
 Needs no Spark: tasks commit by it, too.
 """
@@ -26,7 +26,7 @@ CLAIM = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class LandingCommit:
     """What a landing commit is signed with: `batch` is -1 where it only claimed the number.
 
     Attributes:
@@ -64,7 +64,7 @@ class Signed:
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def from_document(cls, document: Any) -> Signed | None:
+    def from_document(cls, document: Any) -> LandingCommit | None:
         """Read a commit's user metadata; None where no lander has written it."""
         if document.get("app") != APP:
             return None
@@ -74,7 +74,7 @@ class Signed:
             int(document["batch"]),
             str(document.get("owner", "")),
             None if at is None else datetime.fromisoformat(at),
-            None if read_to is None else _read_to_of(read_to),
+            None if read_to is None else _parse_read_to(read_to),
             document.get("as_of"),
             document.get("group"),
         )
@@ -95,7 +95,7 @@ def _read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[
     return document
 
 
-def _read_to_of(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
+def _parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePartition, int]:
     read_to = {}
     for topic, partitions in document.items():
         for partition, at in partitions.items():
@@ -127,7 +127,7 @@ def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RelayClaim:
     """What a task on any machine needs to land for the only lander of a source: the relay's folder and the claimed number.
 
     Where several tasks land under the number, each has a `group`, and `as_of` is the version of the relay that the lander read
@@ -157,7 +157,7 @@ def app_id(alias: str, group: int | None = None) -> str:
     return f"{APP}.{alias}" if group is None else f"{APP}.{alias}/{group}"
 
 
-def replaced(alias: str, newest: Signed | None = None) -> LanderReplaced:
+def lander_replaced_error(alias: str, newest: LandingCommit | None = None) -> LanderReplaced:
     """Return the error of a lander whose relay another one has taken over; `newest` is that one's commit, where it is known."""
     who = "" if newest is None else f": {said_owner(newest.owner)}"
     return LanderReplaced(

@@ -34,14 +34,14 @@ from mirrorlake.errors import StoreError
 from mirrorlake.lake.landing_commits import (
     CHECKPOINT_PROPERTY,
     CLAIM,
-    Seat,
-    Signed,
+    LandingCommit,
+    RelayClaim,
     app_id,
     batch_time,
-    replaced,
+    lander_replaced_error,
     txn_version,
 )
-from mirrorlake.lake.log_commits import CHECKPOINT_EVERY, add_files, is_plain, is_plain_table, make_log_checkpoint
+from mirrorlake.lake.log_commits import CHECKPOINT_COMMITS, add_files, is_plain, is_plain_table, make_log_checkpoint
 from mirrorlake.lake.opening import commit_name, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
@@ -62,21 +62,21 @@ class LandingLog:
     _number: int
     _is_plain = False
     _landed_at: datetime | None = None
-    _newest: Signed | None = None
+    _newest: LandingCommit | None = None
     # The last commit of this seat that was read.
     _text = ""
     # For the commits that delta-rs makes.
     _table: DeltaTable | None = None
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._app = app_id(seat.alias)
+    def __init__(self, relay_claim: RelayClaim) -> None:
+        self._relay_claim = relay_claim
+        self._app = app_id(relay_claim.alias)
         self._done: dict[str, int] = {}
         # How far other groups have read, by their commits after the lander's last look up to a version.
         self._others: Mapping[SourcePartition, int] = {}
-        self._others_to = seat.as_of
-        self._is_stored = ":/" in seat.path
-        self._log = open_folder(f"{seat.path}/_delta_log")
+        self._others_to = relay_claim.as_of
+        self._is_stored = ":/" in relay_claim.path
+        self._log = open_folder(f"{relay_claim.path}/_delta_log")
         self._checkpointing, self._next_checkpoint = threading.Thread(), 0.0
         self._load()
         self._checkpointed = self._version
@@ -84,16 +84,16 @@ class LandingLog:
     @property
     def has_begun(self) -> bool:
         """Tell whether batches were landed under this number before: a number is good for one run of one task."""
-        return self._done[self._seat.app] > txn_version(self._seat.number, CLAIM)
+        return self._done[self._relay_claim.app] > txn_version(self._relay_claim.number, CLAIM)
 
     @property
     def is_newest(self) -> bool:
         """Tell whether the number is the relay's newest, as last read: another one with it is an attempt of the same task."""
-        return self._number == self._seat.number and self._done[self._app] < self._next_claim
+        return self._number == self._relay_claim.number and self._done[self._app] < self._next_claim
 
     @property
     def _next_claim(self) -> int:
-        return txn_version(self._seat.number + 1, CLAIM)
+        return txn_version(self._relay_claim.number + 1, CLAIM)
 
     def newest_landed_at(self) -> datetime | None:
         """Return the time of the newest batch in the relay; None where the newest commits name none.
@@ -113,7 +113,7 @@ class LandingLog:
         read_to: Mapping[SourcePartition, int] | None = None,
         *,
         is_whole: bool = False,
-    ) -> Signed:
+    ) -> LandingCommit:
         """Commit the files of a batch, and how far the source was read: of all partitions with `is_whole`; return its signature.
 
         `landed_at` is the time of the newest batch with records: of this one, where it has files. `batch` counts those of this
@@ -122,8 +122,8 @@ class LandingLog:
         Raises:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
         """
-        seat, version = self._seat, txn_version(self._seat.number, batch)
-        wanted = Signed(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
+        seat, version = self._relay_claim, txn_version(self._relay_claim.number, batch)
+        wanted = LandingCommit(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
         flush_files(seat.path, [file.path for file in files])
         signed = wanted
         for attempt in range(_ATTEMPTS):
@@ -144,7 +144,7 @@ class LandingLog:
             )
         self._follow()
         self._require(version + 1)
-        is_due = self._version // CHECKPOINT_EVERY > self._checkpointed // CHECKPOINT_EVERY
+        is_due = self._version // CHECKPOINT_COMMITS > self._checkpointed // CHECKPOINT_COMMITS
         if is_due and not self._checkpointing.is_alive() and time.monotonic() >= self._next_checkpoint:
             self._checkpointed = self._version
             # A large table's takes a second of CPU: records need not wait for it. A process that ends waits: delta-rs does not
@@ -153,9 +153,9 @@ class LandingLog:
             self._checkpointing.start()
         return signed
 
-    def _sign(self, wanted: Signed, version: int, *, has_rows: bool) -> tuple[Signed, dict[str, int]]:
+    def _sign(self, wanted: LandingCommit, version: int, *, has_rows: bool) -> tuple[LandingCommit, dict[str, int]]:
         """Return the signature and the transactions of a commit that follows the version read last."""
-        seat, as_of = self._seat, None if wanted.as_of is None else self._version
+        seat, as_of = self._relay_claim, None if wanted.as_of is None else self._version
         if seat.group is None:
             return replace(wanted, as_of=as_of), {self._app: version}
         number = max(self._done[self._app], txn_version(seat.number, CLAIM)) + 1
@@ -167,27 +167,27 @@ class LandingLog:
         if as_of is not None and read_to is not None:
             read_to = furthest((self._others, read_to))
         batch = number - txn_version(seat.number, 0)
-        signed = Signed(seat.number, batch, seat.owner, landed_at, read_to, as_of, seat.group)
+        signed = LandingCommit(seat.number, batch, seat.owner, landed_at, read_to, as_of, seat.group)
         return signed, {self._app: number, seat.app: version}
 
     def _checkpoint(self) -> None:
         began = time.monotonic()
-        make_log_checkpoint(self._seat.path)
+        make_log_checkpoint(self._relay_claim.path)
         ended = time.monotonic()
         self._next_checkpoint = ended + _CHECKPOINT_WAITS * (ended - began)
 
     def _require(self, version: int) -> None:
         """Check that this seat's number is the newest, and that what it writes next is new."""
-        if not self.is_newest or self._done[self._seat.app] >= version:
-            raise replaced(self._seat.alias, self._newest)
+        if not self.is_newest or self._done[self._relay_claim.app] >= version:
+            raise lander_replaced_error(self._relay_claim.alias, self._newest)
 
     def _load(self) -> None:
         """Read all of the newest version."""
-        with translating_store_errors(self._seat.path, TableNotFoundError):
-            self._read(open_table(self._seat.path))
+        with translating_store_errors(self._relay_claim.path, TableNotFoundError):
+            self._read(open_table(self._relay_claim.path))
 
     def _read(self, table: DeltaTable) -> None:
-        self._version, seat = table.version(), self._seat
+        self._version, seat = table.version(), self._relay_claim
         self._number = _number(table.metadata().configuration)
         self._done = {app: table.transaction_version(app) or -1 for app in (self._app, seat.app)}
         missed = 0 if seat.group is None else self._version - self._others_to
@@ -195,7 +195,7 @@ class LandingLog:
         commits = table.history(max(missed, _SIGNED_AMONG))
         self._landed_at = _newest(commits) or self._landed_at
         for commit in commits[:missed]:
-            self._hear(_signed(commit))
+            self._note_commit(_signed(commit))
         if len(commits) >= missed:
             self._others_to = self._version
 
@@ -204,12 +204,12 @@ class LandingLog:
         self._others_to += self._others_to == self._version
         self._version += 1
 
-    def _hear(self, signed: Signed | None) -> None:
+    def _note_commit(self, signed: LandingCommit | None) -> None:
         """Take note of what another group has read."""
-        seat = self._seat
+        seat = self._relay_claim
         if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
             self._others = furthest((self._others, signed.read_to or {}))
-            if self._version % CHECKPOINT_EVERY == 0:
+            if self._version % CHECKPOINT_COMMITS == 0:
                 # Its task makes the log checkpoint.
                 self._checkpointed = self._version
 
@@ -223,11 +223,11 @@ class LandingLog:
             for action in map(json.loads, text.splitlines()):
                 if "txn" in action and (app := action["txn"]["appId"]) in self._done:
                     self._done[app] = max(self._done[app], int(action["txn"]["version"]))
-                    if app == self._seat.app:
+                    if app == self._relay_claim.app:
                         self._text = text
                 elif "commitInfo" in action and (signed := _signed(action["commitInfo"])):
                     self._newest, self._landed_at = signed, signed.landed_at or self._landed_at
-                    self._hear(signed)
+                    self._note_commit(signed)
                 elif "metaData" in action:
                     self._number = _number(action["metaData"].get("configuration", {}))
                 elif "protocol" in action:
@@ -236,13 +236,13 @@ class LandingLog:
                         protocol["minReaderVersion"], protocol["minWriterVersion"], protocol.get("writerFeatures") or ()
                     )
 
-    def _has_written(self, files: Sequence[WrittenFile], signed: Signed) -> bool:
+    def _has_written(self, files: Sequence[WrittenFile], signed: LandingCommit) -> bool:
         """Tell whether the newest commit of this seat is one with these files and this signature."""
         return all(part in self._text for part in (json.dumps(signed.to_text()), *(file.path for file in files)))
 
-    def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: Signed) -> bool:
+    def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: LandingCommit) -> bool:
         """Write the commit after the version read last; False where others came first, or the answer is not known."""
-        path, is_ours = self._seat.path, self._is_plain and not self._is_stored
+        path, is_ours = self._relay_claim.path, self._is_plain and not self._is_stored
         with translating_store_errors(path, TableNotFoundError):
             try:
                 table = None if is_ours else self._open()
@@ -263,13 +263,13 @@ class LandingLog:
 
     def _open(self) -> DeltaTable:
         """Return the table at the version read last."""
-        table, self._table = self._table or open_table(self._seat.path), None
+        table, self._table = self._table or open_table(self._relay_claim.path), None
         if table.version() < self._version:
             table.update_incremental()
         self._table = table
         if table.version() != self._version:
             # It has read further than this has followed: delta-rs would append after a claim that stands there.
-            raise CommitFailedError(f"{self._seat.path} has other commits")
+            raise CommitFailedError(f"{self._relay_claim.path} has other commits")
         return table
 
     def _has_more(self) -> bool:
@@ -282,12 +282,12 @@ class LandingLog:
         return self._version > seen
 
 
-def _signed(commit: dict[str, Any]) -> Signed | None:
+def _signed(commit: dict[str, Any]) -> LandingCommit | None:
     try:
         found = json.loads(commit.get("userMetadata") or "{}")
     except ValueError:
         return None
-    return Signed.from_document(found) if isinstance(found, dict) else None
+    return LandingCommit.from_document(found) if isinstance(found, dict) else None
 
 
 def _newest(commits: Iterable[dict[str, Any]]) -> datetime | None:

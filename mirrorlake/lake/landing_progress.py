@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorlake.lake.landing_commits import CLAIM, Signed
-from mirrorlake.lake.reads import Commit, LakeReads
+from mirrorlake.lake.landing_commits import CLAIM, LandingCommit
+from mirrorlake.lake.reader import Commit, LakeReader
 from mirrorlake.model.flow import SourcePartition, furthest
 
 # A start, or a status, reads back over so few commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
@@ -23,7 +23,7 @@ _MIN_WHOLE_EVERY, _MAX_WHOLE_EVERY = 10, 100
 # A partition takes 16 bytes of a whole record, so that it adds 0.3 kB to a commit.
 _PARTITIONS_A_COMMIT = 20
 # Log cleanup goes by age.
-_WHOLE_EVERY_S = 3600.0
+_WHOLE_INTERVAL_S = 3600.0
 # The offsets of so few partitions take no more than the rest of a signature.
 _FEW = 16
 # What only moved past control records waits so long for a commit with records.
@@ -44,13 +44,13 @@ class LandingHistory:
     """
 
     version: int = -1
-    last: Signed | None = None
-    last_batch: Signed | None = None
+    last: LandingCommit | None = None
+    last_batch: LandingCommit | None = None
     was_restored: bool = False
     read_to: Mapping[SourcePartition, int] | None = None
 
 
-def landing_history(lake: LakeReads, location: str) -> LandingHistory:
+def landing_history(lake: LakeReader, location: str) -> LandingHistory:
     """Read the newest landing commits of a relay, back to a batch and to a whole record."""
     # Nearly always the newest commits tell; reading a long history costs.
     for limit in (10, 100, 1000):
@@ -73,7 +73,7 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
             was_restored = was_restored or last_batch is None
             if commit.version <= held_to:
                 held_to = commit.restored_to
-        elif signed := Signed.from_document(commit.signature):
+        elif signed := LandingCommit.from_document(commit.signature):
             last = last or signed
             if signed.batch != CLAIM:
                 last_batch = last_batch or signed
@@ -110,7 +110,7 @@ class ReadProgress:
         self._moved: dict[SourcePartition, int] = {}
         self._moved_at = 0.0
         # The first commit is a whole record: a claim knows nothing of partitions that begin after it.
-        self._commits, self._whole_at = 0, -_WHOLE_EVERY_S
+        self._commits, self._whole_at = 0, -_WHOLE_INTERVAL_S
 
     def read(self, read_to: Mapping[SourcePartition, int], rows_to: Mapping[SourcePartition, int]) -> None:
         """Note the next offsets to read after a turn; `rows_to` are those after the records that its commit will hold."""
@@ -134,7 +134,7 @@ class ReadProgress:
         self._commits, moved = self._commits + 1, self._moved
         self._moved = {}
         every = min(_MAX_WHOLE_EVERY, max(_MIN_WHOLE_EVERY, len(self._all) // _PARTITIONS_A_COMMIT))
-        is_due = self._commits >= every or time.monotonic() - self._whole_at >= _WHOLE_EVERY_S
+        is_due = self._commits >= every or time.monotonic() - self._whole_at >= _WHOLE_INTERVAL_S
         if not (is_due or len(self._all) <= self._few):
             return moved, False
         self._commits, self._whole_at = 0, time.monotonic()

@@ -28,7 +28,7 @@ from mirrorlake.runtime import flush, flush_folder, folder_of
 log = logging.getLogger(__name__)
 
 # Commits from one log checkpoint of a table to the next.
-CHECKPOINT_EVERY = 100
+CHECKPOINT_COMMITS = 100
 # Either lists all of the log at each commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # Always on, a commit comes every 40 to 60 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.

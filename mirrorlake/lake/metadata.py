@@ -60,12 +60,12 @@ class KnownTopic:
     topic_id: str = ""
     partitions: int = 0
     configs: Mapping[str, str] = field(default_factory=dict)
-    cuts: tuple[Cut, ...] = ()
-    epochs: Mapping[int, int] = field(default_factory=dict)
+    truncations: tuple[Cut, ...] = ()
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
     present: bool = True
 
     @property
-    def is_bare(self) -> bool:
+    def inherits_cleanup_policy(self) -> bool:
         """Whether it sets no `cleanup.policy` itself: that of the brokers holds."""
         return "cleanup.policy" not in self.configs
 
@@ -80,17 +80,17 @@ class KnownTopic:
 
     def generation_of(self, partition: int) -> int:
         """Return the newest life of a partition's offsets."""
-        return max((cut.generation for cut in self.cuts if cut.partition == partition), default=self.generation)
+        return max((cut.generation for cut in self.truncations if cut.partition == partition), default=self.generation)
 
     def generation_at(self, partition: int, offset: int) -> int:
         """Return the life that an offset of the source belongs to now: the newest that reaches back to it."""
-        lives = (c.generation for c in self.cuts if c.partition == partition and c.first_offset <= offset)
+        lives = (c.generation for c in self.truncations if c.partition == partition and c.first_offset <= offset)
         return max(lives, default=self.generation)
 
     def starts_at(self, partition: int) -> int:
         """Return the first offset of the newest life of a partition."""
         newest = self.generation_of(partition)
-        return next((c.first_offset for c in self.cuts if (c.partition, c.generation) == (partition, newest)), 0)
+        return next((c.first_offset for c in self.truncations if (c.partition, c.generation) == (partition, newest)), 0)
 
 
 def newest_topics(
@@ -108,22 +108,24 @@ def newest_topics(
             topic_id=row.topic_id,
             partitions=row.partitions,
             configs=dict(row.configs or {}),
-            cuts=tuple(Cut(**cut) for cut in row.cuts or ()),
-            epochs=dict(row.leader_epochs or {}),
+            truncations=tuple(Cut(**cut) for cut in row.cuts or ()),
+            leader_epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.ask(
-            _NEWEST_TOPICS, missing_ok=missing_ok, keep=until is None, cluster=cluster, role=role, until=at
+        for row in lake.query_rows(
+            _NEWEST_TOPICS, missing_ok=missing_ok, cache=until is None, cluster=cluster, role=role, until=at
         )
     }
 
 
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
     """Return the ACLs that a cluster had when it was looked at last."""
-    return {Acl(**row.acl) for row in lake.ask(_NEWEST_ACLS, cluster=cluster)}
+    return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
 
 
-def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Observed]:
+def read_observations(
+    lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None
+) -> list[Observed]:
     """Return every observation, oldest first; only of `clusters` and up to `until`, where given."""
     values: dict[str, Any] = {"until": _EVER if until is None else micros(until)}
     of_clusters = "" if clusters is None else "array_contains(:clusters, cluster) AND"
@@ -143,7 +145,7 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
             acl=None if row.acl is None else Acl(**row.acl),
             present=row.present,
         )
-        for row in lake.ask(text, missing_ok=True, **values)
+        for row in lake.query_rows(text, missing_ok=True, **values)
     ]
 
 
@@ -160,8 +162,8 @@ def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
         "configs": topic.configs,
         "present": topic.present,
         "observed_at": at,
-        "cuts": [asdict(cut) for cut in topic.cuts] or None,
-        "leader_epochs": topic.epochs or None,
+        "cuts": [asdict(cut) for cut in topic.truncations] or None,
+        "leader_epochs": topic.leader_epochs or None,
     }
 
 
@@ -170,7 +172,7 @@ def acl_row(cluster: str, acl: Acl, at: datetime, *, present: bool) -> Row:
     return {"cluster": cluster, "kind": "acl", "acl": acl.as_dict(), "present": present, "observed_at": at}
 
 
-def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
+def list_carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
     """List the topics of the source that were ever seen and that a flow carries; none before the lake is made."""
     return [name for name in newest_topics(lake, flow.source, "source", missing_ok=True) if flow.carries(name)]
 
@@ -211,7 +213,7 @@ class SourceTopics:
         admin: HasConfigs,
         *,
         at: datetime,
-        epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
+        read_leader_epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
     ) -> None:
         """Record what changed of topics; a topic that is new or `recreated` begins a generation.
 
@@ -221,34 +223,38 @@ class SourceTopics:
         if not changed:
             return
         configs = admin.configs(changed)
-        lives = {name: next_life(self.known.get(name), state) for name, state in changed.items()}
+        generations = {name: next_generation(self.known.get(name), state) for name, state in changed.items()}
         found: dict[str, dict[int, int]] = {}
-        fresh = [TopicPartition(n, p) for n, s in changed.items() for p in range(lives[n].partitions, s.partitions)]
-        for tp, epoch in epochs(fresh).items():
+        fresh = [
+            TopicPartition(n, p) for n, s in changed.items() for p in range(generations[n].partitions, s.partitions)
+        ]
+        for tp, epoch in read_leader_epochs(fresh).items():
             found.setdefault(tp.topic, {})[tp.partition] = epoch
         self._record(
             [
                 replace(
-                    lives[name],
+                    generations[name],
                     topic_id=state.topic_id,
                     partitions=state.partitions,
                     configs=configs.get(name, {}),
-                    epochs={**lives[name].epochs, **found.get(name, {})},
+                    leader_epochs={**generations[name].leader_epochs, **found.get(name, {})},
                 )
                 for name, state in changed.items()
             ],
             at,
         )
 
-    def settle(self, cuts: Mapping[str, Iterable[Cut]], epochs: Mapping[str, Mapping[int, int]], at: datetime) -> None:
+    def record_truncations(
+        self, truncations: Mapping[str, Iterable[Cut]], leader_epochs: Mapping[str, Mapping[int, int]], at: datetime
+    ) -> None:
         """Record where logs went back, and at which leader epochs everything that was landed was found there."""
         found = [
             replace(
                 self.known[name],
-                cuts=(*self.known[name].cuts, *cuts.get(name, ())),
-                epochs={**self.known[name].epochs, **epochs.get(name, {})},
+                truncations=(*self.known[name].truncations, *truncations.get(name, ())),
+                leader_epochs={**self.known[name].leader_epochs, **leader_epochs.get(name, {})},
             )
-            for name in {*cuts, *epochs}
+            for name in {*truncations, *leader_epochs}
         ]
         self._record([topic for topic in found if topic != self.known[topic.name]], at)
 
@@ -281,17 +287,17 @@ class SourceTopics:
         return before is None or (before.topic_id, before.partitions) != (state.topic_id, state.partitions)
 
 
-def next_life(known: KnownTopic | None, state: TopicState) -> KnownTopic:
+def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:
     """Return the life that a topic is in now: the known one, or a new one without partitions yet."""
     if known is None:
         return KnownTopic(name=state.name, generation=1)
     if known.topic_id == state.topic_id:
         return known
-    newest = max([known.generation, *(cut.generation for cut in known.cuts)])
+    newest = max([known.generation, *(cut.generation for cut in known.truncations)])
     return KnownTopic(name=state.name, generation=newest + 1)
 
 
-def unseen_lives(
+def unseen_incarnations(
     lost: Mapping[str, str], seen: Iterable[Observed], *, now: datetime
 ) -> list[tuple[KnownTopic, datetime]]:
     """Return lost lives of remote topics that nobody had looked at, dated before everything that was seen of the topic.
@@ -318,7 +324,7 @@ class Observations:
         self._lake = lake
         self._now = now
 
-    def topics(
+    def record_topics(
         self,
         cluster: str,
         states: Mapping[str, TopicState],
@@ -348,7 +354,7 @@ class Observations:
         at = self._now()
         self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic in changed])
 
-    def lives(
+    def record_incarnations(
         self,
         cluster: str,
         lost: Mapping[str, str],
@@ -356,13 +362,13 @@ class Observations:
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
         """Record that remote topics were lost, with the ids they had, and what stands in their place now."""
-        seen = [one for one in read_seen(self._lake, clusters=[cluster]) if one.role == "target"]
-        unseen = unseen_lives(lost, seen, now=self._now())
+        seen = [one for one in read_observations(self._lake, clusters=[cluster]) if one.role == "target"]
+        unseen = unseen_incarnations(lost, seen, now=self._now())
         self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic, at in unseen])
-        self.topics(cluster, states, configs, scope=lost)
+        self.record_topics(cluster, states, configs, scope=lost)
 
-    def acls(self, cluster: str, acls: Iterable[Acl]) -> None:
+    def record_acls(self, cluster: str, acls: Iterable[Acl]) -> None:
         """Record ACLs of a cluster that appeared or disappeared."""
-        known, held, at = newest_acls(self._lake, cluster), set(acls), self._now()
-        changed = [*sorted(held - known), *sorted(known - held)]
-        self._lake.append_rows(METADATA, [acl_row(cluster, acl, at, present=acl in held) for acl in changed])
+        known, present, at = newest_acls(self._lake, cluster), set(acls), self._now()
+        changed = [*sorted(present - known), *sorted(known - present)]
+        self._lake.append_rows(METADATA, [acl_row(cluster, acl, at, present=acl in present) for acl in changed])

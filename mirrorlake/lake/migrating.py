@@ -28,7 +28,7 @@ def lake_changes(lake: Lake) -> list[Change]:
     if not lake.exists(location):
         return []
     version = version_in(lake.properties(location))
-    change = partial(Change, where="lake", kind="lake", name=lake.place)
+    change = partial(Change, where="lake", kind="lake", name=lake.address)
     changes = [
         change(action="migrate", before=one.to - 1, after=one.to, reason=one.reason) for one in due(version or 1)
     ]

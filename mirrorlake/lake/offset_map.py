@@ -94,7 +94,7 @@ def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def with_fallen(
+def with_stale(
     offsets: DataFrame,
     standing: DataFrame,
     fallen: DataFrame | None,

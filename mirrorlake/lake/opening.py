@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _BROKEN = ".broken"
 
 
-def options_of(path: str) -> dict[str, str] | None:
+def store_options(path: str) -> dict[str, str] | None:
     """Return the storage options with which delta-rs reaches a table; None for a folder."""
     store = find_store(path)
     return None if store is None else dict(store.for_delta)
@@ -36,7 +36,7 @@ def open_table(path: str) -> DeltaTable:
     Raises:
         DeltaError: there is no table (`TableNotFoundError`), or its log cannot be read all the same (delta-rs' own).
     """
-    options = options_of(path)
+    options = store_options(path)
     try:
         return DeltaTable(path, storage_options=options)
     except TableNotFoundError:

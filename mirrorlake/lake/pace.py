@@ -72,37 +72,37 @@ def sampling_requests(every_s: float) -> Requests:
     return (APPEND + APPEND).each(every_s) if every_s else Requests(0, 0)
 
 
-def landing_pace(path: str, trigger: timedelta) -> float:
+def landing_interval_s(path: str, trigger: timedelta) -> float:
     """Return the seconds between the starts of two turns of landing into a relay; a trigger that is given is taken.
 
     Example:
-        >>> landing_pace("/lake", timedelta(0)), landing_pace("s3a://lake", timedelta(0))
+        >>> landing_interval_s("/lake", timedelta(0)), landing_interval_s("s3a://lake", timedelta(0))
         (0.02, 2.0)
-        >>> landing_pace("s3a://lake", timedelta(seconds=5))
+        >>> landing_interval_s("s3a://lake", timedelta(seconds=5))
         5.0
     """
-    return _pace(path, trigger, _LANDING_S)
+    return _interval_s(path, trigger, _LANDING_S)
 
 
-def look_pace(path: str, trigger: timedelta) -> float:
+def poll_interval_s(path: str, trigger: timedelta) -> float:
     """Return the seconds between two looks of a flow for the next commit of a relay; a trigger that is given is taken.
 
     Example:
-        >>> look_pace("/lake", timedelta(0)), look_pace("s3a://lake", timedelta(0))
+        >>> poll_interval_s("/lake", timedelta(0)), poll_interval_s("s3a://lake", timedelta(0))
         (0.01, 0.5)
     """
-    return _pace(path, trigger, _LOOK_S)
+    return _interval_s(path, trigger, _LOOK_S)
 
 
-def copy_pace(path: str) -> float:
+def copy_interval_s(path: str) -> float:
     """Return the seconds between two copies of a flow's ledger to the lake.
 
     Example:
-        >>> copy_pace("/lake"), copy_pace("s3a://lake")
+        >>> copy_interval_s("/lake"), copy_interval_s("s3a://lake")
         (5.0, 30.0)
     """
-    return _pace(path, timedelta(0), _COPY_S)
+    return _interval_s(path, timedelta(0), _COPY_S)
 
 
-def _pace(path: str, trigger: timedelta, defaults: tuple[float, float]) -> float:
+def _interval_s(path: str, trigger: timedelta, defaults: tuple[float, float]) -> float:
     return trigger.total_seconds() or defaults[":/" in path]

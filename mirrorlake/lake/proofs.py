@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_filter
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import Lives, lives_of
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
@@ -80,7 +80,7 @@ class NewestProof:
 
 def newest_proofs(lake: Lake, flows: Iterable[str]) -> tuple[NewestProof, ...]:
     """Read which verification wrote down proofs of each flow last, whatever process ran it; a flow without any is left out."""
-    rows = lake.ask(_NEWEST, missing_ok=True, flows=sorted(flows))
+    rows = lake.query_rows(_NEWEST, missing_ok=True, flows=sorted(flows))
     return tuple(
         NewestProof(
             flow=row.flow,
@@ -120,7 +120,7 @@ def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str,
 
 def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[RangeProof]]:
     """Read what one verification wrote down, and when; None where it wrote nothing."""
-    rows = lake.ask("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
+    rows = lake.query_rows("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
     names = [name for name in RangeProof.__dataclass_fields__ if name != "partition"]
     return max((row.proven_at for row in rows), default=None), [
         RangeProof(
@@ -177,16 +177,16 @@ _DIFFERENT = f"""
 
 def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
     """Read what is proven of a flow, of its source and relay, too; nothing of remote topics that are gone or have another name."""
-    return _read_ranges(lake, flow, lives_of(lake, [flow]))[0]
+    return _read_ranges(lake, flow, load_incarnation_filter(lake, [flow]))[0]
 
 
-def _read_ranges(lake: Lake, flow: FlowConfig, lives: Lives) -> tuple[list[ProvenRange], bool]:
+def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tuple[list[ProvenRange], bool]:
     """Read what is proven of a flow, and whether something was found to differ since it was proven."""
-    standing = lives.standing_sql()
+    standing = lives.current_sql()
     values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
-    rows = lake.ask(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
+    rows = lake.query_rows(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
     differing: dict[tuple[str, SourcePartition], list[tuple[int, int]]] = {}
-    for row in lake.ask(_DIFFERENT.replace("<standing>", standing), **values) if rows else ():
+    for row in lake.query_rows(_DIFFERENT.replace("<standing>", standing), **values) if rows else ():
         place = row.kind, SourcePartition(row.topic, row.generation, row.partition)
         differing.setdefault(place, []).append((int(row.first), int(row.end_at)))
     found = [
@@ -211,13 +211,13 @@ def _read_ranges(lake: Lake, flow: FlowConfig, lives: Lives) -> tuple[list[Prove
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _CachedProofs:
     flow: FlowConfig
     version: int
     ranges: tuple[ProvenRange, ...]
 
 
-class KeptProofs:
+class ProofCache:
     """What is proven, kept from one verification to the next: what this process wrote itself is not read again.
 
     To read it costs the more the more was verified before: each verification leaves a file. All of it is read again where another
@@ -225,25 +225,25 @@ class KeptProofs:
     target had an earlier life (law E).
 
     Example:
-        >>> kept = KeptProofs(lake)  # doctest: +SKIP
+        >>> kept = ProofCache(lake)  # doctest: +SKIP
         >>> kept.of(mirror.flow("east->central").config)  # doctest: +SKIP
         [ProvenRange(kind='source-relay', ...)]
     """
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CachedProofs] = {}
 
-    def of(self, flow: FlowConfig) -> list[ProvenRange]:
+    def read(self, flow: FlowConfig) -> list[ProvenRange]:
         """Return what `proven_ranges` does."""
-        lives, version = lives_of(self._lake, [flow]), self._version()
+        lives, version = load_incarnation_filter(self._lake, [flow]), self._version()
         kept = self._kept.get(flow.name)
         if kept is not None and not lives and (kept.version, kept.flow) == (version, flow):
             return list(kept.ranges)
         self._kept.pop(flow.name, None)
         ranges, differs = _read_ranges(self._lake, flow, lives)
         if version is not None and not lives and not differs:
-            self._kept[flow.name] = _Kept(flow=flow, version=version, ranges=tuple(ranges))
+            self._kept[flow.name] = _CachedProofs(flow=flow, version=version, ranges=tuple(ranges))
         return ranges
 
     def write(self, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
@@ -256,18 +256,18 @@ class KeptProofs:
             mine = [one for one in proofs if one.flow == name or (one.flow is None and one.source == flow.source)]
             is_own = before == kept.version and after == kept.version + len(proofs[:1])
             if after is not None and is_own and all(one.how != DIFFERENT for one in mine):
-                ranges = _joined([*kept.ranges, *(_range_of(one, at) for one in mine if one.how != SAMPLED)])
-                self._kept[name] = _Kept(flow=flow, version=after, ranges=tuple(ranges))
+                ranges = _joined([*kept.ranges, *(_to_range(one, at) for one in mine if one.how != SAMPLED)])
+                self._kept[name] = _CachedProofs(flow=flow, version=after, ranges=tuple(ranges))
             else:
                 self._kept.pop(name, None)
 
     def _version(self) -> int | None:
         """Read the version of `proofs`; None where only a session tells it, or before there is one."""
         location = self._lake.meta_location(PROOFS)
-        return self._lake.version(location) if not self._lake.is_elsewhere and self._lake.exists(location) else None
+        return self._lake.version(location) if not self._lake.is_spark_only and self._lake.exists(location) else None
 
 
-def _range_of(proof: RangeProof, at: datetime) -> ProvenRange:
+def _to_range(proof: RangeProof, at: datetime) -> ProvenRange:
     return ProvenRange(
         kind=proof.kind,
         partition=proof.partition,

@@ -17,13 +17,13 @@ from operator import attrgetter
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import spans_after
+from mirrorlake.lake.landing_state import summarize_landed_after
 from mirrorlake.lake.times import EPOCH, TICK
 from mirrorlake.model.flow import SourcePartition
 
 APP = "mirrorlake.publish"
 # Others' commits since the last look are few; a longer history is read where these do not reach back to it.
-_AT_ONCE = 10
+_BATCH_SIZE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class PublishLog:
     def refresh(self, *, whole: bool = False) -> None:
         """Read the commits that came since the last look; `whole` once reads as far back as the history goes."""
         before = -1 if whole and not self._is_whole else self.table_version
-        limit: int | None = _AT_ONCE
+        limit: int | None = _BATCH_SIZE
         while True:
             found = self._lake.commits(self._location, limit=limit)
             is_all = limit is None or len(found) < limit
@@ -114,7 +114,7 @@ class PublishLog:
             if before < 0 and not whole and any(Signature.from_document(commit.signature) for commit in found):
                 break
             # Others may commit between two looks, so it reaches further than it has to.
-            limit = None if before < 0 else found[0].version - before + _AT_ONCE
+            limit = None if before < 0 else found[0].version - before + _BATCH_SIZE
         self._is_whole = self._is_whole or is_all
         for commit in reversed(found):
             signature = Signature.from_document(commit.signature)
@@ -138,7 +138,7 @@ class PublishLog:
         else:
             reached, since = {}, None
         last = since or EPOCH
-        for span in spans_after(self._lake, self._alias, {}, since):
+        for span in summarize_landed_after(self._lake, self._alias, {}, since):
             source = SourcePartition(span.topic, span.generation, span.partition)
             reached[source] = max(reached.get(source, 0), int(span.last) + 1)
             last = max(last, span.landed_at.astimezone(timezone.utc))

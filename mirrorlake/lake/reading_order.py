@@ -22,7 +22,7 @@ def read_by_source(
             yield from ((part.source, rows) for part, rows in read_file(several, columns=columns))
 
 
-def overlapping(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
+def group_overlapping(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
     """Sort files by source partition and offset; those of one partition whose offsets overlap come as one list."""
     found: list[list[RelayFile]] = []
     reached = -1
@@ -43,7 +43,7 @@ def by_file(files: Iterable[RelayFile]) -> Iterator[list[RelayFile]]:
     of their source partitions than for another.
     """
     queues: dict[SourcePartition, deque[list[RelayFile]]] = defaultdict(deque)
-    for several in overlapping(files):
+    for several in group_overlapping(files):
         queues[several[0].source].append(several)
     waiting = Counter(several[0].uri for queue in queues.values() for several in queue if len(several) == 1)
     begun: dict[str, list[RelayFile]] = defaultdict(list)

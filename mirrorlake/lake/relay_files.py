@@ -49,7 +49,7 @@ class RelayFile:
     first_row: int | None = field(default=None, compare=False)
 
 
-def files_of_spans(uri: str, spans: Sequence[FileSpan]) -> list[RelayFile]:
+def build_files(uri: str, spans: Sequence[FileSpan]) -> list[RelayFile]:
     """Return what a file holds of each source partition, by its spans."""
     shared = len(spans) > 1
     return [

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.file_spans import TAG, FileSpan, footer_spans, logged_spans, spans_from_text, tag_text
 from mirrorlake.lake.opening import read_commit
-from mirrorlake.lake.relay_files import RelayFile, as_utc, files_of_spans, unreadable_error
+from mirrorlake.lake.relay_files import RelayFile, as_utc, build_files, unreadable_error
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import open_address, open_folder
 
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
-CHECK_EVERY_S = 60.0
+CHECK_INTERVAL_S = 60.0
 _COMMIT = re.compile(r"\d{20}\.json")
 _FIRST, _LAST = (*SOURCE_KEY, "offset"), (*SOURCE_KEY, "offset", "timestamp")
 
@@ -70,7 +70,7 @@ class RelayLog:
                 # It had to be opened, and was rewritten and deleted meanwhile.
                 return self.files(positions)
         if time.monotonic() >= self._next_check:
-            self._next_check = time.monotonic() + CHECK_EVERY_S
+            self._next_check = time.monotonic() + CHECK_INTERVAL_S
             if self._newest() > version and read_commit(self._log, version + 1) is None:
                 # The commits in between were cleaned up.
                 return self.files(positions)
@@ -99,7 +99,7 @@ class RelayLog:
         for file in several:
             uri = f"{base}/{file.path}"
             if file.spans:
-                yield from files_of_spans(uri, file.spans)
+                yield from build_files(uri, file.spans)
             elif (key := file.source_key()) is not None:
                 source = sources.get(key) or sources.setdefault(key, SourcePartition(*key))
                 last, newest = file.most[-2:]
@@ -167,7 +167,7 @@ def _opened(uri: str) -> list[RelayFile]:
         with filesystem.open_input_file(path) as source:
             parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             if spans := footer_spans(parquet.metadata):
-                return files_of_spans(uri, spans)
+                return build_files(uri, spans)
             rows = parquet.read(columns=[*SOURCE_KEY, "offset", "timestamp"], use_threads=False)
     except pa.ArrowInvalid as error:
         raise unreadable_error(uri, error) from error

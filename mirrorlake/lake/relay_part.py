@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _EVER = 2**62
 # Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
-_MOST_CONDITIONS = 300
+_MAX_CONDITIONS = 300
 _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "position": pa.int64()})
 
 
@@ -98,7 +98,7 @@ class RelayPart:
 
         if not self._others:
             return self._only(relay)
-        if not 0 < len(self._positions) <= _MOST_CONDITIONS:
+        if not 0 < len(self._positions) <= _MAX_CONDITIONS:
             return relay
         conditions = [
             (F.col("topic") != source.topic)
@@ -118,7 +118,7 @@ class RelayPart:
                 key = tuple(getattr(source, name) for name in names)
                 least, most = found.get(key, (low, 0))
                 found[key] = min(least, low), max(most, self._ends.get(source, _EVER))
-            if len(found) <= _MOST_CONDITIONS:
+            if len(found) <= _MAX_CONDITIONS:
                 conditions = [
                     reduce(and_, (F.col(name) == value for name, value in zip(names, key, strict=True)))
                     & (F.col("offset") >= low)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake.file_spans import TAG, FileSpan, spans_to_text
-from mirrorlake.lake.fresh_files import ENDING as FRESH
+from mirrorlake.lake.uncompressed_files import ENDING as FRESH
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.late_times import LATEST_MS, too_late
 from mirrorlake.runtime import WorkerLog, attach_stores, attached_stores, is_cluster, open_address
@@ -46,7 +46,7 @@ _GROUP_BYTES = 32 << 20
 # a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
 _ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
 # Of a batch on a cluster: ten thousand partitions would cost it 500 s of CPU before a record is written.
-_MOST_TASKS = 256
+_MAX_TASKS = 256
 _VARIED = ("offset", "timestamp", "landed_at")
 _MEASURED = (*SOURCE_KEY, *_VARIED)
 
@@ -79,7 +79,7 @@ class RelayWriter:
         settings = rows.sparkSession.conf
         # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
         is_local = settings.get("spark.master", "").startswith("local")
-        rows = rows.coalesce((os.cpu_count() or 1) if is_local else _MOST_TASKS)
+        rows = rows.coalesce((os.cpu_count() or 1) if is_local else _MAX_TASKS)
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
         write = writer(folder, relay_schema(), landed_at)
         files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
@@ -144,7 +144,7 @@ def write_files(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
-    fresh: bool = False,
+    uncompressed: bool = False,
     apart: bool = False,
 ) -> Iterator[WrittenFile]:
     """Write rows into one file, however many source partitions they are of, with the spans of each.
@@ -155,13 +155,13 @@ def write_files(
     file: _File | None = None
     for batch in batches:
         for rows in _parts(batch.cast(schema)):
-            sources, bounds = _runs(rows)
+            sources, bounds = _group_by_source(rows)
             begin = 0
             while begin < len(sources):
                 if file is not None and (apart or file.is_large) and sources[begin] != file.last_source:
                     yield file.close()
                     file = None
-                file = file or _File(folder, schema, fresh=fresh)
+                file = file or _File(folder, schema, uncompressed=uncompressed)
                 # What stands in one file is added at once.
                 end = begin + 1 if apart or file.is_large else len(sources)
                 first, last = bounds[begin], bounds[end]
@@ -199,7 +199,7 @@ def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (rows.slice(first, step) for first in range(0, len(rows), step))
 
 
-def _runs(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.NDArray[np.int64]]:
+def _group_by_source(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.NDArray[np.int64]]:
     """Find the source partitions of rows, in their order, and the row at which each begins; the last bound is the end."""
     columns = [rows.column(name) for name in SOURCE_KEY]
     changes = np.zeros(len(rows) - 1, bool)
@@ -213,8 +213,8 @@ def _runs(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.NDArray[np.i
 class _File:
     """One file in the making."""
 
-    def __init__(self, folder: str, schema: pa.Schema, *, fresh: bool) -> None:
-        self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if fresh else '.zstd.parquet'}"
+    def __init__(self, folder: str, schema: pa.Schema, *, uncompressed: bool) -> None:
+        self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if uncompressed else '.zstd.parquet'}"
         self._path = f"{folder}/{self._name}"
         self._stored: pa.NativeFile | None = None
         if ":/" in folder:
@@ -230,8 +230,8 @@ class _File:
             self._stored or self._path,
             schema,
             # 5.4 CPU-s per million records of 1 KB, to write and to read; level 3 takes twice that for 3 % fewer bytes.
-            compression="none" if fresh else "zstd",
-            compression_level=None if fresh else 1,
+            compression="none" if uncompressed else "zstd",
+            compression_level=None if uncompressed else 1,
             # Keys, values and offsets hardly repeat: dictionaries only cost.
             use_dictionary=[*SOURCE_KEY, "timestamp_type", "landed_at", "headers.list.element.key"],
             # 3 bytes a record less; of each reader that knows Parquet's second format.

@@ -43,19 +43,21 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
         >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
         ['erased']
     """
-    return _read(lake.ask(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, keep=True))
+    return _read(lake.query_rows(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True, cache=True))
 
 
 def erased_from(lake: Lake, alias: str) -> list[Removed]:
     """List what was erased from the relay of a source; much fewer rows than retention writes."""
     return _read(
-        lake.ask(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, keep=True)
+        lake.query_rows(
+            f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, cache=True
+        )
     )
 
 
 def unfinished(lake: Lake, alias: str) -> list[Removed]:
     """List the acts that were announced and not confirmed."""
-    return _read(lake.ask(_UNFINISHED, source=alias, missing_ok=True))
+    return _read(lake.query_rows(_UNFINISHED, source=alias, missing_ok=True))
 
 
 def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int, last: int) -> list[Removed]:
@@ -65,7 +67,7 @@ def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int,
         "AND first_offset <= :last AND last_offset >= :first"
     )
     text = f"{_REMOVED} {here} {_ORDERED}"
-    return _read(lake.ask(text, source=alias, missing_ok=True, first=first, last=last, **asdict(source)))
+    return _read(lake.query_rows(text, source=alias, missing_ok=True, first=first, last=last, **asdict(source)))
 
 
 def _read(rows: Iterable[Any]) -> list[Removed]:
@@ -99,7 +101,7 @@ def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
         >>> left_before(lake, "east").get(SourcePartition("orders", 1, 0), 0)  # doctest: +SKIP
         120000
     """
-    rows = lake.ask(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, keep=True)
+    rows = lake.query_rows(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True, cache=True)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 

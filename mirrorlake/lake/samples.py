@@ -17,9 +17,9 @@ import pyarrow as pa
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.side_files import take_out_rows
+from mirrorlake.lake.side_files import delete_rows
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.lake.table_schema import REMOVABLE
-from mirrorlake.lake.upkeep import TableUpkeep
 
 _KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
@@ -28,14 +28,14 @@ Subject = tuple[str, str]
 """What is looked at, and its name, as in the table `samples`."""
 
 # Rewriting a day's small files once a day keeps the table at a few files; more often would only cost.
-TIDY_EVERY = timedelta(days=1)
+PRUNE_INTERVAL = timedelta(days=1)
 
 # Between two complete looks, as a multiple of the positions: of a mirror in which all move a question reads ten looks more than it
 # asks for, and not six hours, at the price of a tenth more rows. So few rows cost a question nothing.
 _MAX_CHANGED_ROUNDS, _MAX_CHANGED_ROWS = 10, 10_000
 
 
-class Key(NamedTuple):
+class PositionKey(NamedTuple):
     """One position that is followed over time; `flow` and `group_id` are None where it has none."""
 
     source: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class SubjectSample:
     """What one look at a subject saw: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
 
     `error` says why there was no answer; `positions` is empty then. `rows` are the positions to write, all of them where the
@@ -57,14 +57,14 @@ class Look:
 
     subject: str
     name: str
-    positions: Mapping[Key, int] = field(default_factory=dict, repr=False)
+    positions: Mapping[PositionKey, int] = field(default_factory=dict, repr=False)
     took_ms: int = 0
     error: str | None = None
     complete: bool = False
-    rows: Mapping[Key, int | None] = field(default_factory=dict, repr=False)
+    rows: Mapping[PositionKey, int | None] = field(default_factory=dict, repr=False)
 
     @property
-    def asked(self) -> Subject:
+    def key(self) -> Subject:
         """What was looked at, and its name."""
         return self.subject, self.name
 
@@ -75,15 +75,17 @@ class Look:
 
 
 @dataclass(slots=True)
-class Remembered:
+class LastSamples:
     """What the newest answered look at each subject saw, when everything of it was written last, and how many rows since."""
 
-    positions: dict[Subject, dict[Key, int]] = field(default_factory=dict)
+    positions: dict[Subject, dict[PositionKey, int]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
     _written: int = 0
     _round_at: datetime | None = None
 
-    def choose_rows(self, looks: Iterable[Look], at: datetime, *, complete_every: timedelta) -> tuple[Look, ...]:
+    def choose_rows(
+        self, looks: Iterable[SubjectSample], at: datetime, *, complete_every: timedelta
+    ) -> tuple[SubjectSample, ...]:
         """Choose the rows of each look to write: those that changed, or all of them.
 
         All are written once in `complete_every`, and of all subjects together once many rows were written since: a question reads
@@ -99,48 +101,48 @@ class Remembered:
             for look in compared
         )
 
-    def note(self, look: Look, at: datetime) -> None:
+    def record(self, look: SubjectSample, at: datetime) -> None:
         """Remember what was written."""
         if look.error is None:
-            self.positions[look.asked] = dict(look.positions)
+            self.positions[look.key] = dict(look.positions)
             if look.complete:
-                self.completed_at[look.asked] = at
+                self.completed_at[look.key] = at
             else:
                 self._written += look.changed
 
-    def _changed(self, look: Look) -> Mapping[Key, int | None]:
+    def _changed(self, look: SubjectSample) -> Mapping[PositionKey, int | None]:
         if look.error is not None:
             return {}
-        before = self.positions.get(look.asked, {})
-        rows: dict[Key, int | None] = {
+        before = self.positions.get(look.key, {})
+        rows: dict[PositionKey, int | None] = {
             key: offset for key, offset in look.positions.items() if before.get(key) != offset
         }
         return rows | dict.fromkeys(before.keys() - look.positions.keys())
 
-    def _is_due(self, look: Look, at: datetime, complete_every: timedelta) -> bool:
+    def _is_due(self, look: SubjectSample, at: datetime, complete_every: timedelta) -> bool:
         if look.error is not None:
             return False
-        completed = self.completed_at.get(look.asked)
-        if completed is None or look.asked not in self.positions or at - completed >= complete_every:
+        completed = self.completed_at.get(look.key)
+        if completed is None or look.key not in self.positions or at - completed >= complete_every:
             return True
         # Who did not answer in that round is due at its next answer.
         return self._round_at is not None and completed < self._round_at
 
 
-def remember(lake: Lake) -> Remembered:
+def load_last_samples(lake: Lake) -> LastSamples:
     """Read what the newest look at each subject saw, from its last complete look on."""
-    newest = lake.ask(
+    newest = lake.query_rows(
         "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
         "GROUP BY subject, name"
     )
     completed = {(row.subject, row.name): row.completed_at for row in newest}
     if not completed:
-        return Remembered()
+        return LastSamples()
     # A second more, since file statistics cut times: which rows count is decided by the looks.
-    rows = lake.ask(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
-    found = Remembered(positions={subject: {} for subject in completed}, completed_at=completed)
+    rows = lake.query_rows(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
+    found = LastSamples(positions={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
-        key = Key(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
+        key = PositionKey(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
         found.positions[row.subject, row.name][key] = int(row.position)
     return found
 
@@ -169,57 +171,57 @@ _REMEMBERED = """
 """
 
 
-def write(lake: Lake, at: datetime, looks: Sequence[Look]) -> None:
+def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> None:
     """Append what is new, and the moment."""
     lake.append_rows(POSITIONS, [row for look in looks for row in sampled_rows(look.rows, at)])
     lake.append_rows(SAMPLES, [sample_row(look, at) for look in looks])
 
 
-def sampled_rows(positions: Mapping[Key, int | None], at: datetime) -> list[Row]:
+def sampled_rows(positions: Mapping[PositionKey, int | None], at: datetime) -> list[Row]:
     """Make the rows of `positions` that a look found."""
     return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
 
 
-def sample_row(look: Look, at: datetime) -> Row:
+def sample_row(look: SubjectSample, at: datetime) -> Row:
     """Make the row of `samples` of a look."""
     names = ("subject", "name", "complete", "changed", "took_ms", "error")
     return {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
 
 
-def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
+def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
     """Delete what is older, but of every position the newest such row.
 
     At most once a day; return whether it was done.
     """
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
-    if last is None or now - datetime.fromisoformat(last) >= TIDY_EVERY:
+    if last is None or now - datetime.fromisoformat(last) >= PRUNE_INTERVAL:
         lake.set_properties(samples, {_TIDIED: now.isoformat()})
     # A new lake holds nothing old, and its first look is long enough.
-    if last is None or now - datetime.fromisoformat(last) < TIDY_EVERY:
+    if last is None or now - datetime.fromisoformat(last) < PRUNE_INTERVAL:
         return False
     # The newest position of a group or of landing is what a failover or the next start needs, however old it is.
-    columns, tables = ", ".join(Key._fields), (lake.upkeep(positions), lake.upkeep(samples))
+    columns, tables = ", ".join(PositionKey._fields), (lake.open_maintenance(positions), lake.open_maintenance(samples))
     if tables[0] is not None and tables[1] is not None:
-        rows = lake.ask(
+        rows = lake.query_rows(
             f"SELECT {columns}, max(observed_at) AS newest FROM {{positions}} "  # noqa: S608  names of columns
             f"WHERE observed_at < :before GROUP BY {columns}",
             before=before,
         )
-        newest = {Key(*(getattr(row, name) for name in Key._fields)): row.newest for row in rows}
+        newest = {PositionKey(*(getattr(row, name) for name in PositionKey._fields)): row.newest for row in rows}
 
         def is_newest(row: Row) -> bool:
             at = row["observed_at"]
-            return bool(newest.get(Key(*(row[name] for name in Key._fields)), at) == at)
+            return bool(newest.get(PositionKey(*(row[name] for name in PositionKey._fields)), at) == at)
 
-        _take_out(tables[0], before, is_newest)
-        _take_out(tables[1], before, lambda _: False)
+        _delete_older(tables[0], before, is_newest)
+        _delete_older(tables[1], before, lambda _: False)
     else:
-        _tidy_by_spark(lake, (positions, samples), before)
+        _prune_by_spark(lake, (positions, samples), before)
     return True
 
 
-def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]) -> None:
+def _delete_older(table: TableMaintenance, before: datetime, keeps: Callable[[Row], bool]) -> None:
     """Take the rows before a time out of a table, except those that `keeps` holds."""
 
     def leaves(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -230,20 +232,20 @@ def _take_out(table: TableUpkeep, before: datetime, keeps: Callable[[Row], bool]
         oldest = file.get("min.observed_at")
         return oldest is None or bool(oldest < before)
 
-    take_out_rows(table, leaves, why="tidy", may_hold=may_hold)
+    delete_rows(table, leaves, why="tidy", may_hold=may_hold)
 
 
-def _tidy_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:
+def _prune_by_spark(lake: Lake, locations: Sequence[str], before: datetime) -> None:
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if lake.properties(locations[0]).get("delta.appendOnly") == "true":
         # A lake of an older release.
         lake.set_properties(locations[0], REMOVABLE)
     names = [lake.sql_name(location) for location in locations]
-    same = " AND ".join(f"kept.{column} <=> old.{column}" for column in Key._fields)
+    same = " AND ".join(f"kept.{column} <=> old.{column}" for column in PositionKey._fields)
     spark.sql(
         f"MERGE INTO {names[0]} AS old USING ("  # noqa: S608  names of tables and columns, and a time
-        f"SELECT {', '.join(Key._fields)}, max(observed_at) AS newest FROM {names[0]} "
-        f"WHERE observed_at < timestamp'{limit}' GROUP BY {', '.join(Key._fields)}) AS kept "
+        f"SELECT {', '.join(PositionKey._fields)}, max(observed_at) AS newest FROM {names[0]} "
+        f"WHERE observed_at < timestamp'{limit}' GROUP BY {', '.join(PositionKey._fields)}) AS kept "
         f"ON {same} AND old.observed_at < kept.newest WHEN MATCHED THEN DELETE"
     )
     spark.sql(f"DELETE FROM {names[1]} WHERE observed_at < timestamp'{limit}'")  # noqa: S608

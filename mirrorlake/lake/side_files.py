@@ -21,8 +21,8 @@ from pyarrow import fs
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile, stats_value
+from mirrorlake.lake.table_maintenance import LiveFile, TableMaintenance
 from mirrorlake.lake.table_schema import REMOVABLE
-from mirrorlake.lake.upkeep import TableUpkeep
 from mirrorlake.runtime import open_address
 
 Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
@@ -47,17 +47,17 @@ def write_rows(folder: str, rows: pa.Table, measured: Sequence[str]) -> WrittenF
     return WrittenFile(name, size, rows.num_rows, rows.nbytes, json.dumps(_stats(rows, measured)))
 
 
-def read_rows(table: TableUpkeep, names: Sequence[str]) -> pa.Table:
+def read_rows(table: TableMaintenance, names: Sequence[str]) -> pa.Table:
     """Read the rows of files of a side table."""
-    places = [table.place(name) for name in names]
+    places = [table.locate(name) for name in names]
     # Columns that came with a later release are null in older files, and Spark's times may have 96 bits.
     return ds.dataset(
         [path for _, path in places], schema=table.schema, format="parquet", filesystem=places[0][0]
     ).to_table()
 
 
-def take_out_rows(
-    table: TableUpkeep,
+def delete_rows(
+    table: TableMaintenance,
     leaves: Leaves,
     *,
     why: str,
@@ -80,7 +80,7 @@ def take_out_rows(
                     written.append(write_rows(table.path, rows.filter(pa.array(~gone)), table.measured))
         if not removed:
             return taken
-        table.settle(REMOVABLE)
+        table.ensure_properties(REMOVABLE)
         # The next attempt reads again, also after a commit: Spark may have committed at the same moment.
         if table.replace(removed, written, data_change=True, why=why):
             taken += count

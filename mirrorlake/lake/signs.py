@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 # A store that does not answer, or an address of which nobody here knows the store.
 _AWAY = (OSError, ValueError, StoreError)
 
-SIGN_EVERY_S = 20.0
+SIGN_INTERVAL_S = 20.0
 """How often a stream signs at least. On an object store each sign is a request that is paid for."""
 
 
@@ -63,7 +63,7 @@ class StreamSign:
         except _AWAY:
             return None
 
-    def signing(self, tell: Tell, *, every_s: float = SIGN_EVERY_S) -> Tell:
+    def signing(self, tell: Tell, *, interval_s: float = SIGN_INTERVAL_S) -> Tell:
         """Pass each turn of a stream on to `tell`, and write the sign at an interval."""
 
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
@@ -73,7 +73,7 @@ class StreamSign:
             if began >= self._due or (is_done and not self._is_done):
                 wrote, ended = self.write(), time.monotonic()
                 # A store may take long to refuse: without credentials, S3's client looks for them for seconds.
-                self._due = ended + (every_s if wrote else max(every_s, 20 * (ended - began)))
+                self._due = ended + (interval_s if wrote else max(interval_s, 20 * (ended - began)))
             self._is_done = is_done
             tell(phase, done, total, unit)
 

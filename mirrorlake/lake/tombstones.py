@@ -78,19 +78,21 @@ def write_tombstones(
     lake.append_rows(TOMBSTONES, rows)
 
 
-def tombstones_on(lake: Lake, target: str, *, at: tuple[TopicPartition, int] | None = None) -> list[Tombstones]:
+def read_tombstones(lake: Lake, target: str, *, at: tuple[TopicPartition, int] | None = None) -> list[Tombstones]:
     """List the tombstones on a target, of one place only with `at`; a lake of an older release has none.
 
     Example:
-        >>> sum(one.records for one in tombstones_on(lake, "central"))  # doctest: +SKIP
+        >>> sum(one.records for one in read_tombstones(lake, "central"))  # doctest: +SKIP
         3
     """
     text = "SELECT * FROM {tombstones} WHERE target = :target"
     if at is None:
-        return [_of(row) for row in lake.ask(text, target=target, missing_ok=True, keep=True)]
+        return [_of(row) for row in lake.query_rows(text, target=target, missing_ok=True, cache=True)]
     tp, offset = at
     here = " AND topic = :topic AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
-    rows = lake.ask(text + here, target=target, topic=tp.topic, partition=tp.partition, offset=offset, missing_ok=True)
+    rows = lake.query_rows(
+        text + here, target=target, topic=tp.topic, partition=tp.partition, offset=offset, missing_ok=True
+    )
     return [one for one in map(_of, rows) if one.holds(offset)]
 
 

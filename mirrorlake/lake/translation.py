@@ -25,7 +25,7 @@ _MOST_KEPT, _LONGEST_KEPT = 1_000, 20_000
 _MOST_TRANSLATORS = 4
 
 
-def tables_of(text: str) -> tuple[str, ...]:
+def list_tables(text: str) -> tuple[str, ...]:
     """List the tables that a question names in braces."""
     return tuple(dict.fromkeys(_TABLE.findall(text)))
 

@@ -17,11 +17,11 @@ from mirrorlake.kafka import (
     leaderless_error,
 )
 from mirrorlake.lake import (
-    Accounts,
+    FencedRelayWriter,
     Lake,
     LandedPositions,
     LandingLog,
-    OneWriter,
+    OffsetAccounts,
     ReadProgress,
     SourceTopics,
     kafka_positions,
@@ -62,15 +62,15 @@ class LandingContext:
         settings: LandSettings,
         *,
         now: Callable[[], datetime],
-        writer: OneWriter | None = None,
+        writer: FencedRelayWriter | None = None,
     ) -> None:
         self.lake = lake
         self.admin = admin
         self.settings = settings
         self.now = now
         self.topics = SourceTopics(lake, settings.alias)
-        self.writer = writer or OneWriter(lake, settings.alias)
-        self.accounts = Accounts(lake, self.topics, alias=settings.alias, now=now)
+        self.writer = writer or FencedRelayWriter(lake, settings.alias)
+        self.accounts = OffsetAccounts(lake, self.topics, alias=settings.alias, now=now)
         self.current: Mapping[TopicPartition, SourcePartition] = {}
         self.backlog: Mapping[TopicPartition, int] = {}
         self.leaderless: frozenset[TopicPartition] = frozenset()
@@ -97,7 +97,7 @@ class LandingContext:
             LanderReplaced: another lander has taken the relay over.
         """
         alias, writer = self.settings.alias, self.writer
-        writer.look()
+        writer.refresh()
         cluster_id = self.admin.cluster_id()
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self.topics.load()
@@ -120,10 +120,10 @@ class LandingContext:
         if recreated:
             landed, read = self._claim(cluster_id, landed, read)
         # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
-        self.accounts.record_once(ended_generations(landed.reached, recreated))
-        self.topics.observe(states, self.admin, at=self.now(), epochs=self.leader_epochs)
+        self.accounts.record_new_gaps(ended_generations(landed.reached, recreated))
+        self.topics.observe(states, self.admin, at=self.now(), read_leader_epochs=self.leader_epochs)
         # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
-        bare = [name for name in states if self.topics.known[name].is_bare]
+        bare = [name for name in states if self.topics.known[name].inherits_cleanup_policy]
         self.topics.default_cleanup = self.admin.default_cleanup(bare)
         for name in recreated:
             generation = self.topics.known[name].generation
@@ -135,9 +135,9 @@ class LandingContext:
         resumes = resumes and known.has_progress and not known.is_live
         resumes = resumes and source.can_resume_from(kafka_positions(known.planned or {}))
         if can_resume and ((once and self.is_drained) or (resumes and may_resume())):
-            writer.hold()
-            writer.belong_to(cluster_id)
-            self.topics.settle({}, source.leader_epochs, self.now())
+            writer.keep_number()
+            writer.record_cluster(cluster_id)
+            self.topics.record_truncations({}, source.leader_epochs, self.now())
             self.accounts.resume(landed, [])
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
@@ -169,7 +169,7 @@ class LandingContext:
     def _open_start(self, source: SourceState, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start at, and open its account."""
         start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
-        self.accounts.begin(self.key_by_source(start))
+        self.accounts.open_accounts(self.key_by_source(start))
         self._has_begun = True
         self.backlog = {tp: max(0, source.high_watermarks[tp] - offset) for tp, offset in start.items()}
         return start
@@ -177,9 +177,9 @@ class LandingContext:
     def _record_skipped_ranges(self, source: SourceState) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
         source.log_gaps(self.settings.alias)
-        self.accounts.record_once([*source.expired_gaps, *source.truncated_gaps])
-        self.accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in source.expired_gaps})
-        self.topics.settle(source.truncations, source.leader_epochs, self.now())
+        self.accounts.record_new_gaps([*source.expired_gaps, *source.truncated_gaps])
+        self.accounts.write_positions({gap.source: (gap.last_offset + 1, None) for gap in source.expired_gaps})
+        self.topics.record_truncations(source.truncations, source.leader_epochs, self.now())
 
     # -- of a source that is landed -------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class LandingContext:
         """Account for what was landed since the last time; what a replaced lander has landed is its successor's."""
         if self.batches or self.accounts.is_due:
             with suppress(LanderReplaced):
-                self.accounts.settle(self.landed_until or self.now(), self._newest_landed_at)
+                self.accounts.flush_accounts(self.landed_until or self.now(), self._newest_landed_at)
 
     def _newest_landed_at(self) -> datetime | None:
         newest = None if self.log is None else self.log.newest_landed_at()

@@ -5,7 +5,7 @@ of a query its checkpoint location, too, are compared with the source; whatever 
 (`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that went back.
 
 Law F (repeatable): a commit carries how far its batch has read, and the table knows the batches it holds. Two
-landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.one_writer`).
+landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.fenced_writer`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, leaderless_error
-from mirrorlake.lake import ACCOUNT_EVERY_S, Lake, OneWriter
+from mirrorlake.lake import ACCOUNT_INTERVAL_S, FencedRelayWriter, Lake
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.live_driver import LiveDriver
 from mirrorlake.landing.query_driver import QueryDriver, reported_ends
@@ -46,7 +46,7 @@ class Lander:
         *,
         now: Callable[[], datetime],
         tell: Tell = silent,
-        writer: OneWriter | None = None,
+        writer: FencedRelayWriter | None = None,
     ) -> None:
         self._admin = admin
         self._settings = settings
@@ -144,11 +144,11 @@ class Lander:
             before, context = self.records, self._context
             context.update_landed()
             context.account_for_landed()
-            self._next_account = time.monotonic() + ACCOUNT_EVERY_S
+            self._next_account = time.monotonic() + ACCOUNT_INTERVAL_S
             if self._is_heard and self._once:
                 # Offsets stand for records that are left; some of them may be markers or compacted away.
                 ends = self._admin.last_stable_offsets(context.current) if query is None else reported_ends(query)
-                self._left = context.accounts.left(ends)
+                self._left = context.accounts.remaining_offsets(ends)
             if query is None:
                 self._settings.listener.landed(self.records - before)
         self._tell(self.records, None if self._left is None else self.records + self._left)

@@ -12,7 +12,14 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.lake import LandingLog, drop_live_locations, landed_lately, landing_pace, marks_address, relay_schema
+from mirrorlake.lake import (
+    LandingLog,
+    count_landed_since,
+    drop_live_locations,
+    landing_interval_s,
+    marks_address,
+    relay_schema,
+)
 from mirrorlake.landing.context import LandingContext
 from mirrorlake.landing.live_task import BACKLOG_BYTES, CHANGED, DRAINED, UNREADABLE, LandTaskSpec, run_landing_task
 from mirrorlake.landing.query import GRACE_S
@@ -83,28 +90,28 @@ class LiveDriver:
 
     def _task(self, start: Mapping[TopicPartition, int], *, once: bool) -> LandTaskSpec:
         context, settings, known = self._context, self._context.settings, self._context.topics.known
-        lake, alias, seat = context.lake, settings.alias, context.writer.seat()
-        context.log = LandingLog(seat)
+        lake, alias, relay_claim = context.lake, settings.alias, context.writer.relay_claim()
+        context.log = LandingLog(relay_claim)
         drop_live_locations(lake, alias)
         newest = context.writer.history.last_batch
         return LandTaskSpec(
-            seat=seat,
+            relay_claim=relay_claim,
             schema=relay_schema(),
             options=settings.reader_options,
             start=context.key_by_source(start),
             read_to=context.read_to,
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in {*start, *context.leaderless}},
-            leader_epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
+            leader_epochs={tp: known[tp.topic].leader_epochs.get(tp.partition, -1) for tp in start},
             ends=context.admin.last_stable_offsets(start) if once else None,
             marks="" if once else marks_address(lake, alias),
             leaderless=context.leaderless,
             landed=None if newest is None else (newest.checkpoint, newest.batch),
             landed_until=context.landed_until,
-            pace_s=landing_pace(seat.path, settings.trigger),
+            pace_s=landing_interval_s(relay_claim.path, settings.trigger),
             follows_cpu=not settings.trigger,
             max_records=settings.max_records_per_batch,
             max_bytes=min(BACKLOG_BYTES, settings.max_bytes_per_batch or BACKLOG_BYTES),
-            run_marker=RunMarker(f"{lake.checkpoint_root()}/live/land.{alias}", seat.number),
+            run_marker=RunMarker(f"{lake.checkpoint_root()}/live/land.{alias}", relay_claim.number),
         )
 
     def _wanted_tasks(self, spark: SparkSession | None) -> int:
@@ -115,7 +122,7 @@ class LiveDriver:
             return context.settings.tasks
         if not is_cluster(spark):
             return 1
-        lately = landed_lately(context.lake, context.settings.alias, context.now() - _RECENT)
+        lately = count_landed_since(context.lake, context.settings.alias, context.now() - _RECENT)
         return wanted_tasks(context.backlog, {tp: count / _RECENT.total_seconds() for tp, count in lately.items()})
 
     @cached_property
@@ -132,7 +139,7 @@ class LiveDriver:
         """
         interval_s = describe_interval_s(len(task.start))
         next_describe = time.monotonic() + interval_s
-        name = f"land {task.seat.alias}@{short_owner(task.seat.owner)}"
+        name = f"land {task.relay_claim.alias}@{short_owner(task.relay_claim.owner)}"
         options: Any = {"run_marker": task.run_marker, "name": name, "grace_s": GRACE_S}
         with LiveTasks(
             spark, shares, run_landing_task, end_apart=task.ends is not None and len(shares) > 1, **options
@@ -187,7 +194,7 @@ def split_task(task: LandTaskSpec, groups: int) -> list[LandTaskSpec]:
     return [
         replace(
             task,
-            seat=replace(task.seat, group=group),
+            relay_claim=replace(task.relay_claim, group=group),
             groups=len(dealt),
             start=start,
             read_to={**task.read_to, **task.start},

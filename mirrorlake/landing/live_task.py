@@ -1,6 +1,6 @@
 """Land by a long-lived Spark task: consumer -> Parquet files -> the relay's commit, several times a second.
 
-    claim             a number of its own, so that no lander before it writes after it (`lake/one_writer.py`)
+    claim             a number of its own, so that no lander before it writes after it (`lake/fenced_writer.py`)
     for each turn:
         fetch · are the topics and the leaders the same? · files · commit
 
@@ -26,11 +26,11 @@ import pyarrow as pa
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, TopicState, UnreadableHeaders
 from mirrorlake.lake import (
-    FreshRoom,
+    LandingCommit,
     LandingLog,
     ReadProgress,
-    Seat,
-    Signed,
+    RelayClaim,
+    UncompressedBudget,
     WrittenFile,
     batch_time,
     land_rows,
@@ -66,7 +66,7 @@ class LandTaskSpec:
     Turns begin at least `pace_s` apart; with `follows_cpu` further, if they cost much.
     """
 
-    seat: Seat
+    relay_claim: RelayClaim
     schema: pa.Schema
     options: Mapping[str, Any] = field(repr=False)
     start: Mapping[SourcePartition, int]
@@ -117,7 +117,7 @@ class _TaskEnd(Exception):
 
 def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
-    with about(source=task.seat.alias):
+    with about(source=task.relay_claim.alias):
         try:
             if _land(task):
                 yield TaskResult(DRAINED)
@@ -131,15 +131,19 @@ def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
 
 def _land(task: LandTaskSpec) -> bool:
     """Make turns; return whether all ends were reached."""
-    turns, admin = _TurnWriter(task), ClusterAdmin(task.seat.alias, task.options)
+    turns, admin = _TurnWriter(task), ClusterAdmin(task.relay_claim.alias, task.options)
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
     gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.max_bytes)
     wait_s, most = max(_IDLE_TIMEOUT_S, task.pace_s), task.max_records
     log.info(
-        "land.live partitions=%s number=%s group=%s/%s", len(start), task.seat.number, task.seat.group, task.groups
+        "land.live partitions=%s number=%s group=%s/%s",
+        len(start),
+        task.relay_claim.number,
+        task.relay_claim.group,
+        task.groups,
     )
     left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
-    with Fetcher(task.seat.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
+    with Fetcher(task.relay_claim.alias, task.options, start) as fetcher, WatermarkWatch(task) as watch:
         while task.run_marker.exists() and (left is None or left):
             cpu_s = time.thread_time()
             fetched = fetcher.fetch(gather_s, wait_s=wait_s, max_s=_BACKLOG_S, max_bytes=size.limit, max_records=most)
@@ -168,17 +172,17 @@ class _TurnWriter:
 
     def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
-        self._relay = LandingLog(task.seat)
+        self._relay = LandingLog(task.relay_claim)
         if self._relay.has_begun:
             # Spark has started a task again that died: what it landed is past where this one would begin.
             raise _TaskEnd(CHANGED, "the task died")
         self._sources = {TopicPartition(source.topic, source.partition): source for source in task.start}
         self._progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
-        self._room = FreshRoom(task.seat.path, sharers=task.groups)
+        self._budget = UncompressedBudget(task.relay_claim.path, sharers=task.groups)
         self._landed_until = task.landed_until
         self.batch = 0
 
-    def land(self, fetched: Fetched) -> tuple[Signed | None, int]:
+    def land(self, fetched: Fetched) -> tuple[LandingCommit | None, int]:
         """Land what one fetch brought; return the commit's signature, and the bytes of its records in memory."""
         files, task = list[WrittenFile](), self._task
         partitions, counts, rows = fetched.rows.concatenate()
@@ -188,9 +192,12 @@ class _TurnWriter:
             self._progress.read(read_to, _ends(sources, counts, rows))
         if sources:
             self._landed_until = batch_time(datetime.now(timezone.utc), self._landed_until)
-            batches, fresh = land_rows(task.schema, sources, counts, rows, self._landed_until), self._room.left()
-            files = list(write_files(task.seat.path, task.schema, batches, fresh=fresh))
-            self._room.take(sum(file.size for file in files) if fresh else 0)
+            batches, uncompressed = (
+                land_rows(task.schema, sources, counts, rows, self._landed_until),
+                self._budget.allows_more(),
+            )
+            files = list(write_files(task.relay_claim.path, task.schema, batches, uncompressed=uncompressed))
+            self._budget.spend(sum(file.size for file in files) if uncompressed else 0)
         signed = self._commit(files) if files or self._progress.is_due else None
         return signed, sum(file.raw_bytes for file in files)
 
@@ -201,7 +208,7 @@ class _TurnWriter:
             with suppress(LanderReplaced, _TaskEnd):
                 self._commit([])
 
-    def _commit(self, files: Sequence[WrittenFile]) -> Signed:
+    def _commit(self, files: Sequence[WrittenFile]) -> LandingCommit:
         self.batch += 1
         read_to, is_whole = self._progress.take()
         try:

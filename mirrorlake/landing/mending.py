@@ -86,7 +86,7 @@ class Mending:
             StoreError: the relay was rewritten again and again meanwhile.
         """
         location = self._lake.relay_location(self._alias)
-        table = self._lake.upkeep(location)
+        table = self._lake.open_maintenance(location)
         assert table is not None  # noqa: S101  broken files are found where upkeep reaches the table
         found = self._records(broken.spans)
         mended = []
@@ -98,11 +98,11 @@ class Mending:
         counts, parts = list(map(len, found.values())), list(found.values())
         rows = land_rows(relay_schema(), [*found], counts, pa.concat_tables(parts), broken.landed_at) if found else []
         files = list(write_files(table.path, relay_schema(), rows, apart=True))
-        table.settle(_REMOVABLE)
+        table.ensure_properties(_REMOVABLE)
         try:
             is_done = table.replace([broken.file], files, data_change=True, why="repair")
         finally:
-            table.settle(_APPEND_ONLY)
+            table.ensure_properties(_APPEND_ONLY)
         if not is_done:
             for file in files:
                 table.delete(file.path)
@@ -132,7 +132,7 @@ class Mending:
             kind="expired",
         )
         place = {**asdict(gap.source), "low": gap.first_offset, "high": gap.last_offset}
-        [known] = self._lake.ask(_EXPLAINED, source=self._alias, missing_ok=True, **place) or [None]
+        [known] = self._lake.query_rows(_EXPLAINED, source=self._alias, missing_ok=True, **place) or [None]
         explained = int(known.missing or 0) if known is not None else 0
         if lost > explained:
             # More may have left the source since a repair that died.

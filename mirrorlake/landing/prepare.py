@@ -6,7 +6,7 @@ import threading
 
 from mirrorlake.context import Context
 from mirrorlake.kafka import spark_options
-from mirrorlake.lake import SIGN_EVERY_S, OneWriter, StreamSign
+from mirrorlake.lake import SIGN_INTERVAL_S, FencedRelayWriter, StreamSign
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandListener, LandSettings
 from mirrorlake.progress import Tell, about
@@ -21,12 +21,12 @@ def land(
     once: bool,
     tell: Tell,
     rebuild: bool = False,
-    writer: OneWriter | None = None,
+    writer: FencedRelayWriter | None = None,
 ) -> int:
     """Land a source until it is drained or `stop` is set, and return how many records that were."""
     require_source(context.admin(source), context.config.flows_from(source))
     context.lake.create_all([source])
-    tell = StreamSign(context.lake, source).signing(tell, every_s=sign_interval_s(context, source))
+    tell = StreamSign(context.lake, source).signing(tell, interval_s=sign_interval_s(context, source))
     settings = land_settings(context, source)
     lander = Lander(context.lake, context.admin(source), settings, now=context.now, tell=tell, writer=writer)
     with about(source=source):
@@ -59,4 +59,4 @@ def sign_interval_s(context: Context, alias: str) -> float:
     """Return how often landing says that it works; heartbeats say when it last did."""
     flows = context.config.flows_from(alias)
     every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]
-    return min([*every, SIGN_EVERY_S])
+    return min([*every, SIGN_INTERVAL_S])

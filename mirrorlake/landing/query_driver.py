@@ -189,10 +189,10 @@ class QueryDriver:
         states = context.describe()
         if topics.recreated(states):
             raise SourceChanged
-        topics.observe(states, context.admin, at=context.now(), epochs=context.leader_epochs)
+        topics.observe(states, context.admin, at=context.now(), read_leader_epochs=context.leader_epochs)
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
-            topics.known[tp.topic].epochs.get(tp.partition) != epoch
+            topics.known[tp.topic].leader_epochs.get(tp.partition) != epoch
             for tp, epoch in context.leader_epochs(current_partitions(topics.known, states)).items()
         ):
             raise SourceChanged
@@ -232,7 +232,7 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
         is_topic = F.col("topic") == topic.name
         if topic.generation > 1:
             column = F.when(is_topic, F.lit(topic.generation)).otherwise(column)
-        for cut in sorted(topic.cuts, key=lambda cut: cut.generation):
+        for cut in sorted(topic.truncations, key=lambda cut: cut.generation):
             is_cut = is_topic & (F.col("partition") == cut.partition)
             column = F.when(is_cut, F.lit(cut.generation)).otherwise(column)
     return column.cast("int")

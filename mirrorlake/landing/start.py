@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
 from mirrorlake.lake import (
     CheckpointLocation,
+    FencedRelayWriter,
     KnownTopic,
     Lake,
     LandedPositions,
-    OneWriter,
-    Signed,
+    LandingCommit,
     SourceTopics,
     accounted_until,
-    forget_past,
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
     location_positions,
     newest_location,
     read_checkpoint_location,
+    rewind_positions,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -76,7 +76,7 @@ def checkpoint_offsets(
     return {source: offset for source, offset in read.items() if source.generation == 1}
 
 
-def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
+def forget_lost_positions(lake: Lake, alias: str, writer: FencedRelayWriter) -> bool:
     """Take back the positions that a relay does not hold any more; return whether there were any.
 
     A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
@@ -91,7 +91,7 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
     )
     if not (is_older or writer.history.was_restored):
         return False
-    again = forget_past(lake, alias)
+    again = rewind_positions(lake, alias)
     log.warning(
         "land.relay_went_back source=%s holds=%s landed=%s offsets=%s",
         alias,
@@ -103,7 +103,7 @@ def forget_lost_positions(lake: Lake, alias: str, writer: OneWriter) -> bool:
 
 
 def read_landing_state(
-    lake: Lake, alias: str, writer: OneWriter, topics: SourceTopics, *, resumes: bool
+    lake: Lake, alias: str, writer: FencedRelayWriter, topics: SourceTopics, *, resumes: bool
 ) -> tuple[LandedPositions, CheckpointLocation]:
     """Read how far landing has come by the relay, and the checkpoint location from which a query would go on (`resumes`).
 
@@ -122,7 +122,7 @@ def read_landing_state(
             lost = _checkpoint_lost_error(alias, known, landed.reached, signed=batch, number=number, topics=topics)
         if lost is not None or not is_query:
             # Another lander may have claimed, and landed, between these looks.
-            writer.look()
+            writer.refresh()
             if number != writer.number or (lost is not None and batch != writer.history.last_batch):
                 continue
         if lost is not None:
@@ -135,7 +135,7 @@ def _checkpoint_lost_error(
     known: CheckpointLocation,
     landed: Mapping[SourcePartition, int],
     *,
-    signed: Signed | None,
+    signed: LandingCommit | None,
     number: int,
     topics: SourceTopics,
 ) -> CheckpointLost | None:

@@ -61,7 +61,9 @@ def partitions_to_compare(
         tp
         for tp, position in sorted(landed.items())
         if tp in ends
-        and (ends[tp][0] < position or ends[tp][1] < 0 or known[tp.topic].epochs.get(tp.partition) != ends[tp][1])
+        and (
+            ends[tp][0] < position or ends[tp][1] < 0 or known[tp.topic].leader_epochs.get(tp.partition) != ends[tp][1]
+        )
     ]
 
 
@@ -281,6 +283,6 @@ def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:
 
 def _generation_ranges(topic: KnownTopic, partition: int) -> Iterable[tuple[int, int, int | None]]:
     """Return the lives of a partition: generation, the first offset that is of it, and the one past it, None for the last life."""
-    starts = sorted({0, *(cut.first_offset for cut in topic.cuts if cut.partition == partition)})
+    starts = sorted({0, *(cut.first_offset for cut in topic.truncations if cut.partition == partition)})
     ends = [*starts[1:], None]
     return ((topic.generation_at(partition, start), start, end) for start, end in zip(starts, ends, strict=True))

@@ -107,7 +107,7 @@ class WatermarkWatch:
         self._next_write = 0.0
         self._has_failed = self._has_ended_badly = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watermarks of {task.seat.alias}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"watermarks of {task.relay_claim.alias}", daemon=True)
 
     def __enter__(self) -> WatermarkWatch:
         if self._task.marks and self._partitions:
@@ -135,9 +135,9 @@ class WatermarkWatch:
 
     def _run(self) -> None:
         try:
-            seat = self._task.seat
-            marks = LandedMarks(self._task.marks, seat.number, seat.group, groups=self._task.groups)
-            with WatermarkReader(self._task.seat.alias, self._task.options, self._partitions) as reader:
+            relay_claim = self._task.relay_claim
+            marks = LandedMarks(self._task.marks, relay_claim.number, relay_claim.group, groups=self._task.groups)
+            with WatermarkReader(self._task.relay_claim.alias, self._task.options, self._partitions) as reader:
                 wait_s = max(_INTERVAL_S, _PARTITION_S * len(self._partitions))
                 while not self._stop.wait(wait_s):
                     self._read_ends(reader)
@@ -148,7 +148,7 @@ class WatermarkWatch:
                     self._write(marks)
         except Exception as error:
             # Landing goes on; what may be lost is told by the samples then.
-            log.warning("land.no_marks source=%s why=%r", self._task.seat.alias, error)
+            log.warning("land.no_marks source=%s why=%r", self._task.relay_claim.alias, error)
 
     def _read_ends(self, reader: WatermarkReader) -> None:
         before, asked_at = self._times.landed.copy(), _now()
@@ -184,7 +184,7 @@ class WatermarkWatch:
             marks.write(mark)
         except OSError as error:
             if not self._has_failed:
-                log.warning("land.no_marks source=%s why=%s", self._task.seat.alias, error)
+                log.warning("land.no_marks source=%s why=%s", self._task.relay_claim.alias, error)
             self._has_failed = True
             return
         self._written, self._next_write = text, time.monotonic() + _STORE_INTERVAL_S

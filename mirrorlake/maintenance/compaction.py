@@ -25,7 +25,7 @@ from mirrorlake.lake import (
     RELAY_ROWS,
     LiveFile,
     RelayFile,
-    TableUpkeep,
+    TableMaintenance,
     WrittenFile,
     read_file,
     spans_from_text,
@@ -63,7 +63,7 @@ class SentUpTo:
 
 
 def compact_relay(
-    table: TableUpkeep,
+    table: TableMaintenance,
     alias: str,
     flows: Sequence[SentUpTo],
     *,
@@ -118,7 +118,7 @@ def _rewritings(kept: Sequence[KeptFile], free: Sequence[KeptFile]) -> Iterator[
     yield from (groups[first : first + _GROUPS_A_COMMIT] for first in range(0, len(groups), _GROUPS_A_COMMIT))
 
 
-def _replaced(table: TableUpkeep, written: Sequence[tuple[Split, Sequence[WrittenFile]]]) -> bool:
+def _replaced(table: TableMaintenance, written: Sequence[tuple[Split, Sequence[WrittenFile]]]) -> bool:
     removed = [_live_file(parts[0]) for one, _ in written for parts in one.files]
     added = [file for _, files in written for file in files]
     if not added or table.replace(removed, added, why="compact"):
@@ -147,7 +147,7 @@ def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
     return standing.is_past(file) or (standing.flow.execution == "live" and file.landed_by < before)
 
 
-def rewrite(table: TableUpkeep, alias: str, split: Split) -> list[WrittenFile]:
+def rewrite(table: TableMaintenance, alias: str, split: Split) -> list[WrittenFile]:
     """Write the records of files into one file for each output, in offset order."""
     files: list[WrittenFile] = []
     for rows in _outputs(table, split):
@@ -173,7 +173,7 @@ def _held(file: WrittenFile) -> tuple[SourcePartition, int, int, int]:
     return span.source, span.first_offset, span.last_offset, span.records
 
 
-def _outputs(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
+def _outputs(table: TableMaintenance, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
     """Read the rows of each output, in any order of them."""
     if len(split.outputs) == 1:
         return iter([_records(table, split.outputs[0])])
@@ -183,14 +183,14 @@ def _outputs(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.RecordBat
     return _sorted_together(table, split)
 
 
-def _parts(table: TableUpkeep, parts: Sequence[KeptFile]) -> Iterator[Iterable[pa.RecordBatch]]:
+def _parts(table: TableMaintenance, parts: Sequence[KeptFile]) -> Iterator[Iterable[pa.RecordBatch]]:
     uri = table.uri(parts[0].path)
     files = [RelayFile(one.source, one.first_offset, one.last_offset, one.records, uri, shared=True) for one in parts]
     for _, several in groupby(read_file(files, columns=RELAY_ROWS.names), key=itemgetter(0)):
         yield map(itemgetter(1), several)
 
 
-def _sorted_together(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
+def _sorted_together(table: TableMaintenance, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
     read = []
     for several in split.files:
         with pq.ParquetFile(table.open(several[0].path), coerce_int96_timestamp_unit="us") as parquet:
@@ -203,9 +203,9 @@ def _sorted_together(table: TableUpkeep, split: Split) -> Iterator[Iterable[pa.R
         first += count
 
 
-def _records(table: TableUpkeep, group: Sequence[KeptFile]) -> Iterator[pa.RecordBatch]:
+def _records(table: TableMaintenance, group: Sequence[KeptFile]) -> Iterator[pa.RecordBatch]:
     for file in group:
-        filesystem, path = table.place(file.path)
+        filesystem, path = table.locate(file.path)
         with pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us") as parquet:
             if _is_ordered(parquet.read(["offset"], use_threads=False)):
                 yield from parquet.iter_batches(batch_size=_ROWS, columns=RELAY_ROWS.names, use_threads=False)
@@ -219,7 +219,7 @@ def _is_ordered(rows: pa.Table) -> bool:
     return bool(np.all(np.diff(rows.column("offset").to_numpy()) >= 0))
 
 
-def kept_files(table: TableUpkeep) -> list[KeptFile]:
+def kept_files(table: TableMaintenance) -> list[KeptFile]:
     """List what the files of a relay hold of each source partition; a stranger's whose spans nobody tells are left out."""
     live = table.live()
     if not set(live.column_names) >= _STATISTICS:

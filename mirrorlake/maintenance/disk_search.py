@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, TableUpkeep
+from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, TableMaintenance
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 Matches = Callable[[pa.RecordBatch], int]
@@ -77,13 +77,13 @@ class DiskSearch:
     """
 
     def __init__(
-        self, lake: Lake, alias: str, table: TableUpkeep, *, foreign_flows: Sequence[str], exports: Sequence[str]
+        self, lake: Lake, alias: str, table: TableMaintenance, *, foreign_flows: Sequence[str], exports: Sequence[str]
     ) -> None:
         self._lake = lake
         self._alias = alias
         self._foreign_flows = foreign_flows
         self._exports = exports
-        side = {schema.name: lake.upkeep(lake.meta_location(schema)) for schema in (QUARANTINE, DIVERGENT)}
+        side = {schema.name: lake.open_maintenance(lake.meta_location(schema)) for schema in (QUARANTINE, DIVERGENT)}
         self._tables = {"relay": table, **{name: found for name, found in side.items() if found is not None}}
 
     def run(
@@ -96,7 +96,7 @@ class DiskSearch:
         searched, deleted, remains = 0, list[str](), list[Remains]()
         for kind, table in self._tables.items():
             for name in unnamed_files(table):
-                filesystem, path = table.place(name)
+                filesystem, path = table.locate(name)
                 searched += 1
                 found = list(self._look(filesystem, path, columns, matches, kind=kind))
                 if found and _is_settled(filesystem, path):
@@ -118,7 +118,7 @@ class DiskSearch:
         ]
         if not rows:
             return ()
-        found = self._lake.ask(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
+        found = self._lake.query_rows(_SENT, tables={"erased": pa.Table.from_pylist(rows)}, missing_ok=True)
         return tuple(f"{row.target_topic} by {row.flow}" for row in found if row.flow not in self._foreign_flows)
 
     def _look(
@@ -163,7 +163,7 @@ class DiskSearch:
 
     def _strays(self) -> Iterator[Path]:
         """List the Parquet files below the lake's folder that lie in no table, and those of replays into folders."""
-        root = Path(self._lake.place)
+        root = Path(self._lake.address)
         tables = [*root.glob("relay/*"), *root.glob("meta/*")] if root.is_dir() else []
         for path in sorted(root.rglob("*.parquet*")) if root.is_dir() else ():
             is_plain = path.parent in tables and path.suffix == ".parquet"
@@ -173,9 +173,9 @@ class DiskSearch:
             yield from sorted(Path(folder).glob("*.parquet*"))
 
 
-def unnamed_files(table: TableUpkeep) -> list[str]:
+def unnamed_files(table: TableMaintenance) -> list[str]:
     """List the files beside the log that it does not name."""
-    held = table.held()
+    held = table.list_files()
     live = {unquote(path) for path in table.live().column("path").to_pylist()}
     return [name for name in held if unquote(name) not in live]
 

@@ -72,7 +72,7 @@ class Eraser:
         foreign_flows: Sequence[str] = (),
         exports: Sequence[str] = (),
     ) -> None:
-        table = lake.upkeep(lake.relay_location(alias))
+        table = lake.open_maintenance(lake.relay_location(alias))
         if table is None:
             raise UsageError(
                 f"the relay of {alias} is not a table that is reached without Spark",
@@ -242,7 +242,7 @@ class Eraser:
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
         """Find the records in side tables, too: the relay's copy may have left by its retention."""
         for schema in (QUARANTINE, DIVERGENT):
-            table = self._lake.upkeep(self._lake.meta_location(schema))
+            table = self._lake.open_maintenance(self._lake.meta_location(schema))
             files = [] if table is None else table.live().column("path").to_pylist()
             for path in files:
                 assert table is not None  # noqa: S101  there were files

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig, RetentionConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep, accounted_positions, proven_until
+from mirrorlake.lake import SIDE_TABLES, Lake, TableMaintenance, TableSchema, accounted_positions, proven_until
 from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
 from mirrorlake.maintenance.removal import Removals
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
@@ -70,11 +70,11 @@ class LakeUpkeep:
 
     def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
         """Keep the relay of a source; None where only Spark reaches it."""
-        name, table = f"relay of {alias}", self._lake.upkeep(self._lake.relay_location(alias))
+        name, table = f"relay of {alias}", self._lake.open_maintenance(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
             why_not = "its retention is kept only where the lake is reached without Spark: nothing leaves it"
-            return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_elsewhere else None
+            return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_spark_only else None
         if is_published:
             # Spark writes it, and its history tells publishers which batches they have published.
             return KeptTable(table=name, files=len(table.live()))
@@ -96,7 +96,7 @@ class LakeUpkeep:
         streams = any(standing.flow.execution == "streaming" for standing in flows)
         return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams, expire=expire)
 
-    def _expired(self, table: TableUpkeep, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
+    def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Take out what is past the retention of a relay; first what was announced before."""
         removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()))
         if not plan:
@@ -132,7 +132,7 @@ class LakeUpkeep:
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
         """Keep a side table; None where only Spark reaches it."""
-        table = self._lake.upkeep(self._lake.meta_location(schema))
+        table = self._lake.open_maintenance(self._lake.meta_location(schema))
         if table is None:
             return None
 
@@ -155,7 +155,7 @@ class LakeUpkeep:
     def _kept(
         self,
         name: str,
-        table: TableUpkeep,
+        table: TableMaintenance,
         compact: Callable[[], Compacted],
         *,
         plan: bool,
@@ -168,7 +168,7 @@ class LakeUpkeep:
                 expired, held = expire()
                 files = len(table.live())
                 return KeptTable(table=name, files=files, compacted=compact(), expired=expired, held=held)
-            table.settle(self._properties(cleans=cleans))
+            table.ensure_properties(self._properties(cleans=cleans))
             # Before the files are rewritten: where one does not fit, the log is cleaned all the same.
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
             if cleans:

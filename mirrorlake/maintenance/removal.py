@@ -35,10 +35,10 @@ from mirrorlake.lake import (
     Lake,
     Leaves,
     LiveFile,
-    TableUpkeep,
+    TableMaintenance,
     WrittenFile,
+    delete_rows,
     read_rows,
-    take_out_rows,
     unfinished,
     write_files,
     write_removed,
@@ -63,7 +63,7 @@ class Removals:
     of this source's records, also where that flow was renamed or removed since.
     """
 
-    def __init__(self, lake: Lake, alias: str, table: TableUpkeep, foreign_flows: Collection[str] = ()) -> None:
+    def __init__(self, lake: Lake, alias: str, table: TableMaintenance, foreign_flows: Collection[str] = ()) -> None:
         self._lake = lake
         self._alias = alias
         self._table = table
@@ -89,7 +89,7 @@ class Removals:
         if not removals:
             return []
         # Not at the table's creation: most relays never lose a record, and the property says so to everybody.
-        self._table.settle(REMOVABLE)
+        self._table.ensure_properties(REMOVABLE)
         version = self._commit(_Gone(removals), f"{removals[0].kind} {removals[0].removal}")
         evidence: dict[str, Any] = {}
         erased = _Gone(one for one in removals if one.kind == ERASED)
@@ -107,14 +107,14 @@ class Removals:
 
     def _out_of_quarantine(self, gone: _Gone) -> int:
         """Take copies of erased records out of `quarantine`; count them."""
-        table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
+        table = self._lake.open_maintenance(self._lake.meta_location(QUARANTINE))
         if table is None:
             return 0
         return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
     def _out_of_divergent(self, gone: _Gone) -> int:
         """Take copies of erased records out of `divergent`, which failbacks keep; count them."""
-        table = self._lake.upkeep(self._lake.meta_location(DIVERGENT))
+        table = self._lake.open_maintenance(self._lake.meta_location(DIVERGENT))
         return 0 if table is None else out_of_side_table(table, partial(gone.diverged, alias=self._alias))
 
     def _commit(self, gone: _Gone, why: str) -> int:
@@ -213,7 +213,7 @@ class _Gone:
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
-    def are_in(self, table: TableUpkeep, name: str) -> bool:
+    def are_in(self, table: TableMaintenance, name: str) -> bool:
         """Tell whether a file holds one of the records; its footer mostly tells that it does not."""
         with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             names = parquet.schema.names
@@ -225,7 +225,7 @@ class _Gone:
                     return False
             return bool(self._leave(parquet.read(list(_PLACE), use_threads=False)).any())
 
-    def files(self, table: TableUpkeep) -> Iterator[_Touched]:
+    def files(self, table: TableMaintenance) -> Iterator[_Touched]:
         """List the live files that may hold one of the records."""
         live = table.live()
         named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
@@ -251,7 +251,7 @@ class _Gone:
             ):
                 yield _Touched(path, sizes[path], False)
 
-    def left_of(self, table: TableUpkeep, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
+    def left_of(self, table: TableMaintenance, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
         """Read what stays of a file, in order, and count it; None where none of its records leaves."""
         with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             places = parquet.read(list(_PLACE), use_threads=False)
@@ -300,7 +300,7 @@ def _ends(statistics: Any) -> tuple[Any, Any] | None:
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
-def purge(table: TableUpkeep, holds: Callable[[str], bool]) -> list[str]:
+def purge(table: TableMaintenance, holds: Callable[[str], bool]) -> list[str]:
     """Delete the files on disk that hold one of the records and that the table does not name any more; name them.
 
     Those of older versions, of a rewriting, and of a writer that died. What is about to be committed holds none: its offsets
@@ -316,9 +316,9 @@ def purge(table: TableUpkeep, holds: Callable[[str], bool]) -> list[str]:
     return deleted
 
 
-def out_of_side_table(table: TableUpkeep, leaves: Leaves) -> int:
+def out_of_side_table(table: TableMaintenance, leaves: Leaves) -> int:
     """Take rows out of a side table, and delete what held them; count them."""
-    taken = take_out_rows(table, leaves, why="erase")
+    taken = delete_rows(table, leaves, why="erase")
     purge(table, lambda name: bool(leaves(read_rows(table, [name])).any()))
     return taken
 

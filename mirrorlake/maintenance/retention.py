@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import groupby, zip_longest
 
 from mirrorlake.config.schema import RetentionConfig
-from mirrorlake.lake import is_fresh
+from mirrorlake.lake import is_uncompressed
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.results import HeldBack
 from mirrorlake.maintenance.tiers import KeptFile
@@ -98,7 +98,7 @@ def _in_words(settings: RetentionConfig) -> str:
 def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) -> int:
     """Count the oldest files of a partition that are past a bound."""
     # What waits uncompressed is not as large as it looks, and what leaves does not come back.
-    sizes = [0 if is_fresh(file.path) else file.size for file in files]
+    sizes = [0 if is_uncompressed(file.path) else file.size for file in files]
     held = sum(sizes)
     for number, file in enumerate(files):
         is_old = settings.age is not None and file.newest is not None and file.newest < now - settings.age

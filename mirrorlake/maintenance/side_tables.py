@@ -12,8 +12,8 @@ from typing import Any
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
     LiveFile,
+    TableMaintenance,
     TableSchema,
-    TableUpkeep,
     WrittenFile,
     measured_columns,
     read_rows,
@@ -26,7 +26,7 @@ from mirrorlake.maintenance.tiers import full_tier
 _MOST_BYTES = 64 << 20
 
 
-def compact_side_table(table: TableUpkeep, schema: TableSchema, *, plan: bool = False) -> Compacted:
+def compact_side_table(table: TableMaintenance, schema: TableSchema, *, plan: bool = False) -> Compacted:
     """Rewrite the files of a full tier, at most 64 MiB of them; with `plan` nothing is done.
 
     Raises:
@@ -52,7 +52,7 @@ def compact_side_table(table: TableUpkeep, schema: TableSchema, *, plan: bool = 
     return Compacted(files=len(group), bytes=size, into=1)
 
 
-def _rewrite(table: TableUpkeep, schema: TableSchema, group: Sequence[Mapping[str, Any]]) -> WrittenFile:
+def _rewrite(table: TableMaintenance, schema: TableSchema, group: Sequence[Mapping[str, Any]]) -> WrittenFile:
     rows = read_rows(table, [file["path"] for file in group])
     if rows.num_rows != sum(file["num_records"] for file in group):
         raise StoreError(

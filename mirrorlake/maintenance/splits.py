@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from mirrorlake.lake import is_fresh
+from mirrorlake.lake import is_uncompressed
 from mirrorlake.maintenance.tiers import FANOUT, LARGE, KeptFile
 from mirrorlake.model.flow import SourcePartition
 
@@ -66,7 +66,7 @@ def _groups(files: Iterable[tuple[KeptFile, ...]]) -> Iterator[tuple[tuple[tuple
     held = 0
     for parts in files:
         size = parts[0].part_of or parts[0].size
-        weight = size if is_fresh(parts[0].path) else size * _RATIO
+        weight = size if is_uncompressed(parts[0].path) else size * _RATIO
         if group and weight >= LARGE:
             yield tuple(group), held
             group, held = [], 0

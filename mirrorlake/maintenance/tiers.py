@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
-from mirrorlake.lake import is_fresh
+from mirrorlake.lake import is_uncompressed
 from mirrorlake.model.flow import SourcePartition
 
 _MIB = 1 << 20
@@ -43,7 +43,7 @@ class KeptFile:
     @property
     def is_final(self) -> bool:
         """Whether it is not touched again: it is large, and compressed."""
-        return self.size >= LARGE and not is_fresh(self.path)
+        return self.size >= LARGE and not is_uncompressed(self.path)
 
 
 def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:

@@ -11,7 +11,7 @@ from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import LanderReplaced, LaneFenced
-from mirrorlake.lake import Lake, OneWriter
+from mirrorlake.lake import FencedRelayWriter, Lake
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.owner import said_owner, temporary_sign
 from mirrorlake.model.parked import landing, stream_facts
@@ -28,7 +28,7 @@ _LOOK_S = 0.1
 class _Relay:
     """The relay of a source that this process lands; `settled` once its landing holds it, or has failed."""
 
-    writer: OneWriter
+    writer: FencedRelayWriter
     began: float = field(default_factory=time.monotonic)
     settled: threading.Event = field(default_factory=threading.Event)
     replaced: LanderReplaced | None = None
@@ -73,7 +73,7 @@ class Holdings:
         self._relays = {
             source: held
             if (held := self._relays.get(source)) and held[0] == asked
-            else (asked, _Relay(OneWriter(self._lake(), source)))
+            else (asked, _Relay(FencedRelayWriter(self._lake(), source)))
             for source, asked in relays.items()
         }
         self._flows = {
@@ -83,7 +83,7 @@ class Holdings:
             for flow, (source, asked) in flows.items()
         }
 
-    def land(self, source: str, call: Callable[[OneWriter], Landing], stop: threading.Event) -> Landing:
+    def land(self, source: str, call: Callable[[FencedRelayWriter], Landing], stop: threading.Event) -> Landing:
         """Land a source with the writer of its last start, again after each command that landed in its place."""
         _, relay = self._relays[source]
         owner = ""
@@ -91,7 +91,7 @@ class Holdings:
             self._can_work()
             try:
                 if owner:
-                    relay.writer.succeed(owner)
+                    relay.writer.resume_after(owner)
                 return call(relay.writer)
             except LanderReplaced as error:
                 owner = relay.writer.newest_owner()
@@ -100,7 +100,7 @@ class Holdings:
                     raise
             finally:
                 relay.settled.set()
-            relay.writer = OneWriter(self._lake(), source)
+            relay.writer = FencedRelayWriter(self._lake(), source)
             if not self._wait_for_owner(owner, landing(source), stop):
                 return Landing(source, 0)
 
@@ -137,15 +137,15 @@ class Holdings:
         if (found := self._relays.get(source)) is None:
             return
         _, relay = found
-        while not (relay.writer.is_held or relay.settled.is_set()):
+        while not (relay.writer.keeps_number or relay.settled.is_set()):
             if time.monotonic() > relay.began + _LANDING_WITHIN_S:
                 return
             relay.settled.wait(_LOOK_S)
         if relay.replaced is not None:
             raise relay.replaced
         try:
-            if relay.writer.is_held:
-                relay.writer.require()
+            if relay.writer.keeps_number:
+                relay.writer.require_unfenced()
         except LanderReplaced:
             # Its landing comes back.
             if not temporary_sign(relay.writer.newest_owner()):

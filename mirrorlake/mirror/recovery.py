@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake import failover, landing, maintenance, replay, verify
 from mirrorlake.config import length_of
-from mirrorlake.lake import OneWriter
+from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.model.owner import new_owner
@@ -201,9 +201,9 @@ class RecoveryMethods(MirrorBase):
 
         repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=context.now)
         if check:
-            return repair(writer=OneWriter(self.lake, source), check=True)
+            return repair(writer=FencedRelayWriter(self.lake, source), check=True)
         with context.presence.announced([landing_stream(source)], temporary=True) as sign:
-            return repair(writer=OneWriter(self.lake, source, owner=new_owner(sign)))
+            return repair(writer=FencedRelayWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:
         """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.

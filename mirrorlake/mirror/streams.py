@@ -20,7 +20,7 @@ from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import ContinuousSync, settings_in_force
 
 if TYPE_CHECKING:
-    from mirrorlake.lake import OneWriter
+    from mirrorlake.lake import FencedRelayWriter
     from mirrorlake.republish import Tenure
 
 
@@ -31,7 +31,14 @@ class Streams:
         self._context = context
 
     def land(
-        self, source: str, stop: threading.Event, *, once: bool, tell: Tell, writer: OneWriter | None = None, **how: Any
+        self,
+        source: str,
+        stop: threading.Event,
+        *,
+        once: bool,
+        tell: Tell,
+        writer: FencedRelayWriter | None = None,
+        **how: Any,
     ) -> Landing:
         """Land a source until it is drained or `stop` is set."""
         return Landing(source, landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how))

@@ -23,15 +23,15 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import (
     OFFSET_MAP,
     WITHHELD,
+    IncarnationFilter,
     Lake,
-    Lives,
-    Question,
+    LakeQuery,
     Row,
     TableSchema,
     arrow_table,
-    carried_topics,
-    lives_of,
-    tables_of,
+    list_carried_topics,
+    list_tables,
+    load_incarnation_filter,
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord, merged_remotes
@@ -78,12 +78,12 @@ class KnownMaps:
         `{runs}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{kept}` for rows of `withheld`.
         """
         text, own = self._question(text)
-        return self.lake.ask(text, tables={**own, **tables}, **values)
+        return self.lake.query_rows(text, tables={**own, **tables}, **values)
 
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
         """Answer a question as `ask` does, in columns."""
         text, own = self._question(text)
-        return self.lake.answer(Question(text, tables={**own, **tables}, values=values))
+        return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
     def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
         """Write what stands for `{runs}` in another question, and give the tables that it names."""
@@ -101,7 +101,7 @@ class KnownMaps:
             "newer_withheld": arrow_table(WITHHELD, self.withheld),
             "known_flows": pa.Table.from_pylist(flows, _FLOWS),
         }
-        named = set(tables_of(text))
+        named = set(list_tables(text))
         return text, {name: table for name, table in tables.items() if name in named}
 
     def _copied(self, table: TableSchema) -> pa.Table:
@@ -170,7 +170,7 @@ def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> Kn
     newer = {flow.name: tail.newer for flow, tail in by_flow}
     runs = [row for flow in newer for row in map_rows(flow, _lacking(copied, OFFSET_MAP, flow, newer[flow]))]
     kept = [row for flow in newer for row in withheld_rows(flow, _lacking(copied, WITHHELD, flow, newer[flow]))]
-    lives = replace(lives_of(lake, flows), held=tuple(one for tail in tails for one in tail.lost))
+    lives = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
     return _of_flows(
         lake,
         flows,
@@ -188,7 +188,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     return _of_flows(
         lake,
         flows,
-        lives_of(lake, flows),
+        load_incarnation_filter(lake, flows),
         _read_copied(lake),
         positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
     )
@@ -217,7 +217,7 @@ def related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> KnownM
 def _of_flows(
     lake: Lake,
     flows: Sequence[FlowConfig],
-    lives: Lives,
+    lives: IncarnationFilter,
     copied: Copied,
     *,
     runs: Sequence[Row] = (),
@@ -228,20 +228,20 @@ def _of_flows(
     return KnownMaps(
         lake=lake,
         positions=positions,
-        held=lives.held,
+        held=lives.lost,
         begins=_beginnings(lake, flows) if lives else {},
         copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
         runs=tuple(runs),
         withheld=tuple(withheld),
-        standing=lives.standing_sql(),
-        in_force=lives.in_force_sql(partial(carried_topics, lake)),
+        standing=lives.current_sql(),
+        in_force=lives.current_withheld_sql(partial(list_carried_topics, lake)),
     )
 
 
 def _beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
     """Find from where on remote topics that were lost hold records, by flow, as it was chosen last."""
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
         "WHERE kind = :kind AND array_contains(:flows, flow) GROUP BY flow, topic, generation, partition",
         kind=BEGUN_AGAIN,
@@ -254,7 +254,7 @@ def _beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[Sourc
 
 
 def _read_copied(lake: Lake) -> Copied:
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
         "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
     )

@@ -223,5 +223,7 @@ class Mesh:
         known = self._related.topics[flow].get(source.topic)
         if known is None or source.generation < known.generation:
             return 0
-        later = (cut for cut in known.cuts if cut.partition == source.partition and cut.generation > source.generation)
+        later = (
+            cut for cut in known.truncations if cut.partition == source.partition and cut.generation > source.generation
+        )
         return min((cut.first_offset for cut in later), default=END)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import describe_with_leaders
-from mirrorlake.lake import Lake, RelayPart, left_before, read_to
+from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets.around import Asked
@@ -74,7 +74,7 @@ class PositionChecker:
         self._unsure = unsure
         self._maps = maps
         self._republished = maps.positions[flow.name]
-        self._read_to = read_to(lake, flow.source) if unsure else {}
+        self._read_to = read_landing_positions(lake, flow.source) if unsure else {}
         self._begun = self._landing_begun() if unsure else {}
         self._earliest: Mapping[TopicPartition, int] = {}
         if unsure and source is not None:
@@ -136,7 +136,7 @@ class PositionChecker:
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         """Read from where on the relay holds, or held until now, what was landed: the flow sends nothing before it."""
-        rows = self._lake.ask(_BEGUN, source=self._flow.source)
+        rows = self._lake.query_rows(_BEGUN, source=self._flow.source)
         begun = {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
         left = left_before(self._lake, self._flow.source)
         return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
@@ -157,7 +157,7 @@ class PositionChecker:
             lowest[source] = min(low, lowest.get(source, low))
         tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
         part = RelayPart(lowest, others=False)
-        landed = self._lake.ask(_LANDED, relay=self._flow.source, part=part, tables=tables, missing_ok=True)
+        landed = self._lake.query_rows(_LANDED, relay=self._flow.source, part=part, tables=tables, missing_ok=True)
         withheld = self._withheld_between(tables) if landed else {}
         found = {}
         for row in landed:
@@ -172,7 +172,7 @@ class PositionChecker:
         if start is None or not none_sent or self._flow.adds_hops:
             return set()
         spans = [{**asdict(source), "at": at, "low": 0, "high": at} for source, at in none_sent]
-        rows = self._lake.ask(
+        rows = self._lake.query_rows(
             _LEFT_OUT,
             relay=self._flow.source,
             part=RelayPart({source: 0 for source, _ in none_sent}, others=False),

@@ -11,14 +11,14 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import (
     OFFSET_MAP,
+    IncarnationFilter,
     KnownTopic,
     Lake,
-    Lives,
     SourceTopics,
     Tombstones,
-    lives_of,
+    load_incarnation_filter,
+    read_tombstones,
     removed_between,
-    tombstones_on,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
@@ -53,20 +53,20 @@ def translate_offset(
     `generation` is the life of the topic; None for the newest that was republished, or of a partition whose log went back, for
     the one that the source holds at the offset now.
     """
-    kept = lives_of(lake, [flow])
+    kept = load_incarnation_filter(lake, [flow])
     runs = _Runs(lake, flow.name, topic, partition)
     topics = SourceTopics(lake, flow.source).load()
-    cut = None if generation or topic not in topics or not topics[topic].cuts else topics[topic]
+    cut = None if generation or topic not in topics or not topics[topic].truncations else topics[topic]
     expected = generation or _life_at(topics.get(topic), partition, offset)
     # A month of runs is not read for a record that stands in one of them; no life is newer than that of the topic.
-    within = runs.at(expected, offset, kept.standing_sql()) if expected else []
+    within = runs.at(expected, offset, kept.current_sql()) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
         return found
-    near = runs.near(offset, kept.standing_sql())
+    near = runs.near(offset, kept.current_sql())
     lives = sorted(near, reverse=True)
 
     def look_up(life: int) -> Translation:
-        around = runs.around(life, offset, near[life], kept.standing_sql()) if life in near else []
+        around = runs.around(life, offset, near[life], kept.current_sql()) if life in near else []
         return OffsetMap(around).translate(offset)
 
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
@@ -77,7 +77,7 @@ def translate_offset(
         return NotYetRepublished(cut.starts_at(partition))
     if isinstance(found, Exact):
         return found
-    if (fallen := kept.fallen_sql()) is not None:
+    if (fallen := kept.stale_sql()) is not None:
         for run in runs.at(life if cut else generation, offset, fallen):
             if run.downstream_of(offset) is not None:
                 return DeletedTopic(run.target.topic)
@@ -101,7 +101,7 @@ def translate_offset(
 def _life_at(topic: KnownTopic | None, partition: int, offset: int) -> int | None:
     if topic is None:
         return None
-    return topic.generation_at(partition, offset) if topic.cuts else topic.generation
+    return topic.generation_at(partition, offset) if topic.truncations else topic.generation
 
 
 def _hint(topic: str, known: Collection[str]) -> str:
@@ -110,7 +110,7 @@ def _hint(topic: str, known: Collection[str]) -> str:
 
 def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     """Return the topics of a source with partitions whose log went back."""
-    return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.cuts}
+    return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
 
 def _withheld(
@@ -124,7 +124,7 @@ def _withheld(
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
         again = _Runs(lake, flow.redrive_name, source.topic, source.partition)
-        for run in again.at(source.generation, offset, lives_of(lake, [flow]).standing_sql()):
+        for run in again.at(source.generation, offset, load_incarnation_filter(lake, [flow]).current_sql()):
             if (downstream := run.downstream_of(offset)) is not None:
                 return Exact(downstream, run.target)
         return Quarantined(resume_at, row.reason, row.rule, row.rule_version)
@@ -137,7 +137,7 @@ def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **
         "topic = :topic AND generation = :generation AND partition = :partition "
         "AND first_offset <= :offset AND last_offset >= :offset"
     )
-    return list(lake.ask(f"{select} AND {here}", offset=offset, **asdict(place), **values))
+    return list(lake.query_rows(f"{select} AND {here}", offset=offset, **asdict(place), **values))
 
 
 class _Runs:
@@ -184,7 +184,7 @@ class _Runs:
         mine = (
             "SELECT * FROM {offset_map} WHERE flow = :flow AND source_topic = :topic AND source_partition = :partition"
         )
-        return self._lake.ask(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
+        return self._lake.query_rows(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
 
 
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
@@ -204,10 +204,10 @@ _NEAR = 1_000_000
 
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
     """Find which upstream record stands at a downstream offset; `topic` is the remote topic."""
-    kept = lives_of(lake, [flow])
+    kept = load_incarnation_filter(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
-    standing = f"SELECT * {mine} AND ({kept.standing_sql()}) AND first_downstream"
+    standing = f"SELECT * {mine} AND ({kept.current_sql()}) AND first_downstream"
     rows = []
     for side, bound, nearest in (
         (f"{standing} <= :offset", f" AND first_downstream >= {offset - _NEAR}", "first_downstream DESC"),
@@ -215,12 +215,12 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     ):
         # A month of runs is read only where none begins near by.
         order = f" ORDER BY {nearest} LIMIT 1"
-        rows += lake.ask(side + bound + order, offset=offset, **values) or lake.ask(
+        rows += lake.query_rows(side + bound + order, offset=offset, **values) or lake.query_rows(
             side + order, offset=offset, **values
         )
     found = standing_at([to_run(row) for row in rows], offset)
-    fallen = kept.fallen_sql() if isinstance(found, UnknownPartition) else None
-    if fallen is not None and lake.ask(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
+    fallen = kept.stale_sql() if isinstance(found, UnknownPartition) else None
+    if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
     written = (
         [] if isinstance(found, Exact) else _tombstones(lake, flow, kept, TopicPartition(topic, partition), offset)
@@ -236,10 +236,12 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     return found
 
 
-def _tombstones(lake: Lake, flow: FlowConfig, kept: Lives, place: TopicPartition, offset: int) -> list[Tombstones]:
+def _tombstones(
+    lake: Lake, flow: FlowConfig, kept: IncarnationFilter, place: TopicPartition, offset: int
+) -> list[Tombstones]:
     """Find what an erasure wrote at a place of the present remote topic."""
     life = kept.recorded.get((flow.target, place.topic))
-    found = tombstones_on(lake, flow.target, at=(place, offset))
+    found = read_tombstones(lake, flow.target, at=(place, offset))
     return [one for one in found if life is None or one.topic_id == life.topic_id]
 
 
@@ -252,7 +254,7 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
         UsageError: a column is missing.
     """
     # They need pyspark, which takes longer to import than one offset to translate.
-    from mirrorlake.lake import translated, translated_back, with_fallen
+    from mirrorlake.lake import translated, translated_back, with_stale
 
     missing = {"topic", "partition", "offset"} - set(offsets.columns)
     if missing:
@@ -260,9 +262,9 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    kept, runs = lives_of(lake, [flow]), _runs(lake, flow.name)
+    kept, runs = load_incarnation_filter(lake, [flow]), _runs(lake, flow.name)
     asked = offsets if reverse else _with_lives(offsets, cuts_of(lake, flow.source))
-    return with_fallen(asked, kept.standing(runs), kept.fallen(runs), translated_back if reverse else translated)
+    return with_stale(asked, kept.current_rows(runs), kept.stale_rows(runs), translated_back if reverse else translated)
 
 
 def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
@@ -270,9 +272,9 @@ def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame
 
     column = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
     for name, topic in cuts.items():
-        for partition in sorted({cut.partition for cut in topic.cuts}):
+        for partition in sorted({cut.partition for cut in topic.truncations}):
             life = F.lit(topic.generation)
-            for cut in sorted(topic.cuts, key=lambda cut: cut.generation):
+            for cut in sorted(topic.truncations, key=lambda cut: cut.generation):
                 if cut.partition == partition:
                     life = F.when(F.col("offset") >= cut.first_offset, F.lit(cut.generation)).otherwise(life)
             mine = (F.col("topic") == name) & (F.col("partition") == partition) & column.isNull()

@@ -28,17 +28,17 @@ from mirrorlake.config.schema import ClusterConfig, topic_fault
 from mirrorlake.context import Context
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.lake import (
-    ACCOUNT_EVERY_S,
+    ACCOUNT_INTERVAL_S,
     APP,
     TICK,
-    Accounts,
     Lake,
+    OffsetAccounts,
     PublishLog,
     Signature,
     SourceTopics,
     Tail,
     accounted_positions,
-    spans_after,
+    summarize_landed_after,
 )
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -242,7 +242,7 @@ class Publisher:
 
     def _read_back(self, signature: Signature) -> tuple[Published, dict[SourcePartition, int]]:
         at = signature.landed_at
-        spans = spans_after(self._lake, self.alias, {}, at - TICK, at)
+        spans = summarize_landed_after(self._lake, self.alias, {}, at - TICK, at)
         places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
         self._newest |= {source: span.newest for source, span in places.items()}
         done = Published(
@@ -287,12 +287,12 @@ class Publisher:
         if self._tail is None or not self._is_fresh or time.monotonic() < self._next_sample:
             return
         at, reached = self._tail.landed_at, self._tail.reached
-        accounts = Accounts(self._lake, self._topics, alias=self.alias, now=lambda: at)
+        accounts = OffsetAccounts(self._lake, self._topics, alias=self.alias, now=lambda: at)
         try:
             if self._accounted is None:
                 self._accounted = accounted_positions(self._lake, self.alias)
             moved = {s: offset for s, offset in reached.items() if offset != self._accounted.get(s)}
-            accounts.sample(
+            accounts.write_positions(
                 {source: (offset, self._newest.get(source)) for source, offset in moved.items()},
                 opened={source: 0 for source in moved if source not in self._accounted},
             )
@@ -301,7 +301,7 @@ class Publisher:
             log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))
             return
         self._accounted = dict(reached)
-        self._next_sample = time.monotonic() + ACCOUNT_EVERY_S
+        self._next_sample = time.monotonic() + ACCOUNT_INTERVAL_S
 
     def _give_up(self, _: Any) -> Any:
         raise StoreError(

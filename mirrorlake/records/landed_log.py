@@ -75,7 +75,9 @@ class LandedLog:
         """Return offsets as `Log.from_time` does: those of the records themselves."""
         wanted = {self._source(one): 0 for one in partitions}
         part = RelayPart(wanted, others=False)
-        rows = self._lake.ask(_FROM_TIME, relay=self.cluster, part=part, tables={"known": part.known()}, at=micros(at))
+        rows = self._lake.query_rows(
+            _FROM_TIME, relay=self.cluster, part=part, tables={"known": part.known()}, at=micros(at)
+        )
         found = {row.partition: int(row.first) for row in rows}
         return {one.partition: found.get(one.partition, self.held[one.partition].end) for one in wanted}
 
@@ -89,7 +91,7 @@ class LandedLog:
     def _ask(self, text: str, partition: int, low: int, high: int) -> list[Any]:
         source = self._source(partition)
         part = RelayPart({source: low}, others=False, ends={source: high})
-        return self._lake.ask(text, relay=self.cluster, part=part, low=low, high=high, **asdict(source))
+        return self._lake.query_rows(text, relay=self.cluster, part=part, low=low, high=high, **asdict(source))
 
 
 def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> Iterator[Missing]:
@@ -97,7 +99,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
     if not stretches:
         return
     first, last = stretches[0][0], stretches[-1][1]
-    rows = lake.ask(_GAPS, source=alias, first=first, last=last, missing_ok=True, **asdict(source))
+    rows = lake.query_rows(_GAPS, source=alias, first=first, last=last, missing_ok=True, **asdict(source))
     removed = removed_between(lake, alias, source, first, last)
     known = [(row.first_offset, row.last_offset + 1) for row in rows]
     for one in removed:

@@ -14,7 +14,7 @@ from mirrorlake.config import closest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, lives_of
+from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, load_incarnation_filter
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED, lies_in
@@ -88,14 +88,16 @@ class Registry:
         flows = [flow for flow in self.flows if flow.target == cluster]
         if not flows:
             return ()
-        found = tuple(_standing(flows, self._recorded(lives_of(self.lake, flows).standing_sql()), where, offset))
+        found = tuple(
+            _standing(flows, self._recorded(load_incarnation_filter(self.lake, flows).current_sql()), where, offset)
+        )
         # The newest runs may stand in the ledgers only (DESIGN 9).
         if not found and (known := self._known(flows)) is not None:
             found = tuple(_standing(flows, _Maps(known.ask, "{runs}"), where, offset))
         return found
 
     def _recorded(self, which: str, kept: str = "") -> _Maps:
-        return _Maps(self.lake.ask, f"(SELECT * FROM {{offset_map}} WHERE {which})", kept)  # noqa: S608  conditions of this lake
+        return _Maps(self.lake.query_rows, f"(SELECT * FROM {{offset_map}} WHERE {which})", kept)  # noqa: S608  conditions of this lake
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
         try:
@@ -133,7 +135,7 @@ class Registry:
         for life in reversed(lives if mine else []):
             source = SourcePartition(where.topic, life, where.partition)
             part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
-            for row in self.lake.ask(_RECORD, relay=alias, part=part, offset=offset, **asdict(source)):
+            for row in self.lake.query_rows(_RECORD, relay=alias, part=part, offset=offset, **asdict(source)):
                 # The engines round differently.
                 row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
                 return row, source
@@ -172,12 +174,12 @@ class Registry:
                     yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
             return
         known: KnownMaps | None = None
-        lives = lives_of(self.lake, flows)
-        found = _recorded_outcomes(flows, self._recorded(lives.standing_sql(), "{withheld}"), source, offset)
+        lives = load_incarnation_filter(self.lake, flows)
+        found = _recorded_outcomes(flows, self._recorded(lives.current_sql(), "{withheld}"), source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
         if missing_in and (known := self._known(missing_in)) is not None:
             found |= _recorded_outcomes(missing_in, _Maps(known.ask, "{runs}", "{kept}"), source, offset)
-        if (fallen := lives.fallen_sql()) is not None:
+        if (fallen := lives.stale_sql()) is not None:
             for name, one in _recorded_outcomes(flows, self._recorded(fallen), source, offset).items():
                 words = f"{one.words}, in an earlier life of the topic that was deleted"
                 found.setdefault(name, replace(one, status="in_a_deleted_topic", words=words))
@@ -198,7 +200,7 @@ class Registry:
             return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
         if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
-        if self.lake.ask(_TAKEN_OVER, flow=flow.name, offset=offset, **asdict(source)):
+        if self.lake.query_rows(_TAKEN_OVER, flow=flow.name, offset=offset, **asdict(source)):
             return outcome("not_carried", "not carried: it lies before the place where the flow took over")
         if known is None:
             return outcome("not_yet", f"not yet republished, as far as the lake knows: {flow.target} does not answer")

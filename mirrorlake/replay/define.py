@@ -102,7 +102,7 @@ def _topic(context: Context, asked: Asked, held: RelayExtent) -> KnownTopic:
         )
     lives = sorted({source.generation for source in mine})
     known = newest_topics(context.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
-    if known.generation not in lives and not known.cuts:
+    if known.generation not in lives and not known.truncations:
         # Created again, and nothing of the new life was landed yet.
         known = replace(known, generation=lives[-1])
     if asked.generation is not None:
@@ -111,7 +111,7 @@ def _topic(context: Context, asked: Asked, held: RelayExtent) -> KnownTopic:
                 f"the relay holds no generation {asked.generation} of {asked.topic}",
                 remedy=f"it holds: {', '.join(map(str, lives))}",
             )
-        known = replace(known, generation=asked.generation, cuts=())
+        known = replace(known, generation=asked.generation, truncations=())
     cluster = context.config.cluster(asked.source)
     counts = [known.partitions, *(source.partition + 1 for source in mine)]
     return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
@@ -121,7 +121,7 @@ def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tupl
     def limit(source: SourcePartition) -> tuple[int, int | None] | None:
         if source.topic != topic.name or (asked.partitions and source.partition not in asked.partitions):
             return None
-        cuts = [(cut.generation, cut.first_offset) for cut in topic.cuts if cut.partition == source.partition]
+        cuts = [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition]
         lives = chain(cuts, topic.generation)
         if source.generation not in lives:
             return None

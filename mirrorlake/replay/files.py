@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, StoreError
-from mirrorlake.lake import COLUMNS, Lake, Question, read_in_order
+from mirrorlake.lake import COLUMNS, Lake, LakeQuery, read_in_order
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.progress import Tell, silent
@@ -52,7 +52,7 @@ def batches_of(
         if only is not None and span.source not in only:
             continue
         if held.files is None:
-            found = lake.frame(Question(_ROWS, {"relay": (definition.source, None)}, values=_values(span)))
+            found = lake.query_frame(LakeQuery(_ROWS, {"relay": (definition.source, None)}, values=_values(span)))
             batches = iter(found.toArrow().to_batches())
         else:
             batches = read_in_order(by_source.get(span.source, []), position=span.first)

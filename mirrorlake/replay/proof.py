@@ -30,7 +30,7 @@ _Placed = tuple[SourcePartition, int, _Content]
 def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
     """Read the runs of a replay by target partition, in downstream order."""
     found: dict[TopicPartition, list[Run]] = {}
-    for row in lake.ask(_RUNS, flow=flow):
+    for row in lake.query_rows(_RUNS, flow=flow):
         run = to_run(row)
         found.setdefault(run.target, []).append(run)
     return {target: sorted(runs, key=lambda run: run.first_downstream) for target, runs in sorted(found.items())}

@@ -71,7 +71,7 @@ class Register:
 
     def _read(self, name: str) -> dict[str, Begun]:
         found: dict[str, Begun] = {}
-        for row in self._lake.ask(_ENTRIES, missing_ok=True, name=name):
+        for row in self._lake.query_rows(_ENTRIES, missing_ok=True, name=name):
             flow = row.object.partition(" ")[2]
             before = found.get(flow)
             if row.action == _BEGIN and before is None:

@@ -85,7 +85,7 @@ class Replay(Planned[ReplayPlan]):
 
     def frame(self) -> DataFrame:
         """Read the records as a frame of the Spark session; send more than fits into memory `into="parquet:PATH"`."""
-        return self._context.lake.frame_of(self.arrow())
+        return self._context.lake.to_frame(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
         # First: an erasure finds the folder by it.

@@ -306,7 +306,7 @@ def _settings(context: Context, definition: Definition, flow: FlowConfig) -> Rep
 
 
 def _result(context: Context, definition: Definition, *, sent: int, done: bool) -> ReplayResult:
-    rows = context.lake.ask(_COUNTS, flow=definition.name)
+    rows = context.lake.query_rows(_COUNTS, flow=definition.name)
     predicates = {name for name, _ in definition.predicates}
 
     def of(what: str, chosen: Callable[[Any], bool] = lambda _: True) -> int:

@@ -190,7 +190,7 @@ def _limits(known: SourceThen) -> Callable[[SourcePartition], tuple[int, int | N
         if topic is None or source.partition >= topic.partitions:
             return None
         lives = chain(
-            [(cut.generation, cut.first_offset) for cut in topic.cuts if cut.partition == source.partition],
+            [(cut.generation, cut.first_offset) for cut in topic.truncations if cut.partition == source.partition],
             topic.generation,
         )
         if source.generation not in lives:

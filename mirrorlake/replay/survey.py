@@ -63,7 +63,7 @@ def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
     """List the partitions and files of a relay, without reading a record where it is in a folder."""
     log = lake.relay_log(alias)
     if log is None:
-        rows = lake.ask(_HELD, relay=alias)
+        rows = lake.query_rows(_HELD, relay=alias)
         return RelayExtent(
             ends={SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}, files=None
         )
@@ -97,7 +97,7 @@ def spans_of(
         return []
     columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
     begins_at, stops_at = ([ends[place] for ends in asked.values()] for place in (0, 1))
-    rows = lake.ask(
+    rows = lake.query_rows(
         _COUNTED,
         relay=alias,
         part=RelayPart(

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from mirrorlake.lake import KnownTopic, Lake, RelayPart, micros, newest_topics, read_seen
+from mirrorlake.lake import KnownTopic, Lake, RelayPart, micros, newest_topics, read_observations
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
@@ -83,7 +83,9 @@ def source_then(
 ) -> SourceThen:
     """Read the state of some topics of a source at a time; `held` are the source partitions of the relay."""
     asked = [source for source in held if source.topic in topics]
-    seen = lake.ask(_SEEN, missing_ok=True, source=alias, kinds=["earliest", "last_stable", "group"], at=micros(at))
+    seen = lake.query_rows(
+        _SEEN, missing_ok=True, source=alias, kinds=["earliest", "last_stable", "group"], at=micros(at)
+    )
     by_kind: dict[str, dict[SourcePartition, int]] = {"earliest": {}, "last_stable": {}}
     # A partition whose log went back may have two: the later one counts.
     groups: dict[tuple[str, str, int], GroupThen] = {}
@@ -97,14 +99,14 @@ def source_then(
             by_kind[row.kind][source] = int(row.position)
     following = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
-        for row in lake.ask(_NEXT, missing_ok=True, source=alias, at=micros(at))
+        for row in lake.query_rows(_NEXT, missing_ok=True, source=alias, at=micros(at))
     }
     certain = dict(by_kind["last_stable"])
     for one in groups.values():
         certain[one.source] = max(certain.get(one.source, 0), one.position)
     ends: dict[SourcePartition, int] = {}
     columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
-    rows = lake.ask(
+    rows = lake.query_rows(
         _CUT,
         relay=alias,
         part=RelayPart(dict.fromkeys(asked, 0), others=False),
@@ -118,7 +120,7 @@ def source_then(
         most += [following[source]] if source in following else []
         if most:
             ends[source] = max(least, min(most))
-    state = history.state_of(read_seen(lake, clusters=[alias], until=at))
+    state = history.state_of(read_observations(lake, clusters=[alias], until=at))
     return SourceThen(
         topics=topics,
         earliest=by_kind["earliest"],

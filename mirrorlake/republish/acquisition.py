@@ -211,7 +211,7 @@ class FlowAcquisition:
             found = {one.remote: states[one.remote] for one in others if one.remote in states}
             seen = Observations(self._lake, now=lambda: at)
             before = {one.remote: whole_id(one.known) for one in others}
-            seen.lives(flow.target, before, found, self._target.configs(found))
+            seen.record_incarnations(flow.target, before, found, self._target.configs(found))
         # The first offset that a new topic holds: what comes before it is no longer due there, or due again.
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import RelayFile, RelayLog, copy_pace, look_pace
+from mirrorlake.lake import RelayFile, RelayLog, copy_interval_s, poll_interval_s
 from mirrorlake.landing import GRACE_S
 from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.owner import short_owner
@@ -83,7 +83,7 @@ def send_by_followers(
             owned.ensure_empty_topics()
     claim = owned.claims.claim
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
-    pace_s = look_pace(relay.path, owned.flow.trigger)
+    pace_s = poll_interval_s(relay.path, owned.flow.trigger)
     # On a store each look is a request.
     run_marker = RunMarker(folder, claim.epoch, interval_s=pace_s if ":/" in relay.path else 0.0)
     lanes = _assign_lanes(owned, files, ends=ends)
@@ -149,7 +149,7 @@ def _watch(
     while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():
         is_due = time.monotonic() >= next_copy
         if is_due:
-            next_copy = time.monotonic() + copy_pace(owned.lake.place)
+            next_copy = time.monotonic() + copy_interval_s(owned.lake.address)
         with outages.tolerated():
             owned.record_from_ledger(ledger, read_to, copies=is_due)
         owned.settings.listener.polled(None)

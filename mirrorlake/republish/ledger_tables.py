@@ -118,7 +118,7 @@ class LedgerCopy:
     def load(self) -> dict[int, int]:
         """Read what the tables hold, `copied_seqs` and the newest `copied_epoch`; return `copied_seqs`."""
         self._copied = {table.name: {} for table in _TABLES}
-        for row in self._lake.ask(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
+        for row in self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
             self._copied[row.name][row.lane] = int(row.seq)
             self.copied_epoch = max(self.copied_epoch, row.epoch or 0)
         return self.copied_seqs
@@ -190,17 +190,17 @@ class LedgerCopy:
         What was taken over from another mirror counts: a partition of it need not have a run of its own yet. Of a remote
         topic that was lost and chosen for, only what was sent since counts, and where it was said to begin.
         """
-        rows = self._lake.ask(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
+        rows = self._lake.query_rows(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
         return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
     def remotes(self) -> dict[str, Remote]:
         """Read the remote topic that each source topic was sent to last, where its id was kept."""
-        rows = self._lake.ask(_REMOTES, flow=self._flow)
+        rows = self._lake.query_rows(_REMOTES, flow=self._flow)
         return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
 
     def ends(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """Read the offset after the last record that was sent to each partition of remote topics, given with their ids."""
-        rows = self._lake.ask(_ENDS, flow=self._flow)
+        rows = self._lake.query_rows(_ENDS, flow=self._flow)
         return {
             TopicPartition(row.target_topic, row.target_partition): int(row.sent)
             for row in rows
@@ -210,7 +210,7 @@ class LedgerCopy:
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
-        return bool(self._lake.ask(taken, flow=self._flow))
+        return bool(self._lake.query_rows(taken, flow=self._flow))
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.

@@ -22,7 +22,7 @@ from mirrorlake.lake import (
     Audit,
     Lake,
     each_offset,
-    lives_of,
+    load_incarnation_filter,
     with_downstream,
 )
 from mirrorlake.model.flow import SOURCE_KEY
@@ -91,7 +91,11 @@ class Quarantine:
         mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
         again = self._flow.redrive_name
         # What went into a remote topic that was deleted since is still to be sent.
-        runs = lives_of(self._lake, [self._flow]).standing(self._lake.meta(OFFSET_MAP)).where(F.col("flow") == again)
+        runs = (
+            load_incarnation_filter(self._lake, [self._flow])
+            .current_rows(self._lake.meta(OFFSET_MAP))
+            .where(F.col("flow") == again)
+        )
         sent = with_downstream(mine, runs).select(
             F.col("source_topic").alias("topic"),
             "generation",

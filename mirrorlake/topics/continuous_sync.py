@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, carried_topics
+from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, list_carried_topics
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime import PeriodicTask
@@ -91,7 +91,7 @@ class ContinuousSync:
             ends = look(flow, self._sources, self._admins)
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
-                led = led_by_others(flow, self._all_flows, names=partial(carried_topics, self._lake))
+                led = led_by_others(flow, self._all_flows, names=partial(list_carried_topics, self._lake))
                 plan = topic_plan(flow, ends, self._audit, beside=self._all_flows, led=led)
                 changes = self._allowed(plan.changes, ends)
                 if changes:
@@ -102,7 +102,7 @@ class ContinuousSync:
                 if changes:
                     ends = look(flow, self._sources, self._admins)
             scope = {flow.remote_topic(name) for name in ends.source}
-            self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
+            self._seen.record_topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
 
     def _allowed(self, changes: Sequence[Change], ends: BothEnds) -> list[Change]:
         """Pick what is corrected without asking.
@@ -118,7 +118,7 @@ class ContinuousSync:
         made = {entry.object for entry in entries if entry.action == "create"}
         if any(change.action == "create" for change in found):
             rivals = rivals_of(self._flow, self._all_flows)
-            others = [(other, carried_topics(self._lake, other)) for other in rivals]
+            others = [(other, list_carried_topics(self._lake, other)) for other in rivals]
             known |= {change.name for change in name_conflicts(self._flow, ends, others=others)}
 
         def may(change: Change) -> bool:
@@ -130,7 +130,7 @@ class ContinuousSync:
 
     def _has_sent_to(self, remote: str) -> bool:
         sent = "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND target_topic = :remote LIMIT 1"
-        return bool(self._lake.ask(sent, flow=self._flow.name, remote=remote))
+        return bool(self._lake.query_rows(sent, flow=self._flow.name, remote=remote))
 
     def acls(self, *, correct: bool) -> None:
         """Record changes of ACLs, and bring those of the remote topics in step.
@@ -144,12 +144,12 @@ class ContinuousSync:
             source = self._sources[flow.source].acls.list()
             target = read_target(self._admins[flow.target], self._audit)
             if source is not None:
-                self._seen.acls(flow.source, source)
+                self._seen.record_acls(flow.source, source)
             if correct:
-                known = carried_topics(self._lake, flow)
+                known = list_carried_topics(self._lake, flow)
                 own = clusters_own(source, flow, self._all_flows, self._audit)
                 plan = acl_plan(flow, ends, source=own, target=target, known=known, all_flows=self._all_flows)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
             # The plan was carried out on paper, too: the present ACLs are known without another look.
             if target.acls is not None:
-                self._seen.acls(flow.target, target.acls)
+                self._seen.record_acls(flow.target, target.acls)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Audit, Lake, micros, read_seen
+from mirrorlake.lake import Audit, Lake, micros, read_observations
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
@@ -50,7 +50,7 @@ class History:
     def at(self, time: datetime) -> HistoryState:
         """Tell configurations, partition counts, ACLs and group positions as they were known at a time."""
         aware(time)
-        return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
+        return history.state_of(read_observations(self._lake, until=time), groups=self._groups(time))
 
     def between(self, start: datetime, end: datetime) -> HistoryChanges:
         """List what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
@@ -60,7 +60,7 @@ class History:
                 f"{start.isoformat(timespec='seconds')} is after {end.isoformat(timespec='seconds')}",
                 remedy="give the earlier time first",
             )
-        seen = read_seen(self._lake, until=end)
+        seen = read_observations(self._lake, until=end)
         moves = history.group_moves(self._groups(start), self._groups(end), at=end)
         return HistoryChanges([*history.changes_between(seen, start, end), *moves])
 
@@ -90,12 +90,12 @@ class History:
         return history.plan_back(then, self._of_targets(self._now()), owner=owner)
 
     def _of_targets(self, time: datetime) -> HistoryState:
-        seen = read_seen(self._lake, clusters=self._targets, until=time)
+        seen = read_observations(self._lake, clusters=self._targets, until=time)
         groups = {place: offset for place, offset in self._groups(time).items() if place.cluster in self._targets}
         return history.state_of((one for one in seen if one.role != "source"), groups=groups)
 
     def _groups(self, time: datetime) -> Mapping[GroupPlace, int]:
-        rows = self._lake.ask(
+        rows = self._lake.query_rows(
             "SELECT source, group_id, topic, partition, max_by(position, observed_at) AS position FROM {positions} "
             "WHERE kind = 'group' AND unix_micros(observed_at) <= :until AND position IS NOT NULL "
             "GROUP BY source, group_id, topic, partition",

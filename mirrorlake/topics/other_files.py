@@ -171,7 +171,9 @@ class OtherFiles:
 
     def _is_mapped(self, remote: str) -> bool:
         flow = self._flow
-        return bool(self._lake.ask(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True))
+        return bool(
+            self._lake.query_rows(_MAPPED, flow=flow.name, again=flow.redrive_name, remote=remote, missing_ok=True)
+        )
 
     def _filled_refusal(self, remote: str, writers: Sequence[LedgerFlow]) -> TopicRefusal:
         flow = self._flow

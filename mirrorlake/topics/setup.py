@@ -13,7 +13,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
-from mirrorlake.lake import Audit, Lake, carried_topics, lake_changes, migrate
+from mirrorlake.lake import Audit, Lake, lake_changes, list_carried_topics, migrate
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell, silent
@@ -69,7 +69,7 @@ def make_plan(
 
     def known(other: FlowConfig) -> Iterable[str]:
         # A cluster that this plan has nothing to do with may be away: what was seen of it is enough.
-        return names(other.source) if other.source in planned else carried_topics(lake, other)
+        return names(other.source) if other.source in planned else list_carried_topics(lake, other)
 
     names = cache(lambda alias: sources[alias].topic_names())
     for flow in flows:
@@ -94,7 +94,7 @@ def make_plan(
                 ends,
                 source=clusters_own(source_acls(flow.source), flow, all_flows, audit),
                 target=targets[flow.target],
-                known=carried_topics(lake, flow),
+                known=list_carried_topics(lake, flow),
                 all_flows=all_flows,
             )
             changes += found.changes

@@ -110,7 +110,7 @@ def first_offsets(mine: Iterable[Piece], kept: Mapping[SourcePartition, KeptBack
 
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
         "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
         flow=flow,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, overlapping, quote, read_in_order, read_offsets
+from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, group_overlapping, quote, read_in_order, read_offsets
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.verify.content import Offsets
@@ -142,7 +142,7 @@ class FolderRelay:
     def count(self, source: SourcePartition, span: OffsetSpan) -> int:
         """Count the records in a range; files are opened where they cross its ends, overlap, or hold more than fits."""
         count = 0
-        for stretch in overlapping(self.files(source, span)):
+        for stretch in group_overlapping(self.files(source, span)):
             first, last = stretch[0].first_offset, max(file.last_offset for file in stretch)
             rows = sum(file.records for file in stretch)
             if len(stretch) == 1 and first >= span.first and last < span.end and rows <= last - first + 1:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import Audit, BrokenFile, FileSpan, Lake, OneWriter, broken_files, quote
+from mirrorlake.lake import Audit, BrokenFile, FencedRelayWriter, FileSpan, Lake, broken_files, quote
 from mirrorlake.landing import Mended, Mending
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
@@ -129,7 +129,7 @@ def repair_relay(
     lake: Lake,
     alias: str,
     *,
-    writer: OneWriter,
+    writer: FencedRelayWriter,
     mending: Callable[[], Mending],
     now: Callable[[], datetime],
     check: bool = False,
@@ -155,7 +155,7 @@ def repair_relay(
         raise UsageError(
             f"nothing of {alias} was landed", consequence="there is no relay to repair", remedy="mirrorlake status"
         )
-    held = lake.upkeep(location)
+    held = lake.open_maintenance(location)
     broken = () if held is None else tuple(broken_files(held))
     if broken and check:
         # Spark cannot count what it cannot read.
@@ -171,7 +171,7 @@ def repair_relay(
     if check or not found:
         return Repair(source=alias, doubled=found, broken=broken, mended=mended, tables=tables)
     lake.refuse_spark(f"taking doubled records out of the relay of {alias}")
-    writer.look()
+    writer.refresh()
     writer.claim()
     found = _doubled(lake.relay(alias))
     where = " OR ".join(map(_range, found))

@@ -66,7 +66,7 @@ def between(
     """Find the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
     found: dict[str, dict[SourcePartition, OffsetSpan]] = {}
     for alias in aliases:
-        rows = lake.ask(
+        rows = lake.query_rows(
             _BETWEEN,
             relay=alias,
             part=RelayPart({}),
@@ -139,10 +139,10 @@ def _spans_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, Spans]
 def explained_of(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
     """Count, by topic, the offsets of a source that were never landed, and those that left the relay, by place and kind."""
     found: dict[str, Counter[tuple[str, str]]] = {}
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT topic, kind, sum(missing) AS offsets FROM {gaps} WHERE source = :source GROUP BY topic, kind",
         missing_ok=True,
-        keep=True,
+        cache=True,
         source=alias,
     )
     for row in rows:

@@ -59,17 +59,17 @@ def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool =
     """Find the broken files of side tables and, unless `check` only looks, take them out of their tables."""
     tables = []
     for schema in SIDE_TABLES:
-        upkeep = lake.upkeep(lake.meta_location(schema))
+        upkeep = lake.open_maintenance(lake.meta_location(schema))
         if upkeep is None or not (broken := broken_rows(upkeep)):
             continue
         then, next_step = _THEN[schema.name]
         rows = sum(count for _, count in broken)
         tables.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
         if not check:
-            upkeep.settle(REMOVABLE)
+            upkeep.ensure_properties(REMOVABLE)
             # False where upkeep has taken them out meanwhile.
             upkeep.replace([file for file, _ in broken], [], data_change=True, why="repair")
-            upkeep.settle({name: schema.properties[name] for name in REMOVABLE})
+            upkeep.ensure_properties({name: schema.properties[name] for name in REMOVABLE})
     if tables and not check and lake.exists(lake.meta_location(AUDIT)):
         what = {"where": "lake", "kind": "table", "action": "repair", "reason": "broken files"}
         changes = [Change(name=table.name, after=f"{table.rows} rows lost", **what) for table in tables]

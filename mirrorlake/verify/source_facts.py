@@ -55,7 +55,9 @@ class SourceFacts:
         if not self.is_asked:
             return ""
         admin, recorded = self._context.admin(self._alias), self.recorded
-        return admin.default_cleanup([t for t in admin.topic_names() if t in recorded and recorded[t].is_bare])
+        return admin.default_cleanup(
+            [t for t in admin.topic_names() if t in recorded and recorded[t].inherits_cleanup_policy]
+        )
 
     def find_leaderless(self, topics: Iterable[str]) -> None:
         """Find and log the partitions of topics that nobody leads."""

@@ -14,7 +14,7 @@ from mirrorlake.config import when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lake import KeptProofs, removed_from
+from mirrorlake.lake import ProofCache, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
@@ -44,8 +44,8 @@ class Verifications:
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
 
     @cached_property
-    def _proofs(self) -> KeptProofs:
-        return KeptProofs(self._context.lake)
+    def _proofs(self) -> ProofCache:
+        return ProofCache(self._context.lake)
 
     def verify(
         self,

@@ -23,11 +23,11 @@ from mirrorlake.lake import (
     RELAY_TARGET,
     SOURCE_RELAY,
     SOURCE_TARGET,
-    KeptProofs,
+    ProofCache,
     ProvenRange,
     RangeProof,
     Tombstones,
-    tombstones_on,
+    read_tombstones,
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import known_id
@@ -97,7 +97,7 @@ class Verifier:
         context: Context,
         flows: Iterable[FlowConfig],
         *,
-        proofs: KeptProofs,
+        proofs: ProofCache,
         cuts: Mapping[str, FixedCut],
         relays: Relays,
         views: Mapping[str, View],
@@ -144,8 +144,8 @@ class Verifier:
             carried = [flow for flow in self._flows if flow.source == alias]
             topics = {source.topic for source in self._relays[alias].landed}
             self._sources[alias].find_leaderless(t for t in topics if any(flow.carries(t) for flow in carried))
-        self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
-        ranges = {flow.name: self._proofs.of(flow) for flow in self._flows}
+        self._tombstones = {target: read_tombstones(self._lake, target) for target in self._cuts}
+        ranges = {flow.name: self._proofs.read(flow) for flow in self._flows}
         pieces = self._pieces()
         stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
         self._whole = self._count_due(stands)

@@ -30,7 +30,7 @@ from mirrorlake.lake import (
     METADATA,
     OFFSET_MAP,
     RELAY_ROWS,
-    TableUpkeep,
+    TableMaintenance,
     write_files,
 )
 from mirrorlake.lake.arrow_types import arrow_types
@@ -188,7 +188,7 @@ def _busy() -> None:
                 began = time.process_time()
                 copy.add(records)
                 cpu += time.process_time() - began
-            table, sent = TableUpkeep(lake.meta_location(OFFSET_MAP)), 64 * 5 * BUSY
+            table, sent = TableMaintenance(lake.meta_location(OFFSET_MAP)), 64 * 5 * BUSY
             rows, fresh = table.live()["num_records"], table.live()["size_bytes"]
             say(
                 delivery=delivery,
@@ -241,7 +241,7 @@ def _upkeep() -> None:
                 tables.commit(folder, written, app_id="land", version=number + 1, signature="{}")
             began, cpu = time.monotonic(), time.process_time()
             done = compact_relay(
-                TableUpkeep(folder), "east", [], now=NOON + timedelta(days=1), patience=timedelta(days=1)
+                TableMaintenance(folder), "east", [], now=NOON + timedelta(days=1), patience=timedelta(days=1)
             )
             say(
                 files=done.files,

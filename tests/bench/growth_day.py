@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from mirrorlake.config.schema import MaintenanceConfig
-from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayLog, Seat, TableUpkeep, land_rows, write_files
+from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayClaim, RelayLog, TableMaintenance, land_rows, write_files
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
@@ -53,7 +53,7 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
             "delta.deletedFileRetentionDuration": "interval 6 hours",
         },
     )
-    landing, upkeep = LandingLog(Seat("east", folder, 1, "me")), TableUpkeep(folder)
+    landing, upkeep = LandingLog(RelayClaim("east", folder, 1, "me")), TableMaintenance(folder)
     now, batch = datetime.now(timezone.utc) - passes * _EVERY, 0
     for number in range(1, passes + 1):
         cpu = time.process_time()
@@ -61,7 +61,7 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
             batch, now = batch + 1, now + _EVERY / turns
             landed = rows.turn(now)
             turn = land_rows(RELAY_ROWS, [*landed], [1] * len(landed), pa.concat_tables(landed.values()), now)
-            files = list(write_files(folder, RELAY_ROWS, turn, fresh=True))
+            files = list(write_files(folder, RELAY_ROWS, turn, uncompressed=True))
             landing.append(files, batch, now, is_whole=batch % 100 == 0)
         landing_s = time.process_time() - cpu
         _age(folder, _EVERY)

@@ -24,9 +24,9 @@ from mirrorlake.lake import (
     RELAY_ROWS,
     Lake,
     LandingLog,
+    RelayClaim,
     RelayLog,
-    Seat,
-    TableUpkeep,
+    TableMaintenance,
     WrittenFile,
     landed_positions,
     position_row,
@@ -133,7 +133,7 @@ def _generated(lake: Lake, partitions: int, files: int) -> int:
     actions = [AddAction(file.path, file.size, {}, 0, True, file.stats) for file in made]
     table.create_write_transaction(actions, "append", table.schema())
     FolderTables().set_properties(path, {CHECKPOINT_PROPERTY: "1"})
-    TableUpkeep(path).checkpoint(after=1)
+    TableMaintenance(path).checkpoint(after=1)
     lake.append_rows(
         POSITIONS,
         [position_row("east", source_of(p), "landed", each * _EACH, NOON) for p in range(partitions)],
@@ -158,7 +158,7 @@ def relay() -> None:
 def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[str, Any]:
     path, sources = lake.relay_location("east"), [source_of(p) for p in range(partitions)]
     ends = dict.fromkeys(sources, each * _EACH)
-    seat, asked = Seat("east", path, 1, "bench"), each // 2 * _EACH
+    seat, asked = RelayClaim("east", path, 1, "bench"), each // 2 * _EACH
     landing, following = LandingLog(seat), RelayLog(FolderTables(), path)
     following.files(ends)
     [real] = Path(path).glob("*.parquet")
@@ -187,7 +187,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
 
     def upkeep() -> None:
         compact_relay(
-            TableUpkeep(path), "east", [], now=NOON + timedelta(days=9), patience=timedelta(days=1), plan=True
+            TableMaintenance(path), "east", [], now=NOON + timedelta(days=9), patience=timedelta(days=1), plan=True
         )
 
     return {
@@ -197,7 +197,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
         "passport": cost(passport),
         "upkeep_plan": cost(upkeep, 1),
         "verify_plan": cost(verify, 1),
-        "log_checkpoint": cost(lambda: TableUpkeep(path).checkpoint(after=0), 1),
+        "log_checkpoint": cost(lambda: TableMaintenance(path).checkpoint(after=0), 1),
         "batch": cost(land, 20),
         "batch_and_its_look": cost(follow, 20),
         "landed_since_the_account": cost(lambda: landed_positions(lake, "east"), 1),

@@ -32,10 +32,10 @@ from mirrorlake.lake import (
     POSITIONS,
     RELAY_ROWS,
     SAMPLES,
-    Accounts,
     Lake,
+    OffsetAccounts,
     SourceTopics,
-    TableUpkeep,
+    TableMaintenance,
     landed_positions,
     position_row,
     proven_until,
@@ -159,7 +159,7 @@ def _fill_relay(lake: Lake, partitions: int, end: int) -> None:
     table = DeltaTable(path)
     actions = [AddAction(file.path, file.size, {}, 0, True, file.stats) for file in named]
     table.create_write_transaction(actions, "append", table.schema())
-    TableUpkeep(path).checkpoint(after=1)
+    TableMaintenance(path).checkpoint(after=1)
     _land(path, [source for source in sources if source.partition == 0], end)
     lake.append_rows(
         POSITIONS,
@@ -193,7 +193,7 @@ def _fill_samples(lake: Lake, partitions: int, now: datetime) -> None:
     place = {"topic": "'t' || (p // 10)", "generation": "1", "partition": "p % 10"}
     connection, folder = duckdb.connect(config={"threads": 1}), FolderTables()
     connection.execute("SET TimeZone = 'UTC'")
-    # As `Remembered.compare` decides: a look of each position is written after ten in which it moved.
+    # As `LastSamples.choose_rows` decides: a look of each position is written after ten in which it moved.
     every = max(10_000 // partitions, 10) + 1
     complete = f"n % {every} = 0"
     for table, source, columns in (
@@ -245,7 +245,7 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
     metrics.show(figures)
     topics = SourceTopics(lake, "east")
     topics.load()
-    accounts = Accounts(lake, topics, alias="east", now=lambda: made.now)
+    accounts = OffsetAccounts(lake, topics, alias="east", now=lambda: made.now)
     accounts.resume(landed_positions(lake, "east"), [])
     return {
         "status": made.status,
@@ -264,9 +264,9 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "metrics, a scrape": lambda: generate_latest(metrics.registry),
         "landed": lambda: landed_positions(lake, "east"),
         "proven": lambda: proven_until(lake, flow),
-        "landing starts": lambda: Accounts(lake, topics, alias="east", now=lambda: made.now).resume(
+        "landing starts": lambda: OffsetAccounts(lake, topics, alias="east", now=lambda: made.now).resume(
             landed_positions(lake, "east"), []
         ),
         "a turn is looked at": partial(made.look, "a turn is looked at"),
-        "a turn is accounted for": lambda: accounts.settle(datetime.now(timezone.utc)),
+        "a turn is accounted for": lambda: accounts.flush_accounts(datetime.now(timezone.utc)),
     }

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from deltalake import DeltaTable
 
-from mirrorlake.lake import RelayLog, TableUpkeep
+from mirrorlake.lake import RelayLog, TableMaintenance
 from mirrorlake.lake.delta_rs import FolderTables
 from tests.bench.growth_cost import cost, say
 from tests.bench.growth_relay import file_of, new_lake, source_of
@@ -26,7 +26,7 @@ def topics() -> None:
                 began = time.process_time()
                 tables.commit(folder, files, app_id="land", version=turn + 1, signature="{}")
                 commit_s = time.process_time() - began
-            TableUpkeep(folder).checkpoint(after=1)
+            TableMaintenance(folder).checkpoint(after=1)
             log = Path(folder, "_delta_log")
             ends = {source_of(n): turns * 10 for n in range(_PARTITIONS)}
             say(

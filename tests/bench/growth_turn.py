@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayLog, Seat, land_rows, read_by_source, write_files
+from mirrorlake.lake import RELAY_ROWS, LandingLog, RelayClaim, RelayLog, land_rows, read_by_source, write_files
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
 from mirrorlake.lake.schema import RELAY
@@ -60,14 +60,14 @@ def turn() -> None:
             tables, landed, batches = FolderTables(), fetched(partitions, records), iter(range(1, 10_000))
             tables.create(folder, RELAY)
             tables.set_properties(folder, {CHECKPOINT_PROPERTY: "1"})
-            landing, follower = LandingLog(Seat("east", folder, 1, "me")), RelayLog(tables, folder)
+            landing, follower = LandingLog(RelayClaim("east", folder, 1, "me")), RelayLog(tables, folder)
             follower.files({})
 
             sources, counts, table = [*landed], [*map(len, landed.values())], pa.concat_tables(landed.values())
 
             def write() -> list[Any]:
                 rows = land_rows(RELAY_ROWS, sources, counts, table, NOON)  # noqa: B023
-                return list(write_files(folder, RELAY_ROWS, rows, fresh=True))
+                return list(write_files(folder, RELAY_ROWS, rows, uncompressed=True))
 
             files = write()
 

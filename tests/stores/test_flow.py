@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import load
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import OneWriter
+from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from tests.commands import run_cli
@@ -94,8 +94,8 @@ def test_a_mirror_runs_on_a_store_and_spark_only_runs_its_tasks(
             lambda: failures or all(row.state == "in_step" for row in other.status()[world.flow]), "questions see it"
         )
         # Another lander takes the relay over, and the one that runs stops.
-        writer = OneWriter(other.lake, "east")
-        writer.look()
+        writer = FencedRelayWriter(other.lake, "east")
+        writer.refresh()
         writer.claim(writer.cluster_id)
         wait_until(lambda: failures or mirror.parked(), "the older lander has stopped")
     produce(world.east, world.topic, 200, seed=4)

@@ -17,15 +17,15 @@ from mirrorlake.config.schema import ClusterConfig, FlowConfig, MaintenanceConfi
 from mirrorlake.lake import (
     POSITIONS,
     SAMPLES,
+    FencedRelayWriter,
     Lake,
     LandingLog,
-    OneWriter,
-    TableUpkeep,
+    TableMaintenance,
     left_before,
+    prune_samples,
     read_in_order,
     relay_schema,
     removed_from,
-    tidy,
     write_files,
 )
 from mirrorlake.lake.delta_rs import FolderTables
@@ -54,10 +54,10 @@ class World:
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
-        writer = OneWriter(lake, "east")
-        writer.look()
+        writer = FencedRelayWriter(lake, "east")
+        writer.refresh()
         writer.claim("cluster")
-        self.path, self._landing = writer.seat().path, LandingLog(writer.seat())
+        self.path, self._landing = writer.relay_claim().path, LandingLog(writer.relay_claim())
         self.sent = SentUpTo(flow=FLOW, positions={SOURCE: BATCHES * 10})
 
     def fill(self) -> None:
@@ -86,14 +86,14 @@ class World:
         return Eraser(self.lake, "east", [self.sent], on_target=lambda *_: "for ever", now=lambda: NOON + 30 * DAY)
 
     def offsets(self) -> list[int]:
-        found = self.lake.ask("SELECT offset AS at FROM {relay} ORDER BY 1", relay="east")
+        found = self.lake.query_rows("SELECT offset AS at FROM {relay} ORDER BY 1", relay="east")
         return [row.at for row in found]
 
     def keys_on_the_store(self) -> set[bytes]:
-        table = self.lake.upkeep(self.path)
+        table = self.lake.open_maintenance(self.path)
         assert table is not None
         found: set[bytes] = set()
-        for name in table.held():
+        for name in table.list_files():
             with table.open(name) as file:
                 found.update(pq.read_table(file, columns=["key"]).column("key").to_pylist())
         return found
@@ -140,7 +140,7 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
     "gone, not confirmed": die_confirming,
 }
@@ -179,9 +179,9 @@ def test_old_samples_leave_a_store_too(world: World) -> None:
     world.lake.create_side_table(SAMPLES)
     looks = [{"observed_at": NOON + n * DAY, "subject": "relay", "name": "east"} for n in range(4)]
     world.lake.append_rows(SAMPLES, looks)
-    assert not tidy(world.lake, before=NOON + 2 * DAY, now=NOON + 8 * DAY), "a new lake holds nothing old"
-    assert tidy(world.lake, before=NOON + 3 * DAY, now=NOON + 10 * DAY)
-    assert [row.n for row in world.lake.ask("SELECT count(*) AS n FROM {samples}")] == [1]
+    assert not prune_samples(world.lake, before=NOON + 2 * DAY, now=NOON + 8 * DAY), "a new lake holds nothing old"
+    assert prune_samples(world.lake, before=NOON + 3 * DAY, now=NOON + 10 * DAY)
+    assert [row.n for row in world.lake.query_rows("SELECT count(*) AS n FROM {samples}")] == [1]
     # Of each position the newest row before that moment stays, and what came after it.
-    kept = world.lake.ask("SELECT position FROM {positions} ORDER BY 1")
+    kept = world.lake.query_rows("SELECT position FROM {positions} ORDER BY 1")
     assert [row.position for row in kept] == [20, 30, 40, 50, 60]

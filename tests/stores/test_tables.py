@@ -19,20 +19,20 @@ from mirrorlake.config.loading import loads
 from mirrorlake.errors import LanderReplaced, SafetyError, StoreError
 from mirrorlake.lake import (
     GAPS,
+    FencedRelayWriter,
     Lake,
     LandingLog,
-    OneWriter,
     RelayFile,
+    check_store,
     lake_changes,
-    look_at_store,
     pace,
-    read_to,
+    read_landing_positions,
     relay_schema,
     write_files,
 )
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import read_in_order
-from mirrorlake.lake.store_look import StoreLook
+from mirrorlake.lake.store_check import StoreCheck
 from mirrorlake.maintenance import tiers
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.maintenance.side_tables import compact_side_table
@@ -95,17 +95,17 @@ def rows(first: int, last: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, relay_schema())
 
 
-def land(writer: OneWriter, batch: int, first: int, last: int) -> None:
-    seat = writer.seat()
+def land(writer: FencedRelayWriter, batch: int, first: int, last: int) -> None:
+    seat = writer.relay_claim()
     LandingLog(seat).append(list(write_files(seat.path, relay_schema(), iter([rows(first, last)]))), batch, NOW)
 
 
 def test_tables_are_made_asked_and_appended_to_without_spark(lake: Lake) -> None:
-    assert not lake.is_elsewhere
+    assert not lake.is_spark_only
     assert lake.missing(["east"]) == {}
     assert lake.create_all(["east"]) == []
     lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
-    [row] = lake.ask("SELECT count(*) AS n, max(topic) AS topic FROM {gaps}")
+    [row] = lake.query_rows("SELECT count(*) AS n, max(topic) AS topic FROM {gaps}")
     assert (row.n, row.topic) == (1, "orders")
     assert lake.size(lake.meta_location(GAPS))[0] == 1
 
@@ -116,7 +116,7 @@ def test_a_newer_lake_on_a_store_is_refused_without_spark(lake: Lake) -> None:
     made = lake.version(gaps)
     lake.set_properties(gaps, {"mirrorlake.lakeVersion": "9"})
     assert lake.version(gaps) == (made or 0) + 1
-    lake.look_again()
+    lake.recheck_version()
     with pytest.raises(SafetyError, match="has version 9"):
         lake.append_rows(GAPS, [{"source": "east", "topic": "orders"}])
     with pytest.raises(SafetyError, match="has version 9"):
@@ -124,17 +124,17 @@ def test_a_newer_lake_on_a_store_is_refused_without_spark(lake: Lake) -> None:
 
 
 def test_a_task_lands_files_and_another_follows_them(lake: Lake) -> None:
-    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
     assert log is not None
     assert log.files({}) == []
-    writer.look()
+    writer.refresh()
     writer.claim("cluster")
     land(writer, 1, 0, 30)
     [file] = log.new_files({})
     assert (file.source, file.first_offset, file.last_offset, file.records) == (SOURCE, 0, 29, 30)
     assert file.uri.startswith("s3a://")
     assert sum(map(len, read_in_order([file]))) == 30
-    assert lake.ask("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
+    assert lake.query_rows("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 30
     assert log.new_files({}) == []
 
 
@@ -143,11 +143,11 @@ def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_ser
         counted = store_server.counted(do)
         return pace.Requests(counted["PUT"] + counted["POST"] + counted["LIST"], counted["GET"] + counted["HEAD"])
 
-    writer, follower = OneWriter(lake, "east"), lake.relay_log("east")
+    writer, follower = FencedRelayWriter(lake, "east"), lake.relay_log("east")
     assert follower is not None
-    writer.look()
+    writer.refresh()
     writer.claim("cluster")
-    seat, batches = writer.seat(), iter(range(1, 100))
+    seat, batches = writer.relay_claim(), iter(range(1, 100))
     landing, run_marker = LandingLog(seat), RunMarker(f"{lake.checkpoint_root()}/live/x", 1, interval_s=60.0)
     schema, gap = relay_schema(), pa.table({"source": ["east"], "topic": ["orders"]})
 
@@ -173,9 +173,9 @@ def test_a_turn_costs_the_requests_that_doctor_counts_with(lake: Lake, store_ser
 
 @pytest.mark.law("F")
 def test_a_lander_that_was_replaced_writes_nothing(lake: Lake) -> None:
-    first, second = OneWriter(lake, "east"), OneWriter(lake, "east")
+    first, second = FencedRelayWriter(lake, "east"), FencedRelayWriter(lake, "east")
     for writer in (first, second):
-        writer.look()
+        writer.refresh()
         writer.claim("cluster")
     with pytest.raises(LanderReplaced):
         land(first, 1, 0, 30)
@@ -183,8 +183,8 @@ def test_a_lander_that_was_replaced_writes_nothing(lake: Lake) -> None:
     # The same batch again, as a task would repeat it that was killed after its commit.
     with pytest.raises(LanderReplaced):
         land(second, 1, 0, 20)
-    assert LandingLog(second.seat()).has_begun
-    assert lake.ask("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 20
+    assert LandingLog(second.relay_claim()).has_begun
+    assert lake.query_rows("SELECT count(*) AS n FROM {relay}", relay="east")[0].n == 20
 
 
 @pytest.mark.law("F")
@@ -202,7 +202,9 @@ def test_writers_at_the_same_moment_lose_nothing(lake: Lake) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found = lake.ask("SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1 ORDER BY 1")
+    found = lake.query_rows(
+        "SELECT source, count(*) AS n, count(DISTINCT topic) AS topics FROM {gaps} GROUP BY 1 ORDER BY 1"
+    )
     assert [(row.source, row.n, row.topics) for row in found] == [(name, 8, 8) for name in ("a", "b", "c")]
 
 
@@ -227,20 +229,20 @@ def test_a_version_is_put_once(lake: Lake, store_server: StoreServer) -> None:
 
 @pytest.mark.law("F")
 def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
-    assert read_to(lake, "east") == {}
-    writer, other = OneWriter(lake, "east"), SourcePartition("orders", 1, 1)
-    writer.look()
+    assert read_landing_positions(lake, "east") == {}
+    writer, other = FencedRelayWriter(lake, "east"), SourcePartition("orders", 1, 1)
+    writer.refresh()
     writer.claim("cluster", {SOURCE: 5, other: 2})
-    seat = writer.seat()
+    seat = writer.relay_claim()
     log = LandingLog(seat)
     log.append(list(write_files(seat.path, relay_schema(), iter([rows(5, 8)]))), 1, NOW, {SOURCE: 9})
     log.append([], 2, NOW, {SOURCE: 11})
-    assert read_to(lake, "east") == {SOURCE: 11, other: 2}
+    assert read_landing_positions(lake, "east") == {SOURCE: 11, other: 2}
     assert log.newest_landed_at() == NOW
 
     # Two groups at the same moment: one signs after the other, and a whole record of either says what both have read.
     writer.claim("cluster", {SOURCE: 11, other: 2})
-    seat = writer.seat()
+    seat = writer.relay_claim()
 
     def land_some(group: int) -> None:
         mine, tp = LandingLog(replace(seat, group=group)), (SOURCE, other)[group]
@@ -249,7 +251,7 @@ def test_law_f_commits_carry_how_far_a_task_has_read(lake: Lake) -> None:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(land_some, (0, 1)))
-    assert read_to(lake, "east") == {SOURCE: 25, other: 25}
+    assert read_landing_positions(lake, "east") == {SOURCE: 25, other: 25}
     signed = [commit.signature for commit in lake.commits(seat.path)[:10]]
     assert [one["batch"] for one in signed] == [*range(9, -1, -1)]
     assert sorted(one["group"] for one in signed) == [0] * 5 + [1] * 5
@@ -266,9 +268,9 @@ def test_signs_of_tasks_stand_beside_the_tables(lake: Lake) -> None:
 
 
 def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server: StoreServer) -> None:
-    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
     assert log is not None
-    writer.look()
+    writer.refresh()
     writer.claim("cluster")
     land(writer, 1, 0, 30)
     [file] = log.files({})
@@ -282,17 +284,17 @@ def test_a_file_that_was_rewritten_is_read_in_its_place(lake: Lake, store_server
 @pytest.mark.law("C", "D", "F")
 def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "FANOUT", FANOUT)
-    writer, log = OneWriter(lake, "east"), lake.relay_log("east")
+    writer, log = FencedRelayWriter(lake, "east"), lake.relay_log("east")
     assert log is not None
-    writer.look()
+    writer.refresh()
     writer.claim("cluster")
-    landing = LandingLog(writer.seat())
+    landing = LandingLog(writer.relay_claim())
     for batch in range(1, FANOUT + 1):
-        files = write_files(writer.seat().path, relay_schema(), iter([rows(batch * 10, batch * 10 + 10)]))
+        files = write_files(writer.relay_claim().path, relay_schema(), iter([rows(batch * 10, batch * 10 + 10)]))
         landing.append(list(files), batch, NOW)
         lake.append_rows(GAPS, [{"source": "east", "first_offset": batch}])
     before = log.files({})
-    table, gaps = (lake.upkeep(place) for place in (lake.relay_location("east"), lake.meta_location(GAPS)))
+    table, gaps = (lake.open_maintenance(place) for place in (lake.relay_location("east"), lake.meta_location(GAPS)))
     assert table is not None
     assert gaps is not None
     done = compact_relay(table, "east", [], now=NOW + timedelta(hours=1), patience=timedelta(days=1))
@@ -301,7 +303,7 @@ def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch
     assert table.checkpoint(after=1)
     [file] = log.files({})
     assert sum(map(len, read_in_order([file]))) == FANOUT * 10
-    assert lake.ask("SELECT count(DISTINCT first_offset) AS n FROM {gaps}")[0].n == FANOUT
+    assert lake.query_rows("SELECT count(DISTINCT first_offset) AS n FROM {gaps}")[0].n == FANOUT
     # A task that listed the small files before they were deleted reads what took their place.
     for small in before:
         table.delete(small.uri.rpartition("/")[2])
@@ -322,7 +324,7 @@ def test_nobody_reads_the_keys_of_a_store(lake: Lake, store_server: StoreServer,
 
 def test_a_store_that_works_is_said_to_work(lake: Lake, store_server: StoreServer) -> None:
     assert lake.store is not None
-    assert [look.what for look in look_at_store(lake.store) if not look.problem] == [
+    assert [look.what for look in check_store(lake.store) if not look.problem] == [
         "write and list",
         "conditional put",
         "delete",
@@ -335,16 +337,16 @@ def test_a_store_that_puts_over_what_is_there_is_found_out() -> None:
     with serving("overwrites=True") as server:
         store = Store(f"s3a://{server.make_bucket('careless')}/mirror", server.values)
         attach_stores(store)
-        [race] = [look for look in look_at_store(store) if look.problem]
+        [race] = [look for look in check_store(store) if look.problem]
     assert race.what == "conditional put"
     assert "records would be lost" in race.problem
 
 
 def test_what_a_store_refuses_is_a_sentence(store_server: StoreServer, store_keys: None) -> None:
-    def first_look(server: StoreServer, root: str) -> StoreLook:
+    def first_look(server: StoreServer, root: str) -> StoreCheck:
         store = Store(root, server.values)
         attach_stores(store)
-        looks = list(look_at_store(store))
+        looks = list(check_store(store))
         assert SECRET_KEY not in str(looks)
         return looks[-1]
 

@@ -15,7 +15,7 @@ from mirrorlake.config.loading import loads
 from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
 from mirrorlake.lake import Lake, micros
-from mirrorlake.lake.ask import rows_of
+from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.runtime import stores
 from tests.hourly_looks import FLOW, HOURS, create, fill
 from tests.servers.store import StoreServer
@@ -36,7 +36,7 @@ def test_pieces_of_a_view_are_asked_of_a_store(
     asked = LagQuestions(lake, [FLOW], now=lambda: NOW)
     plain = {name: view.ask(asked, NOW - timedelta(days=DAYS), NOW).rows() for name, view in VIEWS.items()}
     sent = {
-        name: cloudpickle.dumps(ask_pieces(lake.place, lake.store, [FLOW], view, DAYS, LONGEST))
+        name: cloudpickle.dumps(ask_pieces(lake.address, lake.store, [FLOW], view, DAYS, LONGEST))
         for name, view in VIEWS.items()
     }
 
@@ -47,6 +47,6 @@ def test_pieces_of_a_view_are_asked_of_a_store(
     numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_pieces(DAYS, LONGEST))])
     for name, function in sent.items():
         ask: Any = pickle.loads(function)  # noqa: S301  our own
-        shown = rows_of(pa.Table.from_batches(ask(iter([numbers]))))
+        shown = to_rows(pa.Table.from_batches(ask(iter([numbers]))))
         assert sorted(map(repr, shown)) == sorted(map(repr, plain[name])), name
         assert shown

@@ -137,7 +137,9 @@ def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.Monkey
         with pytest.raises(FailoverRefused, match=first):
             mirror[FLOW].failover()
         member.close()
-        assert not mirror.lake.ask("SELECT * FROM {control} WHERE kind = 'flow'"), "a refusal leaves the flow as it is"
+        assert not mirror.lake.query_rows("SELECT * FROM {control} WHERE kind = 'flow'"), (
+            "a refusal leaves the flow as it is"
+        )
 
         with pytest.raises(UsageError, match="nobody"):
             mirror[FLOW].failover(groups=["nobody"])
@@ -250,7 +252,9 @@ def test_law_f_a_failover_that_is_killed_between_all_steps(world: World) -> None
     ]  # fmt: skip
     assert done.is_repeat, "the last row was written before the last kill"
     assert (done.missing, done.rpo_s, done.held) == (0, 0.0, 0)
-    rows = mirror.lake.ask("SELECT action, count(*) AS number FROM {audit} WHERE command = 'failover' GROUP BY action")
+    rows = mirror.lake.query_rows(
+        "SELECT action, count(*) AS number FROM {audit} WHERE command = 'failover' GROUP BY action"
+    )
     assert {row.number for row in rows} == {1}
     for topic in world.topics:
         assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
@@ -345,7 +349,7 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     assert (done.tail_records, done.choice, done.held) == (10, "restore", 0)
     assert done.back == {"central->east": 12}
     assert {record.topic for record in done.records} == {world.topics[0]}
-    assert mirror.lake.ask("SELECT count(*) AS number FROM {divergent}")[0].number == 10
+    assert mirror.lake.query_rows("SELECT count(*) AS number FROM {divergent}")[0].number == 10
     for topic in world.topics:
         assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
     since = {partition: records[4:] for partition, records in consume(world.central, world.topics[1]).items()}
@@ -386,7 +390,7 @@ def test_a_dropped_tail_is_accounted_for_and_skipped(world: World) -> None:
     assert done.choice == "drop"
     assert (done.back, done.made) == ({"central->east": 4}, "central->east")
     assert_equal_topics(consume(world.central, world.topics[1]), consume(world.east, f"central.{world.topics[1]}"))
-    kept = mirror.lake.ask("SELECT sum(record_count) AS number FROM {withheld} WHERE rule = 'failback'")
+    kept = mirror.lake.query_rows("SELECT sum(record_count) AS number FROM {withheld} WHERE rule = 'failback'")
     assert int(kept[0].number) == 10, "law E: each of them is explained"
     assert mirror.run(once=True).republished[0].records == 0
     at = {group: committed(world.east, group, world.topics[0], PARTITIONS) for group in world.groups}
@@ -532,7 +536,7 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(
     assert found["failover"]["records_again"] == 0
     after = mirror.status(FLOW)[FLOW]
     assert list(after) == list(before), "the live flow stands where it stood"
-    assert not mirror.lake.ask("SELECT * FROM {audit} WHERE command = 'failover' AND flow = :flow", flow=FLOW)
+    assert not mirror.lake.query_rows("SELECT * FROM {audit} WHERE command = 'failover' AND flow = :flow", flow=FLOW)
     [kept] = mirror[FLOW].drills()
     assert kept.records == 3 * EACH
     # Into a cluster of the file, again and again: each leaves it as it was.

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.lag import Monitor
-from mirrorlake.lake.samples import remember
+from mirrorlake.lake.samples import load_last_samples
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, new_topic
@@ -134,6 +134,6 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     [west] = second.unanswered
     assert west.took_ms == 0, "it is asked beside the others, which do not wait for it"
     assert second.changed == 0
-    remembered = remember(sampler._lake).positions
+    remembered = load_last_samples(sampler._lake).positions
     assert ("cluster", "west") not in remembered
     assert {key.topic for key in remembered["cluster", "east"] if key.kind == "last_stable"} == {topic}

@@ -69,7 +69,7 @@ def test_law_c_log_checkpoints_and_side_tables_that_are_cut_stop_no_command_for_
     mirror = pair.mirror()
     run(pair)
     for location in (mirror.lake.relay_location("east"), f"{pair.lake}/meta/offset_map"):
-        upkeep = mirror.lake.upkeep(location)
+        upkeep = mirror.lake.open_maintenance(location)
         assert upkeep is not None
         assert upkeep.checkpoint(after=1)
         [newest] = Path(location, "_delta_log").glob("*.checkpoint.parquet")

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mirrorlake.lake import read_to
+from mirrorlake.lake import read_landing_positions
 from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
@@ -82,7 +82,7 @@ def test_law_f_a_woken_zombie_writes_nothing(pair: Pair, tmp_path: Path) -> None
         done = pair.cli("run", "--once")
         assert done.returncode == 0, done.stderr
         pair.check(with_map=True)
-        held = mirror.lake.ask(
+        held = mirror.lake.query_rows(
             "SELECT count(*) AS all, count(DISTINCT `partition`, `offset`) AS each FROM {relay}", relay="east"
         )
         assert (held[0].all, held[0].each) == (sent, sent), "each record was landed once"
@@ -101,7 +101,9 @@ def test_law_e_control_records_that_a_killed_lander_has_read_are_not_lost(pair: 
         kept, aborted = ([(b"k", value, partition) for partition in (0, 1)] for value in (b"kept", ABORTED))
         send_transactions(pair.east, pair.topic, [(kept, True), (aborted, False)])
         ends = {SourcePartition(pair.topic, 1, n): end_of(pair.east, pair.topic, n) for n in (0, 1)}
-        wait_until(lambda: read_to(mirror.lake, "east") == ends, "a commit says that the markers were read")
+        wait_until(
+            lambda: read_landing_positions(mirror.lake, "east") == ends, "a commit says that the markers were read"
+        )
         lander.kill()
     for source, end in ends.items():
         delete_records(pair.east, pair.topic, source.partition, end)

@@ -61,7 +61,7 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
 
     monkeypatch.setattr(Context, "board", board)
     # Small batches that are told of at once, as a long drain has them.
-    monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
+    monkeypatch.setattr(land, "ACCOUNT_INTERVAL_S", 0.0)
     made = pair.mirror(east={"land": {"max_records_per_batch": 40, "execution": "streaming"}})
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)

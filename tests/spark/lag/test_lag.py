@@ -36,10 +36,10 @@ from mirrorlake.lag.sql import (
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake import relay_part
 from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.ask import rows_of
+from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.samples import remember, tidy
+from mirrorlake.lake.samples import load_last_samples, prune_samples
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
 from mirrorlake.model.flow import SourcePartition
 
@@ -108,7 +108,7 @@ def ask_duckdb(question: Question, about: LagTables) -> list[Any]:
 
 
 def ask_spark(question: Question, about: LagTables) -> list[Any]:
-    return rows_of(question(about).frame().toArrow())
+    return to_rows(question(about).frame().toArrow())
 
 
 @pytest.fixture(scope="module", params=[ask_duckdb, ask_spark], ids=["duckdb", "spark"])
@@ -178,7 +178,7 @@ def frame_of(story: LagTables) -> Callable[[Question], DataFrame]:
 @pytest.fixture(scope="module")
 def told(story: LagTables, ask: Ask, frame_of: Callable[[Question], DataFrame]) -> Callable[[Question], list[Any]]:
     """What either engine answers about the story."""
-    return lambda question: rows_of(frame_of(question).toArrow()) if ask is ask_spark else ask(question, story)
+    return lambda question: to_rows(frame_of(question).toArrow()) if ask is ask_spark else ask(question, story)
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
 ) -> None:
     lake = Lake(spark, LakeConfig(root=str(tmp_path)))
     if reached == "by Spark only":
-        monkeypatch.setattr(Lake, "upkeep", lambda *_: None)
+        monkeypatch.setattr(Lake, "open_maintenance", lambda *_: None)
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
     # As an older release made it.
@@ -318,10 +318,10 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(
     ]
     lake.append_rows(POSITIONS, named(POSITIONS, positions))
     lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)]))
-    assert not tidy(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
+    assert not prune_samples(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
     day = timedelta(days=1)
-    assert tidy(lake, before=at(5), now=at(10) + day)
-    assert not tidy(lake, before=at(10), now=at(11) + day), "once a day is enough"
+    assert prune_samples(lake, before=at(5), now=at(10) + day)
+    assert not prune_samples(lake, before=at(10), now=at(11) + day), "once a day is enough"
     left = {(row.kind, row.position) for row in lake.meta(POSITIONS).collect()}
     assert left == {("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)}
     assert {row.observed_at.astimezone(timezone.utc) for row in lake.meta(SAMPLES).collect()} == {at(9)}
@@ -331,7 +331,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     lake = Lake(spark, LakeConfig(root=str(tmp_path)))
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
-    assert remember(lake).positions == {}
+    assert load_last_samples(lake).positions == {}
     positions = [
         *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
         *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
@@ -343,7 +343,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     ]
     lake.append_rows(POSITIONS, named(POSITIONS, positions))
     lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)]))
-    found = remember(lake)
+    found = load_last_samples(lake)
     assert {(key.kind, offset) for held in found.positions.values() for key, offset in held.items()} == {
         ("last_stable", 3),
         ("reached", 2),
@@ -399,6 +399,6 @@ def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_
         return sorted((row.topic, row.partition, row.offset) for row in part.rows(held).collect())
 
     assert left(part) == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
-    monkeypatch.setattr(relay_part, "_MOST_CONDITIONS", 1)
+    monkeypatch.setattr(relay_part, "_MAX_CONDITIONS", 1)
     assert left(part) == [("a", p, offset) for p in (0, 1) for offset in range(4)]
     assert left(RelayPart({}, others=False)) == []

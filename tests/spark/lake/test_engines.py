@@ -22,12 +22,12 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.incarnations import read_incarnations
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import accounted_positions, landed_positions, spans_after
-from mirrorlake.lake.lives import recorded_lives
-from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_seen
+from mirrorlake.lake.landing_state import accounted_positions, landed_positions, summarize_landed_after
+from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_observations
 from mirrorlake.lake.proofs import proven_ranges, proven_until
-from mirrorlake.lake.samples import remember
+from mirrorlake.lake.samples import load_last_samples
 from mirrorlake.lake.schema import (
     AUDIT,
     CHECKPOINTS,
@@ -210,14 +210,16 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "topics": lambda lake: SourceTopics(lake, "east").load(),
     "topics of a target": lambda lake: newest_topics(lake, "central", "target"),
     "ACLs": lambda lake: newest_acls(lake, "central"),
-    "seen": lambda lake: read_seen(lake, clusters=["central", "east"], until=AT),
-    "lives": lambda lake: recorded_lives(lake, [FLOW]),
+    "seen": lambda lake: read_observations(lake, clusters=["central", "east"], until=AT),
+    "lives": lambda lake: read_incarnations(lake, [FLOW]),
     "positions": lambda lake: accounted_positions(lake, "east"),
     "landed": lambda lake: landed_positions(lake, "east"),
-    "since a batch": lambda lake: _sorted(spans_after(lake, "east", {}, AT + TICK)),
-    "of one batch": lambda lake: _sorted(spans_after(lake, "east", {}, AT, AT + TICK)),
+    "since a batch": lambda lake: _sorted(summarize_landed_after(lake, "east", {}, AT + TICK)),
+    "of one batch": lambda lake: _sorted(summarize_landed_after(lake, "east", {}, AT, AT + TICK)),
     "past positions": lambda lake: _sorted(
-        spans_after(lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None)
+        summarize_landed_after(
+            lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None
+        )
     ),
     "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.copied_epoch},
     "positions of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").positions(),
@@ -249,7 +251,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     )._landed_between(),
     "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
     "commits of groups": lambda lake: _histories(lake, ["east"], ["g", "h"]),
-    "what was seen": lambda lake: (found := remember(lake)).positions | {("", ""): found.completed_at},
+    "what was seen": lambda lake: (found := load_last_samples(lake)).positions | {("", ""): found.completed_at},
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "time lag": lambda lake: [
@@ -260,7 +262,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
-        f"rows of {table.name}": lambda lake, table=table: _sorted(lake.ask(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
+        f"rows of {table.name}": lambda lake, table=table: _sorted(lake.query_rows(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
         for table in SIDE_TABLES
     },
 }
@@ -306,7 +308,7 @@ def test_the_answers_are_right(lake: Lake) -> None:
         SourcePartition(f"{LONG}b", 1, 0): 5,
         SourcePartition(f"{LONG}b", 1, 1): 4,
     }
-    [span] = spans_after(lake, "east", {}, AT, AT + TICK)
+    [span] = summarize_landed_after(lake, "east", {}, AT, AT + TICK)
     assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
     copy = LedgerCopy(lake, "a->b", "east")
     assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"

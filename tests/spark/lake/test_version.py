@@ -29,8 +29,12 @@ def test_law_g_a_lake_in_a_catalog_gets_its_version_by_a_plan_and_a_newer_one_is
         assert lake_changes(lake) == []
 
         spark.sql("ALTER TABLE versions.gaps SET TBLPROPERTIES ('mirrorlake.lakeVersion' = '2')")
-        lake.look_again()
-        for look in (lambda: lake.ask("SELECT * FROM {gaps}"), lambda: lake.meta(GAPS), lambda: lake.missing(["east"])):
+        lake.recheck_version()
+        for look in (
+            lambda: lake.query_rows("SELECT * FROM {gaps}"),
+            lambda: lake.meta(GAPS),
+            lambda: lake.missing(["east"]),
+        ):
             with pytest.raises(SafetyError, match="versions has version 2"):
                 look()
     finally:

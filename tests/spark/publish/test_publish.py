@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lake.ask import rows_of
-from mirrorlake.lake.landed import landed_positions
+from mirrorlake.lake.duckdb_query import to_rows
+from mirrorlake.lake.landing_state import landed_positions
 from mirrorlake.lake.relay_files import RelayFile, read_records
 from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
@@ -53,7 +53,7 @@ def make_lake(spark: SparkSession, tmp_path: Path) -> MakeLake:
 def relay(mirror: Mirror) -> list[Any]:
     """Return the relay's rows in offset order; without Spark, which one test of this file asks, at a second a question."""
     held = DeltaTable(mirror.lake.relay_location("app")).to_pyarrow_table()
-    return sorted(rows_of(held), key=lambda row: row.offset)
+    return sorted(to_rows(held), key=lambda row: row.offset)
 
 
 def rows(mirror: Mirror, topic: str = "orders") -> dict[int, list[Any]]:
@@ -207,7 +207,7 @@ def test_law_f_a_named_batch_is_published_once(
     first = mirror.publish(keyed(spark, 10), topic="orders", batch_id="b1")
     with mirror.producer("app", {"linger.ms": 60_000}) as producer:
         # More commits than one look at the history holds.
-        monkeypatch.setattr("mirrorlake.lake.publish_log._AT_ONCE", 2)
+        monkeypatch.setattr("mirrorlake.lake.publish_log._BATCH_SIZE", 2)
         for _ in range(3):
             producer.produce("other", "x")
             producer.flush()

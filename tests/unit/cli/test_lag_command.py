@@ -14,7 +14,7 @@ import pytest
 from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lake.samples import Key, Look
+from mirrorlake.lake.samples import PositionKey, SubjectSample
 from tests.commands import run_cli
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -57,12 +57,12 @@ def test_times_in_json_are_utc() -> None:
 
 
 def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
-    key = Key("east", None, "orders", 1, 0, "last_stable", None)
+    key = PositionKey("east", None, "orders", 1, 0, "last_stable", None)
     sample = SampledMoment(
         observed_at=NOON,
         looks=(
-            Look(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True),
-            Look(subject="cluster", name="west", error="cluster west is not reachable"),
+            SubjectSample(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True),
+            SubjectSample(subject="cluster", name="west", error="cluster west is not reachable"),
         ),
     )
     assert str(sample) == "positions: 1 seen, 1 written\ncluster west: cluster west is not reachable"
@@ -81,7 +81,7 @@ def test_an_interval_goes_with_staying_on() -> None:
 def test_each_look_of_a_sampler_that_stays_on_is_a_document_of_its_own_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = SampledMoment(observed_at=NOON, looks=(Look(subject="cluster", name="east"),))
+    seen = SampledMoment(observed_at=NOON, looks=(SubjectSample(subject="cluster", name="east"),))
 
     class Sampling:
         def sample(self, *, tell: Callable[[SampledMoment], None], **_: object) -> None:

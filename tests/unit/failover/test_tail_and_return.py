@@ -81,7 +81,7 @@ def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) 
     assert keep() == first
     land(lake, ORDERS, range(12, 13))
     assert keep()[0].records == 5
-    assert lake.ask("SELECT count(*) AS number FROM {divergent}")[0].number == 8
+    assert lake.query_rows("SELECT count(*) AS number FROM {divergent}")[0].number == 8
     shown = shown_tail(lake, "east", ["orders"], {ORDERS: 6}, been_on="central")
     assert [(record.offset, record.value) for record in shown][:2] == [(6, b"6"), (7, b"7")]
     assert len(shown_tail(lake, "east", ["orders"], {ORDERS: 6})) == 7

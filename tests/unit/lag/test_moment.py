@@ -16,7 +16,7 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.moment import _WAITING, FlowPosition, Total, age_ms, first_unlanded, time_lags, total
 from mirrorlake.lake.arrow_types import arrow_table
-from mirrorlake.lake.ask import answer_from_files, rows_of
+from mirrorlake.lake.duckdb_query import query_files, to_rows
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import RELAY, WITHHELD
 from mirrorlake.model.flow import SourcePartition
@@ -99,9 +99,7 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
         ),
         "flow_positions": pa.Table.from_pylist([flow_position]),
     }
-    [found] = rows_of(
-        answer_from_files(_WAITING, tables, {"flow": FLOW, "lowest": position, "highest": landed + unlanded})
-    )
+    [found] = to_rows(query_files(_WAITING, tables, {"flow": FLOW, "lowest": position, "highest": landed + unlanded}))
     assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, landed, landed + unlanded, now)
 
 

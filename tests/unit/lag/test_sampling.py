@@ -11,28 +11,28 @@ from hypothesis import strategies as st
 
 from mirrorlake.errors import ClusterUnreachable, ConfigError
 from mirrorlake.lag.unreachable import Unreachable
-from mirrorlake.lake.landed import standing
-from mirrorlake.lake.samples import Key, Look, Remembered, sample_row
+from mirrorlake.lake.landing_state import landed_and_republished
+from mirrorlake.lake.samples import LastSamples, PositionKey, SubjectSample, sample_row
 from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def key(partition: int) -> Key:
-    return Key("east", None, "orders", 1, partition, "last_stable", None)
+def key(partition: int) -> PositionKey:
+    return PositionKey("east", None, "orders", 1, partition, "last_stable", None)
 
 
 seen = st.dictionaries(st.integers(0, 4).map(key), st.integers(0, 3))
 
 
 @given(st.lists(seen, min_size=1, max_size=8))
-def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
-    remembered, table = Remembered(), dict[Key, int | None]()
+def test_what_was_written_tells_every_look(looks: list[dict[PositionKey, int]]) -> None:
+    remembered, table = LastSamples(), dict[PositionKey, int | None]()
     for number, look in enumerate(looks):
         at = NOON + timedelta(hours=number)
-        found = Look(subject="cluster", name="east", positions=look)
+        found = SubjectSample(subject="cluster", name="east", positions=look)
         [change] = remembered.choose_rows([found], at, complete_every=timedelta(hours=3))
-        remembered.note(change, at)
+        remembered.record(change, at)
         assert change.complete == (number % 3 == 0)
         if change.complete:
             table = {}
@@ -41,21 +41,21 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
         table |= change.rows
         assert {one: offset for one, offset in table.items() if offset is not None} == look
         assert sample_row(change, at)["positions"] == len(look)
-        assert remembered.positions == {change.asked: look}
+        assert remembered.positions == {change.key: look}
 
 
 def test_between_two_complete_looks_are_ten_rows_of_each_position() -> None:
-    remembered, partitions, looks = Remembered(), 5_000, 60
+    remembered, partitions, looks = LastSamples(), 5_000, 60
     written, complete = [], {"cluster": [], "relay": []}
     for number in range(looks):
         at = NOON + timedelta(seconds=30 * number)
         seen = [
             # The relay stands, and did not answer in the first round.
-            Look(subject="relay", name="east", positions={key(0): 7}, error="away" if number == 11 else None),
-            Look(subject="cluster", name="east", positions={key(p): number for p in range(partitions)}),
+            SubjectSample(subject="relay", name="east", positions={key(0): 7}, error="away" if number == 11 else None),
+            SubjectSample(subject="cluster", name="east", positions={key(p): number for p in range(partitions)}),
         ]
         for look in remembered.choose_rows(seen, at, complete_every=timedelta(hours=6)):
-            remembered.note(look, at)
+            remembered.record(look, at)
             written.append(look.changed)
             complete[look.subject] += [number] * look.complete
     assert complete == {"cluster": [0, 11, 22, 33, 44, 55], "relay": [0, 12, 22, 33, 44, 55]}
@@ -101,7 +101,7 @@ def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers(
 def test_how_far_a_partition_is_landed_and_republished(
     holds: int | None, seen_to: int, end: int, sent: int, expected: tuple[int, int]
 ) -> None:
-    assert standing(holds=holds, seen=seen_to, end=end, sent=sent) == expected
+    assert landed_and_republished(holds=holds, seen=seen_to, end=end, sent=sent) == expected
 
 
 def test_sampling_has_defaults_and_is_checked() -> None:

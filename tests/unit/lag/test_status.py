@@ -197,7 +197,7 @@ def test_law_e_what_is_landed_during_the_look_is_not_republished_by_it(
         # The relay is written first, and then the checkpoint location.
         return {TopicPartition("orders", 0): 12}
 
-    monkeypatch.setattr(sampler_module, "read_to", read_to)
+    monkeypatch.setattr(sampler_module, "read_landing_positions", read_to)
     source = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 0)})
     [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
     assert told(orders)[:4] == (12, 12, 10, 2), "no marker stands at the end, as the relay tells"

@@ -13,7 +13,7 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag import view_pieces
 from mirrorlake.lag.asked import LagQuestions
 from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
-from mirrorlake.lake.ask import rows_of
+from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.times import micros
 from tests.hourly_looks import FLOW, HOURS, create, fill
@@ -43,8 +43,8 @@ def test_pieces_say_what_one_question_says(
         "a worker holds no more than its memory does, however busy a mirror is"
     )
     numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS, length))]
-    answer = ask_pieces(lake.place, None, [FLOW], view, DAYS, length)
-    shown = rows_of(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
+    answer = ask_pieces(lake.address, None, [FLOW], view, DAYS, length)
+    shown = to_rows(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
     asked = LagQuestions(lake, [FLOW], now=lambda: now)
     plain = view.ask(asked, now - timedelta(days=DAYS), now).rows()
     assert sorted(map(repr, shown)) == sorted(map(repr, plain))

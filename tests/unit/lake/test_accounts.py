@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake import accounts, relay_files
-from mirrorlake.lake.accounts import Accounts
+from mirrorlake.lake.accounts import OffsetAccounts
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import landed_positions, spans_after
+from mirrorlake.lake.landing_state import landed_positions, summarize_landed_after
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
@@ -50,7 +50,7 @@ class World:
             self.lake.relay_log = lambda _: None  # type: ignore[method-assign]  # as on a catalog
         self.batches = 0
 
-    def account(self) -> Accounts:
+    def account(self) -> OffsetAccounts:
         known: Any = SimpleNamespace(
             known={
                 topic: KnownTopic(name=topic, configs={"cleanup.policy": policy})
@@ -58,7 +58,7 @@ class World:
             },
             default_cleanup="",
         )
-        found = Accounts(self.lake, known, alias="east", now=lambda: AT)
+        found = OffsetAccounts(self.lake, known, alias="east", now=lambda: AT)
         found.resume(landed_positions(self.lake, "east"), [])
         return found
 
@@ -75,21 +75,21 @@ class World:
             "SELECT topic, partition, kind, first_offset, last_offset, missing FROM {gaps} ORDER BY ALL",
             "SELECT topic, partition, position, record_timestamp FROM {positions} ORDER BY ALL",
         )
-        return [[tuple(vars(row).values()) for row in self.lake.ask(text)] for text in texts]
+        return [[tuple(vars(row).values()) for row in self.lake.query_rows(text)] for text in texts]
 
 
 def lived(world: World) -> int:
     """Land with holes, settle now and then, die once with a batch that is not accounted for, and go on after upkeep."""
     account = world.account()
-    account.settle(world.land(rows("orders", 0, 0, 1, 2), rows("orders", 1, 3, 4), rows("prices", 0, 5, 9)))
+    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2), rows("orders", 1, 3, 4), rows("prices", 0, 5, 9)))
     world.land(rows("orders", 0, 4, 5))
     world.land()
-    account.settle(world.land(rows("orders", 0, 6, 9), rows("clicks" * 9, 0, 0, 1)))
+    account.flush_accounts(world.land(rows("orders", 0, 6, 9), rows("clicks" * 9, 0, 0, 1)))
     world.land(rows("orders", 0, 11, 12))
     DeltaTable(world.relay).optimize.compact()
     again = world.account()
-    again.settle(world.land(rows("orders", 0, 14), rows("orders", 1, 5)))
-    again.settle(world.land(rows("orders", 1, 8)))
+    again.flush_accounts(world.land(rows("orders", 0, 14), rows("orders", 1, 5)))
+    again.flush_accounts(world.land(rows("orders", 1, 8)))
     return account.records + again.records
 
 
@@ -102,9 +102,9 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
 
     def counted(*asked: Any) -> list[Any]:
         reads.append(asked)
-        return spans_after(*asked)
+        return summarize_landed_after(*asked)
 
-    monkeypatch.setattr(accounts, "spans_after", counted)
+    monkeypatch.setattr(accounts, "summarize_landed_after", counted)
     assert lived(by_files) == 18
     assert by_files.told() == by_rows.told(), "law E: files tell another story than rows"
     gaps, positions = by_files.told()
@@ -118,11 +118,11 @@ def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.law("E")
 def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: Path) -> None:
     world = World(tmp_path, reads=False)
-    world.account().settle(world.land(rows("orders", 0, 0, 1, 2)))
+    world.account().flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
     world.land(rows("orders", 0, 4, 5))
     DeltaTable(world.relay).optimize.compact()
     again = world.account()
-    again.settle(world.land(rows("orders", 0, 6)))
+    again.flush_accounts(world.land(rows("orders", 0, 6)))
     assert again.records == 3, "law E: records that were accounted for count again, and hide the hole"
     assert world.told()[0] == [("orders", 0, "transactional", 3, 6, 1)]
 
@@ -134,13 +134,13 @@ def test_law_e_an_account_that_could_not_be_written_is_settled_with_the_next(
 ) -> None:
     world = World(tmp_path, reads=reads)
     account = world.account()
-    account.settle(world.land(rows("orders", 0, 0, 1, 2)))
+    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
     at = world.land(rows("orders", 0, 4, 5))
     with monkeypatch.context() as store:
         store.setattr(world.lake, "append_rows", lambda _, rows: rows and pytest.fail("the store is away"))
         with pytest.raises(pytest.fail.Exception):
-            account.settle(at)
-    account.settle(world.land(rows("orders", 0, 6)))
+            account.flush_accounts(at)
+    account.flush_accounts(world.land(rows("orders", 0, 6)))
     gaps, positions = world.told()
     assert [gap[2:] for gap in gaps] == [("transactional", 3, 6, 1)], "law E: the hole before the failure is explained"
     assert max(position for _, _, position, _ in positions) == 7
@@ -154,15 +154,15 @@ def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset
 ) -> None:
     world = World(tmp_path, reads=False)
     account = world.account()
-    account.settle(world.land(rows("orders", 0, 0, 1, 2)))
+    account.flush_accounts(world.land(rows("orders", 0, 0, 1, 2)))
     for landed in ((4, 5), (8,)):
         at = world.land(rows("orders", 0, *landed))
         with monkeypatch.context() as store:
-            store.setattr(account, "sample", lambda reached, **_: reached and pytest.fail("it dies here"))
+            store.setattr(account, "write_positions", lambda reached, **_: reached and pytest.fail("it dies here"))
             with pytest.raises(pytest.fail.Exception):
-                account.settle(at)
+                account.flush_accounts(at)
         account = account if survives else world.account()
-    account.settle(world.land(rows("orders", 0, 9), rows("orders", 1, 2)))
+    account.flush_accounts(world.land(rows("orders", 0, 9), rows("orders", 1, 2)))
     gaps, positions = world.told()
     assert [gap[:2] + gap[3:] for gap in gaps] == [
         ("orders", 0, 3, 5, 1),
@@ -170,7 +170,7 @@ def test_law_f_a_death_between_a_gap_and_the_position_past_it_explains_no_offset
         ("orders", 1, 0, 2, 2),
     ], "law F: offsets 3, 6 and 7 are explained once each"
     assert max(position for _, _, position, _ in positions) == 10
-    account.settle(world.land(rows("orders", 0, 12)))
+    account.flush_accounts(world.land(rows("orders", 0, 12)))
     assert len(world.told()[0]) == 4
 
 
@@ -182,7 +182,7 @@ def test_law_f_what_a_start_found_and_wrote_before_it_died_is_not_written_again(
         return Gap(source=orders, first_offset=first, last_offset=last, missing=max(0, last + 1 - first), kind=kind)
 
     for last in (9, 9, 14):
-        world.account().record_once([lost("expired", 5, last), lost("recreated", 20, -1)])
+        world.account().record_new_gaps([lost("expired", 5, last), lost("recreated", 20, -1)])
     assert [gap[2:] for gap in world.told()[0]] == [
         ("expired", 5, 9, 5),
         ("expired", 10, 14, 5),

@@ -20,8 +20,8 @@ from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import GAPS, HEARTBEATS, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, SAMPLES
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.upkeep import TableUpkeep
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -98,7 +98,7 @@ def test_law_f_rows_are_on_the_disk_before_the_commit_that_names_them(
     for at in range(0, 3, 2):
         lake.append_rows(POSITIONS, rows[at : at + 2])
     lake.delete_rows(POSITIONS, "kind = 'landed' AND position > 1")
-    assert [row.position for row in lake.ask("SELECT position FROM {positions}")] == [1]
+    assert [row.position for row in lake.query_rows("SELECT position FROM {positions}")] == [1]
     for commit in range(1, 4):
         [name] = named(commit)
         assert (name, commit) in flushed, "the file, while the commit before was the newest"
@@ -128,7 +128,7 @@ def test_no_byte_of_a_record_gets_into_a_log(tmp_path: Path) -> None:
     tables.create(place, QUARANTINE)
     record = {"key": b"ada-17", "value": b"ada-17", "headers": [{"key": "ada-17", "value": b"ada-17"}], "topic": "t"}
     tables.append(place, arrow_table(QUARANTINE, [record]))
-    upkeep = TableUpkeep(place)
+    upkeep = TableMaintenance(place)
     assert upkeep.checkpoint(after=1)
     assert all(b"ada-17" not in file.read_bytes() for file in Path(place, "_delta_log").iterdir())
 

@@ -11,7 +11,7 @@ import pytest
 
 from mirrorlake.lake.landed_mark import LandedMark, LandedMarks, marks_address, read_mark
 from mirrorlake.lake.landing_commits import APP
-from mirrorlake.lake.reads import Commit
+from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import TopicPartition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -42,8 +42,8 @@ def lake_of(folder: Path, *, number: int, batch: tuple[int, int] | None, restore
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:
-    assert LandedMark.of_json(MARK.to_json()) == MARK
-    assert LandedMark.of_json(LandedMark(landed=None, complete_at=None).to_json()).complete_at is None
+    assert LandedMark.from_json(MARK.to_json()) == MARK
+    assert LandedMark.from_json(LandedMark(landed=None, complete_at=None).to_json()).complete_at is None
 
 
 @pytest.mark.law("E")

@@ -19,7 +19,7 @@ from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake import landing_log, log_commits
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, Seat, Signed, app_id, txn_version
+from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY, CLAIM, LandingCommit, RelayClaim, app_id, txn_version
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.lake.landing_progress import landing_history
 from mirrorlake.lake.log_commits import add_files, put_commit
@@ -40,16 +40,16 @@ class Relay:
         self.tables = FolderTables()
         self.tables.create(self.path, RELAY)
 
-    def claim(self, number: int, owner: str = "me") -> Seat:
+    def claim(self, number: int, owner: str = "me") -> RelayClaim:
         self.tables.set_properties(self.path, {CHECKPOINT_PROPERTY: str(number)})
         return self.sign(number, owner)
 
-    def sign(self, number: int, owner: str = "me") -> Seat:
-        signed = Signed(number, CLAIM, owner).to_text()
+    def sign(self, number: int, owner: str = "me") -> RelayClaim:
+        signed = LandingCommit(number, CLAIM, owner).to_text()
         self.tables.commit(self.path, [], app_id=APP, version=txn_version(number, CLAIM), signature=signed)
-        return Seat("east", self.path, number, owner)
+        return RelayClaim("east", self.path, number, owner)
 
-    def group(self, seat: Seat, group: int) -> LandingLog:
+    def group(self, seat: RelayClaim, group: int) -> LandingLog:
         return LandingLog(replace(seat, group=group, as_of=DeltaTable(self.path).version()))
 
     def leave_to_delta_rs(self) -> None:
@@ -101,7 +101,7 @@ def test_batches_are_commits_that_everybody_reads(relay: Relay) -> None:
     assert [file.first_offset for file in follower.new_files({})] == [10, 1, 20, 2]
     table = DeltaTable(relay.path)
     assert table.transaction_version(APP) == txn_version(1, 2)
-    assert table.history(2)[1]["userMetadata"] == Signed(1, 2, "me", NOON).to_text()
+    assert table.history(2)[1]["userMetadata"] == LandingCommit(1, 2, "me", NOON).to_text()
     assert not list(Path(relay.path, "_delta_log").glob(".*")), "nothing is left of how a file is made"
 
 
@@ -210,7 +210,7 @@ def test_a_table_with_features_of_its_own_is_left_to_delta_rs(relay: Relay) -> N
 
 
 def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing_log, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 1e9)
     log = LandingLog(relay.claim(1))
     for number in range(1, 5):
@@ -232,7 +232,7 @@ def test_the_log_gets_its_checkpoints(relay: Relay, monkeypatch: pytest.MonkeyPa
 
 def test_one_of_two_groups_makes_the_checkpoint(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    monkeypatch.setattr(landing_log, "CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(landing_log, "CHECKPOINT_COMMITS", 4)
     monkeypatch.setattr(landing_log, "_CHECKPOINT_WAITS", 0)
     monkeypatch.setattr(landing_log, "make_log_checkpoint", made.append)
     seat = relay.claim(1)
@@ -293,7 +293,7 @@ def test_law_f_a_task_of_an_older_lander_writes_nothing_whatever_its_group(
         either.land(either.group(heir, 0), 1, 3)
         either.tables.set_properties(either.path, {CHECKPOINT_PROPERTY: "1"})
         with pytest.raises(LanderReplaced):
-            either.land(LandingLog(zombie._seat), 2, 2)
+            either.land(LandingLog(zombie._relay_claim), 2, 2)
     assert 2 not in either.offsets
 
 

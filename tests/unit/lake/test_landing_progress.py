@@ -9,9 +9,9 @@ import pytest
 
 from mirrorlake.lake import landing_progress
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landing_commits import CLAIM, Signed
+from mirrorlake.lake.landing_commits import CLAIM, LandingCommit
 from mirrorlake.lake.landing_progress import ReadProgress, landing_history
-from mirrorlake.lake.reads import Commit
+from mirrorlake.lake.reader import Commit
 from mirrorlake.model.flow import SourcePartition
 from tests.unit.lake.test_landing_log import NOON
 
@@ -28,12 +28,12 @@ class Table:
     def commits(self, _: str, *, limit: int) -> list[Commit]:
         return self.log[:limit]
 
-    def put(self, *signed: Signed | None) -> None:
+    def put(self, *signed: LandingCommit | None) -> None:
         for one in signed:
             self.log.insert(0, Commit(len(self.log), {} if one is None else json.loads(one.to_text())))
 
     def land(self, batch: int, read_to: dict[SourcePartition, int] | None = None, *, whole: bool = False) -> None:
-        self.put(Signed(1, batch, "me", NOON, read_to, len(self.log) if whole else None))
+        self.put(LandingCommit(1, batch, "me", NOON, read_to, len(self.log) if whole else None))
 
     def restore(self, version: int) -> None:
         self.log.insert(0, Commit(len(self.log), {}, "RESTORE", version))
@@ -67,9 +67,9 @@ def test_law_f_a_claim_hides_nothing_that_an_older_lander_committed_beside_it(ta
     table.land(1, {A: 5, B: 7}, whole=True)
     seen = len(table.log) - 1
     table.land(2, {B: 9})
-    table.put(None, Signed(2, CLAIM, "heir", read_to={A: 5, B: 7}, as_of=seen))
+    table.put(None, LandingCommit(2, CLAIM, "heir", read_to={A: 5, B: 7}, as_of=seen))
     assert table.read_to == {A: 5, B: 9}
-    table.put(Signed(3, CLAIM, "repair of an earlier release"))
+    table.put(LandingCommit(3, CLAIM, "repair of an earlier release"))
     assert table.read_to == {A: 5, B: 9}
 
 
@@ -88,11 +88,11 @@ def test_law_c_what_a_restore_took_back_was_not_read(table: Table) -> None:
 
 
 def test_a_query_and_an_earlier_release_say_it_in_their_checkpoint_location(table: Table) -> None:
-    table.put(Signed(1, CLAIM, "query", read_to={A: 5}, as_of=-1))
+    table.put(LandingCommit(1, CLAIM, "query", read_to={A: 5}, as_of=-1))
     assert table.read_to == {A: 5}
     table.land(0)
     assert table.read_to is None
-    table.put(Signed(2, CLAIM, "task", read_to={A: 8}, as_of=1))
+    table.put(LandingCommit(2, CLAIM, "task", read_to={A: 8}, as_of=1))
     assert table.read_to == {A: 8}
 
 
@@ -113,8 +113,8 @@ def test_law_f_a_commit_says_what_its_records_do_not_and_all_of_it_every_so_ofte
     assert progress.is_due, "law E: control records alone are committed, too"
     said, is_whole = progress.take()
     assert not is_whole
-    plain = len(Signed(3, 17, "owner", NOON).to_text())
-    assert len(Signed(3, 17, "owner", NOON, said).to_text()) - plain < 200
+    plain = len(LandingCommit(3, 17, "owner", NOON).to_text())
+    assert len(LandingCommit(3, 17, "owner", NOON, said).to_text()) - plain < 200
     assert not progress.is_pending
 
     whole: list[Any] = [progress.take()[1] for _ in range(200)]

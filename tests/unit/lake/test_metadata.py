@@ -14,7 +14,7 @@ import pytest
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_seen
+from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_observations
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.gaps import Cut
@@ -53,8 +53,8 @@ def test_only_changes_of_a_target_are_recorded(lake: Lake, now: Callable[[], dat
     looks = [topic("1"), topic("1"), {}, {}, topic("2"), topic("2", 3)]
     rows = []
     for states in looks:
-        seen.topics("west", states, {}, scope=["t"])
-        rows.append(len(read_seen(lake)))
+        seen.record_topics("west", states, {}, scope=["t"])
+        rows.append(len(read_observations(lake)))
     assert rows == [1, 1, 2, 2, 3, 4]
     newest = newest_topics(lake, "west", "target")["t"]
     assert (newest.generation, newest.topic_id, newest.partitions, newest.present) == (2, "2", 3, True)
@@ -64,22 +64,22 @@ def test_only_changes_of_a_target_are_recorded(lake: Lake, now: Callable[[], dat
 def test_an_acl_that_was_revoked_and_given_again_is_there(lake: Lake, now: Callable[[], datetime]) -> None:
     seen = Observations(lake, now=now)
     for acls in ([READ], [READ], []):
-        seen.acls("west", acls)
-    assert (newest_acls(lake, "west"), len(read_seen(lake))) == (set(), 2)
-    seen.acls("west", [READ])
+        seen.record_acls("west", acls)
+    assert (newest_acls(lake, "west"), len(read_observations(lake))) == (set(), 2)
+    seen.record_acls("west", [READ])
     assert (newest_acls(lake, "west"), newest_acls(lake, "east")) == ({READ}, set())
 
 
 def test_lives_of_a_source_cuts_and_leader_epochs_are_read_again(lake: Lake, now: Callable[[], datetime]) -> None:
     topics = SourceTopics(lake, "east")
-    topics.observe(topic("1"), ADMIN, at=now(), epochs=lambda fresh: dict.fromkeys(fresh, 4))
-    topics.settle({"t": [Cut(partition=0, generation=2, first_offset=5)]}, {"t": {0: 6}}, now())
+    topics.observe(topic("1"), ADMIN, at=now(), read_leader_epochs=lambda fresh: dict.fromkeys(fresh, 4))
+    topics.record_truncations({"t": [Cut(partition=0, generation=2, first_offset=5)]}, {"t": {0: 6}}, now())
     again = SourceTopics(lake, "east")
     assert again.load() == topics.known
     again.compare({**topic("1", 3), "new": TopicState(name="new", topic_id="9", partitions=1)}, {}, now())
     held = SourceTopics(lake, "east").load()
     assert held.keys() == {"t"}, "only landing begins a generation"
-    assert (held["t"].partitions, held["t"].epochs, held["t"].generation_of(0)) == (3, {0: 6, 1: 4}, 2)
+    assert (held["t"].partitions, held["t"].leader_epochs, held["t"].generation_of(0)) == (3, {0: 6, 1: 4}, 2)
     assert again.recreated(topic("2")) == ["t"]
     again.observe(topic("2", 1), ADMIN, at=now())
-    assert (again.known["t"].generation, again.known["t"].cuts, again.known["t"].epochs) == (3, (), {})
+    assert (again.known["t"].generation, again.known["t"].truncations, again.known["t"].leader_epochs) == (3, (), {})

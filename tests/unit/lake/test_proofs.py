@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import METADATA, KeptProofs, Lake, newest_topics, proven_until
-from mirrorlake.lake.ask import answer_from_files
+from mirrorlake.lake import METADATA, Lake, ProofCache, newest_topics, proven_until
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.duckdb_query import query_files
 from mirrorlake.lake.proofs import RangeProof, newest_proofs, proven_ranges, write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
@@ -143,15 +143,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(text: str, *tables: Any) -> Any:
         texts.append(text)
-        return answer_from_files(text, *tables)
+        return query_files(text, *tables)
 
-    monkeypatch.setattr("mirrorlake.lake.reads.answer_from_files", noted)
+    monkeypatch.setattr("mirrorlake.lake.reader.query_files", noted)
     return texts
 
 
 @pytest.mark.law("E")
 def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_there(lake: Lake, asked: list[str]) -> None:
-    kept = KeptProofs(lake)
+    kept = ProofCache(lake)
     minutes = iter(range(100))
 
     def write(*proofs: RangeProof) -> None:
@@ -160,7 +160,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
 
     def is_same(*, reads_proofs: bool) -> None:
         asked.clear()
-        found = kept.of(FLOW)
+        found = kept.read(FLOW)
         assert any("{proofs}" in text for text in asked) == reads_proofs
         assert (len(found), set(found)) == (len(expected := proven_ranges(lake, FLOW)), set(expected)), "law E"
 
@@ -191,7 +191,7 @@ def test_law_e_what_is_kept_of_proofs_is_what_the_table_says_whoever_writes_ther
         row = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "topic_id": topic_id}
         lake.append_rows(METADATA, [{**row, "present": True, "observed_at": AT + timedelta(minutes=minute)}])
     is_same(reads_proofs=True)
-    assert {one.kind for one in kept.of(FLOW)} == {"source-relay"}, (
+    assert {one.kind for one in kept.read(FLOW)} == {"source-relay"}, (
         "law E: the topic was deleted and created again since"
     )
 

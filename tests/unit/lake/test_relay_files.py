@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.lake import relay_files, relay_writer
+from mirrorlake.lake.fenced_writer import txn_version
 from mirrorlake.lake.file_spans import spans_from_text
 from mirrorlake.lake.metadata import KnownTopic
-from mirrorlake.lake.one_writer import txn_version
 from mirrorlake.lake.reading_order import read_by_source
-from mirrorlake.lake.relay_files import COLUMNS, RelayFile, files_of_spans, read_in_order, read_offsets
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, build_files, read_in_order, read_offsets
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions_to_compare
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -82,7 +82,7 @@ def landed(folder: Path, *turns: dict[int, list[int]], **options: Any) -> list[R
     for turn in turns:
         held = batch(*(rows("t", partition, *offsets) for partition, offsets in turn.items()))
         for file in write_files(str(folder), SCHEMA, [held], **options):
-            found += files_of_spans(f"file:{folder}/{file.path}", spans_from_text(file.spans))
+            found += build_files(f"file:{folder}/{file.path}", spans_from_text(file.spans))
     return found
 
 
@@ -144,7 +144,7 @@ def test_row_groups_that_hold_nothing_of_it_are_not_read(tmp_path: Path, monkeyp
     files: list[RelayFile] = []
     monkeypatch.setattr(relay_writer._File, "is_large", False)
     for file in write_files(str(tmp_path), SCHEMA, [turn]):
-        files += files_of_spans(f"file:{tmp_path}/{file.path}", spans_from_text(file.spans))
+        files += build_files(f"file:{tmp_path}/{file.path}", spans_from_text(file.spans))
     footer = pq.read_metadata(files[0].uri.removeprefix("file:"))
     assert footer.num_row_groups >= 4
     for file in files:
@@ -185,7 +185,9 @@ def test_law_f_a_later_checkpoint_number_is_above_every_batch_of_an_earlier_one(
 @pytest.mark.law("E")
 def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
     cuts = (Cut(partition=0, generation=2, first_offset=150), Cut(partition=0, generation=3, first_offset=100))
-    topic = KnownTopic(name="t", generation=1, topic_id="x", partitions=2, configs={}, cuts=cuts, epochs={0: 4, 1: 4})
+    topic = KnownTopic(
+        name="t", generation=1, topic_id="x", partitions=2, configs={}, truncations=cuts, leader_epochs={0: 4, 1: 4}
+    )
     assert [topic.generation_at(0, offset) for offset in (0, 99, 100, 149, 150, 900)] == [1, 1, 3, 3, 3, 3]
     assert (topic.generation_of(0), topic.starts_at(0), topic.generation_of(1), topic.starts_at(1)) == (3, 100, 1, 0)
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)

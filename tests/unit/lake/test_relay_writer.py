@@ -103,7 +103,7 @@ def test_a_turn_is_one_batch_sorted_by_partition_whose_spans_are_small(tmp_path:
     assert [
         SourcePartition(*place) for place in zip(*(turn[name].to_pylist() for name in SOURCE_KEY), strict=True)
     ] == (sorted(landed))
-    [file] = write_files(str(tmp_path), SCHEMA, [turn], fresh=True)
+    [file] = write_files(str(tmp_path), SCHEMA, [turn], uncompressed=True)
     assert pq.read_metadata(tmp_path / file.path).num_row_groups == 1
     assert len(file.spans) < 30 * len(landed)
 

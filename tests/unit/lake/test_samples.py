@@ -13,9 +13,10 @@ from mirrorlake.lake import Lake
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.lake.samples import tidy
+from mirrorlake.lake.samples import prune_samples
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.upkeep import TableUpkeep
+from mirrorlake.lake.log_commits import LiveFile
+from mirrorlake.lake.table_maintenance import TableMaintenance
 
 AT, DAY = datetime(2026, 7, 1, 12, tzinfo=timezone.utc), timedelta(days=1)
 
@@ -24,7 +25,7 @@ def refuse() -> None:
     raise AssertionError("old samples leave a folder without a session")
 
 
-def as_spark_writes_by_default(table: TableUpkeep) -> None:
+def as_spark_writes_by_default(table: TableMaintenance) -> None:
     """Write the files of a table again with times of 96 bits, without the columns that came later."""
     for file in table.live().select(["path", "size_bytes"]).to_pylist():
         with table.open(file["path"]) as opened:
@@ -41,10 +42,10 @@ def test_rows_that_spark_wrote_by_its_defaults_leave_too(tmp_path: Path) -> None
         FolderTables().create(lake.meta_location(table), table)
     place = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "kind": "group", "group_id": "app"}
     lake.append_rows(POSITIONS, [{**place, "position": day, "observed_at": AT + day * DAY} for day in range(5)])
-    upkeep = lake.upkeep(lake.meta_location(POSITIONS))
+    upkeep = lake.open_maintenance(lake.meta_location(POSITIONS))
     assert upkeep is not None
     as_spark_writes_by_default(upkeep)
-    assert not tidy(lake, before=AT, now=AT + 5 * DAY), "a new lake holds nothing old"
-    assert tidy(lake, before=AT + 3 * DAY, now=AT + 7 * DAY)
-    rows = lake.ask("SELECT position, observed_at FROM {positions} ORDER BY position")
+    assert not prune_samples(lake, before=AT, now=AT + 5 * DAY), "a new lake holds nothing old"
+    assert prune_samples(lake, before=AT + 3 * DAY, now=AT + 7 * DAY)
+    rows = lake.query_rows("SELECT position, observed_at FROM {positions} ORDER BY position")
     assert [(row.position, row.observed_at) for row in rows] == [(day, AT + day * DAY) for day in (2, 3, 4)]

@@ -24,7 +24,7 @@ def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> Non
     sign = sign_in(f"{scheme}{tmp_path}/checkpoints", times)
     assert sign.read() is None, "landing never worked"
     heard: list[Any] = []
-    tell = sign.signing(cast("Any", lambda *report: heard.append(report)), every_s=3600)
+    tell = sign.signing(cast("Any", lambda *report: heard.append(report)), interval_s=3600)
     tell("land east", 0, None)
     times[0] = 6
     tell("land east", 10, 20)
@@ -38,7 +38,7 @@ def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> Non
 def test_a_store_that_cannot_be_written_to_stops_no_landing(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where a folder should be")
     sign = sign_in(str(tmp_path / "checkpoints"), [5])
-    sign.signing(silent, every_s=1)("land east", 1, 1)
+    sign.signing(silent, interval_s=1)("land east", 1, 1)
     assert sign.read() is None
 
 
@@ -52,7 +52,7 @@ def test_a_store_that_takes_long_to_refuse_holds_up_a_twentieth_of_the_time(monk
 
     monkeypatch.setattr(signs, "open_folder", slow)
     monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
-    tell = sign_in("s3://lake/checkpoints", [5]).signing(silent, every_s=20)
+    tell = sign_in("s3://lake/checkpoints", [5]).signing(silent, interval_s=20)
     for _ in range(400):
         tell("land east", 1, 1)
         clock[0] += 1

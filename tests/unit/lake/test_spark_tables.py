@@ -25,7 +25,7 @@ def test_a_catalog_is_asked_once_for_a_table_that_exists_and_each_time_for_one_t
 
     session: Any = SimpleNamespace(catalog=SimpleNamespace(tableExists=exists))
     lake = Lake(session, LakeConfig.model_validate({"catalog": "c", "schema": "s", "checkpoints": "/c"}))
-    lake._is_known = True
+    lake._is_version_checked = True
     east, west = (lake.relay_location(alias) for alias in ("east", "west"))
     assert [lake.exists(place) for place in (east, west, east, west)] == [True, False, True, False]
     assert (asked[east], asked[west]) == (1, 2)

@@ -55,13 +55,13 @@ def set_version(lake: Lake, text: str) -> None:
 
 
 READS: dict[str, Callable[[Lake], Any]] = {
-    "ask": lambda lake: lake.ask("SELECT * FROM {proofs}"),
+    "ask": lambda lake: lake.query_rows("SELECT * FROM {proofs}"),
     "exists": lambda lake: lake.exists(lake.relay_location("east")),
     "missing": lambda lake: lake.missing(["east"]),
     "create_all": lambda lake: lake.create_all(["east"]),
-    "relay": lambda lake: lake.ask("SELECT * FROM {relay}", relay="east", part=RelayPart({})),
+    "relay": lambda lake: lake.query_rows("SELECT * FROM {relay}", relay="east", part=RelayPart({})),
     "relay_log": lambda lake: lake.relay_log("east"),
-    "upkeep": lambda lake: lake.upkeep(lake.relay_location("east")),
+    "upkeep": lambda lake: lake.open_maintenance(lake.relay_location("east")),
     "commits": lambda lake: lake.commits(lake.relay_location("east")),
     "append_rows": lambda lake: lake.append_rows(PROOFS, [{"verification": "x"}]),
     "set_properties": lambda lake: lake.set_properties(lake.relay_location("east"), {"a": "b"}),
@@ -105,7 +105,7 @@ def test_a_command_on_a_newer_lake_ends_with_exit_3_cause_and_remedy(tmp_path: P
 @pytest.mark.law("G")
 def test_law_g_an_old_lake_goes_on_and_gets_its_version_by_a_plan_once(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
-    assert lake.ask("SELECT * FROM {proofs}") == []
+    assert lake.query_rows("SELECT * FROM {proofs}") == []
     assert lake.create_all(["east"]) == [], "no step is needed: it goes on by itself"
     [change] = lake_changes(lake)
     assert (change.where, change.action, change.after) == ("lake", "record_version", 1)
@@ -124,24 +124,24 @@ def test_a_table_that_an_older_release_did_not_make_holds_nothing_yet(tmp_path: 
     for table in (GAPS, PROOFS):
         tables.create(lake.meta_location(table), table)
     text = "SELECT count(*) AS n FROM {gaps} AS g LEFT JOIN {withheld} AS w ON g.topic = w.topic"
-    assert [row.n for row in lake.ask(text)] == [0]
-    assert lake.ask("SELECT * FROM {removed}", missing_ok=True) == []
+    assert [row.n for row in lake.query_rows(text)] == [0]
+    assert lake.query_rows("SELECT * FROM {removed}", missing_ok=True) == []
     tables.create(lake.meta_location(WITHHELD), WITHHELD)
     lake.append_rows(WITHHELD, [{"topic": "orders"}])
-    assert [row.topic for row in lake.ask("SELECT topic FROM {withheld}")] == ["orders"], "made meanwhile"
+    assert [row.topic for row in lake.query_rows("SELECT topic FROM {withheld}")] == ["orders"], "made meanwhile"
 
 
 @pytest.mark.law("G")
 def test_a_table_that_was_removed_by_hand_is_named_until_a_plan_forgets_it(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     shutil.rmtree(lake.meta_location(PROOFS))
-    assert lake.ask("SELECT * FROM {proofs}") == []
+    assert lake.query_rows("SELECT * FROM {proofs}") == []
     assert lake.removed_tables() == (), "it may have come after the release that made this lake"
     lake.create_all(["east"])
     assert lake_at(tmp_path).removed_tables() == ()
 
     shutil.rmtree(lake.meta_location(PROOFS))
-    assert lake.ask("SELECT * FROM {proofs}", missing_ok=True) == []
+    assert lake.query_rows("SELECT * FROM {proofs}", missing_ok=True) == []
     assert lake.removed_tables() == ("proofs",)
     other = lake_at(tmp_path)
     assert other.removed_tables(other.missing(["east"]).values()) == ("proofs",)
@@ -185,12 +185,12 @@ def test_status_names_removed_tables_while_other_threads_ask(tmp_path: Path, mon
     lake = old_lake(tmp_path)
     for table in (PROOFS, WITHHELD):
         shutil.rmtree(lake.meta_location(table))
-    assert lake.ask("SELECT * FROM {proofs}") == []
+    assert lake.query_rows("SELECT * FROM {proofs}") == []
     look = lake.exists
 
     def beside(location: str) -> bool:
         monkeypatch.undo()
-        assert lake.ask("SELECT * FROM {withheld}") == []
+        assert lake.query_rows("SELECT * FROM {withheld}") == []
         return look(location)
 
     monkeypatch.setattr(lake, "exists", beside)
@@ -214,7 +214,7 @@ def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
     )
     lake = old_lake(tmp_path)
     running = lake_at(tmp_path)
-    running.ask("SELECT * FROM {proofs}")
+    running.query_rows("SELECT * FROM {proofs}")
     for module in (version_module, lake_module):
         monkeypatch.setattr(module, "MIGRATIONS", steps)
     monkeypatch.setattr(version_module, "LAKE_VERSION", 3)
@@ -222,7 +222,7 @@ def test_law_g_steps_are_planned_and_needed_and_taken_with_nobody_beside_them(
         ("migrate", 1, 2),
         ("migrate", 2, 3),
     ]
-    assert lake.ask("SELECT * FROM {proofs}") == [], "questions are answered as before"
+    assert lake.query_rows("SELECT * FROM {proofs}") == [], "questions are answered as before"
     with pytest.raises(SafetyError, match="mirrorlake apply"):
         lake.create_all(["east"])
 

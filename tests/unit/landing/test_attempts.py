@@ -11,7 +11,7 @@ import pytest
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.kafka import Fetched, FetchedRows
-from mirrorlake.lake.landing_commits import Seat
+from mirrorlake.lake.landing_commits import RelayClaim
 from mirrorlake.lake.landing_log import LandingLog
 from mirrorlake.landing import live_task
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -27,7 +27,7 @@ def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path / "relay")
 
 
-def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
+def attempt(relay: Relay, seat: RelayClaim, monkeypatch: pytest.MonkeyPatch, *, happens: Any) -> list[TaskResult]:
     """Land offset 0 in one turn, before which something happens."""
 
     class Source:
@@ -49,7 +49,7 @@ def attempt(relay: Relay, seat: Seat, monkeypatch: pytest.MonkeyPatch, *, happen
     monkeypatch.setattr(live_task, "_find_change", lambda *_: "")
     run_marker: Any = SimpleNamespace(exists=lambda: True)
     task = live_task.LandTaskSpec(
-        seat=seat,
+        relay_claim=seat,
         schema=SCHEMA,
         options={},
         start={SOURCE: 0},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.lake.landing_commits import Seat
+from mirrorlake.lake.landing_commits import RelayClaim
 from mirrorlake.landing.live_driver import split_task, wanted_tasks
 from mirrorlake.landing.live_task import LandTaskSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -16,9 +16,9 @@ TOPICS = [f"orders-{number}" for number in range(25)]
 
 def task_of(partitions: int, **parts: Any) -> LandTaskSpec:
     start = {SourcePartition(name, 1, partition): 7 for name in TOPICS for partition in range(partitions)}
-    seat, run_marker = Seat("east", "/relay", 3, "me", as_of=5), lambda: True
+    seat, run_marker = RelayClaim("east", "/relay", 3, "me", as_of=5), lambda: True
     return LandTaskSpec(
-        **{"seat": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "leader_epochs": {}, "pace_s": 0.0}
+        **{"relay_claim": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "leader_epochs": {}, "pace_s": 0.0}
         | parts,
         run_marker=run_marker,  # type: ignore[arg-type]
     )
@@ -37,7 +37,9 @@ def test_law_e_each_partition_is_in_one_group_and_each_group_knows_them_all() ->
     ends = {TopicPartition(name, partition): 9 for name in TOPICS for partition in range(8)}
     whole = task_of(8, ends=ends, read_to={elsewhere: 4}, leaderless=frozenset({waiting}))
     shares = split_task(whole, 3)
-    assert [share.seat for share in shares] == [Seat("east", "/relay", 3, "me", group, 5) for group in range(3)]
+    assert [share.relay_claim for share in shares] == [
+        RelayClaim("east", "/relay", 3, "me", group, 5) for group in range(3)
+    ]
     assert {share.groups for share in shares} == {3}
     assert sorted(source for share in shares for source in share.start) == sorted(whole.start)
     assert all(60 <= len(share.start) <= 75 for share in shares), [len(share.start) for share in shares]
@@ -52,7 +54,7 @@ def test_a_group_without_a_partition_is_none() -> None:
     one = task_of(1, start={SourcePartition("orders", 1, 0): 7})
     assert split_task(one, 4) == [one] == split_task(one, 1), "one task has the application id of the source alone"
     pair = task_of(1, start={SourcePartition("orders", 1, partition): 7 for partition in (0, 1)})
-    assert [(share.seat.group, share.groups) for share in split_task(pair, 8)] == [(0, 2), (1, 2)]
+    assert [(share.relay_claim.group, share.groups) for share in split_task(pair, 8)] == [(0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize(

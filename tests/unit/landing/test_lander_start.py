@@ -18,9 +18,14 @@ from mirrorlake.kafka import TopicState
 from mirrorlake.lake import accounts
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, drop_live_locations, landed_lately, read_to
-from mirrorlake.lake.landing_commits import Signed
+from mirrorlake.lake.landing_commits import LandingCommit
 from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake.landing_state import (
+    LandedPositions,
+    count_landed_since,
+    drop_live_locations,
+    read_landing_positions,
+)
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import GAPS, METADATA, POSITIONS, RELAY
@@ -121,7 +126,7 @@ class World:
         """Do a turn of a task: land offsets, and read up to an offset."""
         self.landed += 1
         at = NOON + timedelta(seconds=self.landed)
-        seat, progress = lander.writer.seat(), lander.progress(start)
+        seat, progress = lander.writer.relay_claim(), lander.progress(start)
         progress.read(
             lander.key_by_source({tp: end for tp, (_, end) in read.items()}),
             lander.key_by_source({tp: offsets[-1] + 1 for tp, (offsets, _) in read.items() if offsets}),
@@ -136,7 +141,7 @@ class World:
         LandingLog(seat).append(written, 1, at, read_to, is_whole=is_whole)
 
     def gaps(self) -> list[tuple[Any, ...]]:
-        return [tuple(vars(row).values()) for row in self.lake.ask(GAP)]
+        return [tuple(vars(row).values()) for row in self.lake.query_rows(GAP)]
 
 
 @pytest.fixture
@@ -180,16 +185,16 @@ def test_law_f_a_lander_that_ended_after_its_claim_leaves_what_was_read_before(w
 
 
 def test_a_source_is_worth_as_many_tasks_as_it_was_busy_lately(world: World) -> None:
-    assert landed_lately(world.lake, "east", NOON - timedelta(hours=1)) == {ORDERS: 5, CLICKS: 5}
-    assert landed_lately(world.lake, "east", NOON + timedelta(seconds=1)) == {}
+    assert count_landed_since(world.lake, "east", NOON - timedelta(hours=1)) == {ORDERS: 5, CLICKS: 5}
+    assert count_landed_since(world.lake, "east", NOON + timedelta(seconds=1)) == {}
 
 
 @contextmanager
 def release_0_2_0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Land as release 0.2.0: neither signatures nor positions say what was read and landed."""
-    signed, row = Signed.to_text, accounts.position_row
+    signed, row = LandingCommit.to_text, accounts.position_row
     with monkeypatch.context() as earlier:
-        earlier.setattr(Signed, "to_text", lambda one: signed(replace(one, read_to=None, as_of=None)))
+        earlier.setattr(LandingCommit, "to_text", lambda one: signed(replace(one, read_to=None, as_of=None)))
         earlier.setattr(accounts, "position_row", lambda *a, **o: row(*a, **{**o, "landed_at": None}))
         yield
 
@@ -214,12 +219,12 @@ def test_law_f_a_lake_of_0_2_0_goes_on_from_its_checkpoint_location_and_needs_it
         world.land(lander, start, {ORDERS: ([5, 6], 7), CLICKS: ([], 9)})
         folder = location_of_0_2_0(lander, '{"clicks": {"0": 9}, "orders": {"0": 7}}')
     ends = {SourcePartition("orders", 1, 0): 7, SourcePartition("clicks", 1, 0): 9}
-    assert read_to(world.lake, "east") == ends, "a question needs no start"
+    assert read_landing_positions(world.lake, "east") == ends, "a question needs no start"
     world.source.spans = {"orders": (0, 7), "clicks": (9, 9)}
     assert world.started()[1] == {ORDERS: 7, CLICKS: 9}, "law E: control records that were read count as lost"
     drop_live_locations(world.lake, "east")
     assert not folder.exists()
-    assert read_to(world.lake, "east") == ends
+    assert read_landing_positions(world.lake, "east") == ends
     assert world.started()[1] == {ORDERS: 7, CLICKS: 9}
 
 

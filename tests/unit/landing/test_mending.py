@@ -58,7 +58,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def broken(lake: Lake) -> list[BrokenFile]:
-    table = lake.upkeep(lake.relay_location("east"))
+    table = lake.open_maintenance(lake.relay_location("east"))
     assert table is not None
     return list(broken_files(table))
 
@@ -69,7 +69,7 @@ def mend(lake: Lake, file: BrokenFile) -> Any:
 
 
 def gaps(lake: Lake) -> list[int]:
-    return [int(row.missing) for row in lake.ask("SELECT missing FROM {gaps} WHERE kind = 'expired'")]
+    return [int(row.missing) for row in lake.query_rows("SELECT missing FROM {gaps} WHERE kind = 'expired'")]
 
 
 @pytest.mark.law("E", "F")

@@ -90,7 +90,7 @@ class Reader:
 
 def land_task(marks: Path, **others: Any) -> Any:
     return SimpleNamespace(
-        seat=SimpleNamespace(alias="east", number=3, group=0),
+        relay_claim=SimpleNamespace(alias="east", number=3, group=0),
         options={"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": "0"},
         start={SourcePartition("orders", 1, 0): 10},
         leader_epochs={TopicPartition("orders", 0): 5},
@@ -107,7 +107,7 @@ def test_law_e_a_turn_that_meets_a_silent_source_first_leaves_a_mark_that_says_s
     with pytest.raises(ConnectionError), WatermarkWatch(land_task(tmp_path, leaderless=frozenset())):
         raise ConnectionError
     [path] = tmp_path.iterdir()
-    assert LandedMark.of_json(path.read_text()).silent_at is not None
+    assert LandedMark.from_json(path.read_text()).silent_at is not None
 
 
 @pytest.mark.law("E")
@@ -122,7 +122,7 @@ def test_law_e_a_mark_says_when_the_source_fell_silent_and_what_nobody_led(
     def mark() -> LandedMark:
         watch._read_ends(cast("WatermarkReader", reader))
         watch._write(marks)
-        return LandedMark.of_json((tmp_path / f"{3:020}").read_text())
+        return LandedMark.from_json((tmp_path / f"{3:020}").read_text())
 
     reader.answer = column(12), column(5)
     assert mark().complete_at is None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
-from mirrorlake.lake import LiveFile, TableUpkeep, log_commits
+from mirrorlake.lake import LiveFile, TableMaintenance, log_commits
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.reading_order import read_by_source
 from mirrorlake.lake.relay_files import RelayFile, read_in_order
@@ -49,11 +49,11 @@ class Relay:
 
     def land(self, *several: list[dict[str, Any]], fresh: bool = False, apart: bool = False) -> None:
         self.batches += 1
-        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), fresh=fresh, apart=apart))
+        files = list(write_files(self.path, SCHEMA, iter([batch(*several)]), uncompressed=fresh, apart=apart))
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
     def compact(self, *flows: SentUpTo, now: datetime = LATER, plan: bool = False) -> compaction.Compacted:
-        return compact_relay(TableUpkeep(self.path), "east", flows, now=now, patience=DAY, plan=plan)
+        return compact_relay(TableMaintenance(self.path), "east", flows, now=now, patience=DAY, plan=plan)
 
     def records(self) -> list[dict[str, Any]]:
         held = DeltaTable(self.path).to_pyarrow_table().to_pylist()
@@ -228,7 +228,7 @@ def test_law_f_of_two_compactors_one_replaces_the_files_also_at_the_same_moment(
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
-    before, first, second = relay.records(), TableUpkeep(relay.path), TableUpkeep(relay.path)
+    before, first, second = relay.records(), TableMaintenance(relay.path), TableMaintenance(relay.path)
     removed, split = group_of(first)
     monkeypatch.setattr("mirrorlake.lake.log_commits.is_plain_table", lambda _: is_plain)
     owner, name = (log_commits, "put_commit") if is_plain else (DeltaTable, "create_write_transaction")
@@ -275,7 +275,7 @@ def test_law_f_a_compactor_that_dies_before_its_commit_leaves_nothing_to_see(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableUpkeep, "replace", killed)
+        patched.setattr(TableMaintenance, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             relay.compact()
     assert len(list(Path(relay.path).glob("*.parquet"))) == FANOUT + 1

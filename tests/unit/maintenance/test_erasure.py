@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.errors import SafetyError, StoreError, UsageError
-from mirrorlake.lake import Lake, RelayLog, TableUpkeep, read_in_order, removed_from
+from mirrorlake.lake import Lake, RelayLog, TableMaintenance, read_in_order, removed_from
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
@@ -243,7 +243,7 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
 @pytest.mark.law("E", "F")
 def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_named(world: World) -> None:
     [live, *_] = [file for file in Path(world.relay).glob("*.parquet") if "orders" in str(pq.read_table(file)["topic"])]
-    copy, root = live.read_bytes(), Path(world.lake.place)
+    copy, root = live.read_bytes(), Path(world.lake.address)
     world.tables.create(world.lake.meta_location(OFFSET_MAP), OFFSET_MAP)
     at = {"source_topic": "orders", "generation": 1, "source_partition": 0, "first_upstream": 0, "last_upstream": 9}
     sent = [{"flow": flow, "target_topic": f"{flow}.orders", **at} for flow in ("renamed", "drill.1", "west->central")]
@@ -281,7 +281,7 @@ def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "before anything": die_announcing,
-    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
     "off the disk": lambda patch: patch.setattr(removal, "out_of_side_table", killed),
     "out of quarantine": die_confirming,
@@ -300,7 +300,7 @@ def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World
     explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
     assert {*world.offsets()} | explained >= {*range(60)}
     if by == "upkeep" and step != "before anything":
-        table = world.lake.upkeep(world.relay)
+        table = world.lake.open_maintenance(world.relay)
         assert table is not None
         removal.Removals(world.lake, "east", table).finish()
     else:
@@ -322,20 +322,20 @@ def test_law_f_a_compaction_before_and_one_at_the_same_moment_keep_no_copy(
 
     def compact(position: int) -> int:
         standing = SentUpTo(flow=FLOW, positions={ORDERS: position})
-        done = compact_relay(TableUpkeep(world.relay), "east", [standing], now=LATER, patience=timedelta(days=1))
+        done = compact_relay(TableMaintenance(world.relay), "east", [standing], now=LATER, patience=timedelta(days=1))
         return done.into
 
     assert compact(FANOUT) == 1, "the first half is a large file, and the small ones are still on disk"
     held = RelayLog(world.tables, world.relay).files({})
-    replace, others = TableUpkeep.replace, [0]
+    replace, others = TableMaintenance.replace, [0]
 
-    def disturbed(table: TableUpkeep, *given: Any, **named: Any) -> bool:
+    def disturbed(table: TableMaintenance, *given: Any, **named: Any) -> bool:
         if not others[0]:
             others[0] = 1
             assert compact(2 * FANOUT) == 1, "the files that are about to be replaced are rewritten first"
         return replace(table, *given, **named)
 
-    monkeypatch.setattr(TableUpkeep, "replace", disturbed)
+    monkeypatch.setattr(TableMaintenance, "replace", disturbed)
     eraser = Eraser(world.lake, "east", [sent], on_target=lambda *_: "", now=lambda: LATER)
     done = eraser.erase("orders", ADA, "why")
     assert (done.records, done.ok) == (len(range(5, 2 * FANOUT, 10)), True)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.config.schema import LakeConfig, MaintenanceConfig
-from mirrorlake.lake import OFFSET_MAP, Lake, RelayLog, Signed
+from mirrorlake.lake import OFFSET_MAP, Lake, LandingCommit, RelayLog
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import HEARTBEATS, QUARANTINE, RELAY
@@ -41,7 +41,7 @@ class World:
         for _ in range(count):
             self.batches += 1
             files = list(write_files(self.relay, SCHEMA, iter([batch(rows("orders", 0, self.batches))])))
-            signed = Signed(1, self.batches, "owner", NOON, **progress).to_text()
+            signed = LandingCommit(1, self.batches, "owner", NOON, **progress).to_text()
             self.tables.commit(self.relay, files, app_id=APP, version=self.batches, signature=signed)
 
     def keep(self, after: timedelta = timedelta(0), **settings: Any) -> dict[str, KeptTable]:
@@ -89,9 +89,10 @@ def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_read
     assert [file.first_offset for file in log.new_files({})] != [], "a reader whose commits were cleaned lists again"
     assert all(Path(file.uri.removeprefix("file://")).exists() for file in held), "and what it held is there"
     newest = [
-        Signed.from_document(commit.signature) for commit in world.lake.commits(world.lake.relay_location("east"))
+        LandingCommit.from_document(commit.signature)
+        for commit in world.lake.commits(world.lake.relay_location("east"))
     ]
-    assert Signed(1, FANOUT + 3, "owner", NOON, {}, 1) in newest
+    assert LandingCommit(1, FANOUT + 3, "owner", NOON, {}, 1) in newest
     fresh = FolderTables()
     fresh.commit(world.relay, [], app_id=APP, version=FANOUT, signature="zombie")
     assert "zombie" not in str(fresh.history(world.relay, 5)), "an older lander is still refused"
@@ -171,7 +172,7 @@ def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds
     after = DeltaTable(place).to_pyarrow_table().to_pylist()
     assert sorted(after, key=lambda row: row["first_upstream"]) == before
     asked = "SELECT first_downstream FROM {offset_map} WHERE source_partition = 1 AND first_upstream = :offset"
-    assert [row.first_downstream for row in world.lake.ask(asked, offset=7)] == [7]
+    assert [row.first_downstream for row in world.lake.query_rows(asked, offset=7)] == [7]
     world.lake.append_rows(OFFSET_MAP, [run_row(99)], app_id="ledger", version=FANOUT - 1)
     assert len(DeltaTable(place).file_uris()) == 1, "a zombie's append is refused"
 
@@ -192,4 +193,4 @@ def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: Wor
     [greatest] = DeltaTable(world.lake.meta_location(HEARTBEATS)).get_add_actions(flatten=True)["max.observed_at"]
     assert greatest.as_py() >= NOON
     asked = "SELECT count(*) AS rows FROM {heartbeats} WHERE observed_at >= :since"
-    assert world.lake.ask(asked, since=NOON)[0].rows == FANOUT, "times in statistics are cut to milliseconds"
+    assert world.lake.query_rows(asked, since=NOON)[0].rows == FANOUT, "times in statistics are cut to milliseconds"

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, LakeConfig, MaintenanceConfig
-from mirrorlake.lake import Lake, RelayLog, TableUpkeep, left_before, removed_from
+from mirrorlake.lake import Lake, RelayLog, TableMaintenance, left_before, removed_from
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.rows import position_row
@@ -61,7 +61,7 @@ class World:
                 row | {"timestamp": self.today, "landed_at": self.today}
                 for row in (*also, *rows(topic, 0, *range(first, first + 10)))
             ]
-            files = list(write_files(self.relay, SCHEMA, iter([batch(several)]), fresh=fresh))
+            files = list(write_files(self.relay, SCHEMA, iter([batch(several)]), uncompressed=fresh))
             self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
             if accounted:
                 self.account(first + 10, topic)
@@ -238,7 +238,7 @@ def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> N
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "before anything": die_announcing,
-    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "gone": die_confirming,
 }
 
@@ -268,14 +268,14 @@ def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.land(FANOUT + 8)
-    replace, others = TableUpkeep.replace, [0]
+    replace, others = TableMaintenance.replace, [0]
     ends = threading.Event()
 
     def land() -> None:
         while not ends.is_set():
             world.land()
 
-    def disturbed(table: TableUpkeep, *given: Any, **named: Any) -> bool:
+    def disturbed(table: TableMaintenance, *given: Any, **named: Any) -> bool:
         if not others[0]:
             others[0] = 1
             # Another upkeep compacts files that are about to leave, then takes out the same ones.
@@ -283,7 +283,7 @@ def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
             world.keep(up_to(10**9), retention={"orders": {"age": "20d"}})
         return replace(table, *given, **named)
 
-    monkeypatch.setattr(TableUpkeep, "replace", disturbed)
+    monkeypatch.setattr(TableMaintenance, "replace", disturbed)
     today = world.today
     landing = threading.Thread(target=land)
     landing.start()
@@ -301,7 +301,7 @@ def test_law_f_a_compaction_landing_and_a_second_upkeep_at_the_same_moment(
 def test_a_relay_elsewhere_keeps_everything_and_says_so(tmp_path: Path) -> None:
     lake = Lake(_no_spark, LakeConfig(root="s3a://bucket/lake"))
     clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention=THREE_DAYS)}
-    lake.upkeep = lambda _: None  # type: ignore[method-assign]
+    lake.open_maintenance = lambda _: None  # type: ignore[method-assign]
     upkeep = LakeUpkeep(lake, MaintenanceConfig(), now=lambda: NOON, clusters=clusters)
     kept = upkeep.relay("east", [], is_published=False, plan=True)
     assert kept is not None

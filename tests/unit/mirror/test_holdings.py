@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import LanderReplaced, LaneFenced, StoreError
-from mirrorlake.lake.landing_commits import replaced
+from mirrorlake.lake.landing_commits import lander_replaced_error
 from mirrorlake.mirror import holdings
 from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.results import Landing, Republishing
@@ -35,7 +35,7 @@ class Writer:
         self.relay, self.alias, self.number = relay, alias, 0
 
     @property
-    def is_held(self) -> bool:
+    def keeps_number(self) -> bool:
         return self.number > 0
 
     def claim(self, owner: str = "") -> None:
@@ -45,14 +45,14 @@ class Writer:
     def newest_owner(self) -> str:
         return self.relay.owner
 
-    def succeed(self, owner: str) -> None:
+    def resume_after(self, owner: str) -> None:
         self.number = self.relay.number
         if self.relay.owner != owner:
-            raise replaced(self.alias)
+            raise lander_replaced_error(self.alias)
 
-    def require(self) -> None:
+    def require_unfenced(self) -> None:
         if self.number != self.relay.number:
-            raise replaced(self.alias)
+            raise lander_replaced_error(self.alias)
 
 
 class Process:
@@ -86,8 +86,8 @@ class Process:
 
     def land(self) -> Landing:
         def call(writer: Any) -> Landing:
-            if writer.is_held:
-                writer.require()
+            if writer.keeps_number:
+                writer.require_unfenced()
             writer.claim()
             return Landing("east", 1)
 
@@ -107,7 +107,7 @@ class Process:
 
 @pytest.fixture
 def relay(monkeypatch: pytest.MonkeyPatch) -> Relay:
-    monkeypatch.setattr(holdings, "OneWriter", Writer)
+    monkeypatch.setattr(holdings, "FencedRelayWriter", Writer)
     monkeypatch.setattr(holdings, "_LANDING_WITHIN_S", 0.05)
     monkeypatch.setattr(holdings, "_LOOK_S", 0.01)
     return Relay()

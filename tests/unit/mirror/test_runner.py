@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import LanderReplaced, SourceGap
-from mirrorlake.lake.landing_commits import replaced
+from mirrorlake.lake.landing_commits import lander_replaced_error
 from mirrorlake.mirror import runner
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.runner import Runner
@@ -54,7 +54,7 @@ class Nobody:
 
 @pytest.mark.parametrize(
     ("failure", "sent"),
-    [(replaced("east"), {"west"}), (SourceGap("records left east", alias="east"), {"east", "west"})],
+    [(lander_replaced_error("east"), {"west"}), (SourceGap("records left east", alias="east"), {"east", "west"})],
 )
 def test_a_drain_whose_source_was_taken_over_does_not_take_the_flow_from_the_one_that_did(
     failure: Exception, sent: set[str], monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
-from mirrorlake.lake.tombstones import tombstones_on, write_tombstones
+from mirrorlake.lake.tombstones import read_tombstones, write_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import InHole, Run, Translation, UnknownPartition, standing_at
 from mirrorlake.offsets.translate import _NEAR, translate_back
@@ -88,7 +88,7 @@ def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path
     assert asked(7) == InHole(None, "erased", "request 4711")
     assert "erased: request 4711" in str(asked(7))
     assert [asked(6), asked(7, partition=1)] == [UnknownPartition()] * 2
-    assert sum(one.records for one in tombstones_on(lake, "central")) == 3
+    assert sum(one.records for one in read_tombstones(lake, "central")) == 3
     lives = [("x1", at), ("x2", at + timedelta(hours=1))]
     lake.append_rows(METADATA, [_seen(topic_id, seen_at) for topic_id, seen_at in lives])
     assert asked(7) == UnknownPartition(), "it stood in an earlier life of the topic"

@@ -308,7 +308,11 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
     assert chain([(2, 4)], 1) == {1: (0, 4), 2: (4, None)}
     world.land(world.rows("orders", 0, range(4, 7), generation=2))
     known = KnownTopic(
-        name="orders", generation=1, topic_id="a", partitions=2, cuts=(Cut(partition=0, generation=2, first_offset=4),)
+        name="orders",
+        generation=1,
+        topic_id="a",
+        partitions=2,
+        truncations=(Cut(partition=0, generation=2, first_offset=4),),
     )
     world.topic(known)
     spans = [(s.partition, s.generation, s.first, s.end) for s in plan(world).definition.spans]

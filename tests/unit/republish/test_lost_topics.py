@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost, UsageError
-from mirrorlake.lake.metadata import unseen_lives
+from mirrorlake.lake.metadata import unseen_incarnations
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.history import Observed
@@ -177,7 +177,7 @@ def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
 
     looked = [seen("east.a", "2", 3), seen("east.b", "1", 2), seen("east.b", "2", 3)]
     lost = {"east.a": "1", "east.b": "1", "east.c": "1"}
-    found = {topic.name: (topic, at) for topic, at in unseen_lives(lost, looked, now=NOON)}
+    found = {topic.name: (topic, at) for topic, at in unseen_incarnations(lost, looked, now=NOON)}
     assert found.keys() == {"east.a", "east.c"}
     assert found["east.a"][1] < NOON.replace(hour=3), "the new life is the present one"
     assert found["east.a"][0].topic_id == "1"

@@ -146,7 +146,7 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
 ) -> None:
     names = ("sent", "empty", "grown", "missing", "another's", "gone", "paused")
     known = {name: KnownTopic(name=name, partitions=2, present=name != "gone") for name in names}
-    known["grown"] = replace(known["grown"], cuts=(Cut(partition=1, generation=3, first_offset=5),))
+    known["grown"] = replace(known["grown"], truncations=(Cut(partition=1, generation=3, first_offset=5),))
     remotes = Remotes(whole={*names} - {"missing"}, refused={"another's"})
     claim = SimpleNamespace(scope=SimpleNamespace(without={"paused"}))
     flow = SimpleNamespace(carries=lambda _: True, denies=lambda _: False, remote_topic=lambda name: name)

@@ -33,7 +33,7 @@ class Ledgers:
 class Lake:
     """A lake that knows `orders` on every source, and the id of each cluster: its alias in capitals."""
 
-    def ask(self, *_: Any, **__: Any) -> list[Any]:
+    def query_rows(self, *_: Any, **__: Any) -> list[Any]:
         facts = {"generation": 1, "topic_id": "", "partitions": 1, "configs": (), "cuts": (), "leader_epochs": ()}
         return [SimpleNamespace(topic="orders", present=True, **facts)]
 

@@ -56,7 +56,7 @@ def known(name: str, **given: Any) -> KnownTopic:
 
 @pytest.mark.law("E")
 def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life() -> None:
-    recorded = {"orders": known("orders", cuts=(Cut(partition=0, generation=2, first_offset=45),))}
+    recorded = {"orders": known("orders", truncations=(Cut(partition=0, generation=2, first_offset=45),))}
     lives = [SourcePartition("orders", 1, 0), SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)]
     assert held_at_source(cast("Any", Source()), recorded, lives, default_cleanup="") == {
         lives[1]: OffsetSpan(45, END),

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from mirrorlake.lake import FreshRoom, fresh_files
+from mirrorlake.lake import UncompressedBudget, uncompressed_files
 from mirrorlake.lake.relay_writer import write_files
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
@@ -17,9 +17,9 @@ from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 @pytest.mark.law("C")
 def test_law_c_an_uncompressed_file_holds_the_same_records(tmp_path: Path) -> None:
     records = rows("orders", 0, *range(100))
-    [fresh] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]), fresh=True)
+    [fresh] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]), uncompressed=True)
     [final] = write_files(str(tmp_path), SCHEMA, iter([batch(records)]))
-    assert [fresh_files.is_fresh(file.path) for file in (fresh, final)] == [True, False]
+    assert [uncompressed_files.is_uncompressed(file.path) for file in (fresh, final)] == [True, False]
     for file, codec in ((fresh, "UNCOMPRESSED"), (final, "ZSTD")):
         footer = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)
         assert {footer.column(number).compression for number in range(footer.num_columns)} == {codec}
@@ -31,43 +31,43 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A disk with 800 bytes free, and a clock that each look moves."""
     usage = SimpleNamespace(free=800, now=0.0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    monkeypatch.setattr(fresh_files.time, "monotonic", lambda: usage.now)
+    monkeypatch.setattr(uncompressed_files.time, "monotonic", lambda: usage.now)
     return usage
 
 
 def test_an_eighth_of_what_is_free_may_wait_uncompressed(tmp_path: Path, disk: SimpleNamespace) -> None:
-    room = FreshRoom(str(tmp_path))
-    assert room.left()
+    room = UncompressedBudget(str(tmp_path))
+    assert room.allows_more()
     (tmp_path / "part-1.fresh.parquet").write_bytes(bytes(100))
     (tmp_path / "part-2.zstd.parquet").write_bytes(bytes(100))
-    room.take(99)
-    assert room.left(), "a byte is left"
-    room.take(1)
+    room.spend(99)
+    assert room.allows_more(), "a byte is left"
+    room.spend(1)
     disk.now += 60
-    assert not room.left(), "and what lies there counts for whoever comes next, too"
-    assert not FreshRoom(str(tmp_path)).left()
+    assert not room.allows_more(), "and what lies there counts for whoever comes next, too"
+    assert not UncompressedBudget(str(tmp_path)).allows_more()
     (tmp_path / "part-1.fresh.parquet").unlink()
-    assert not room.left(), "a look costs"
+    assert not room.allows_more(), "a look costs"
     disk.now += 60
-    assert room.left(), "upkeep has rewritten it"
-    for two in (FreshRoom(str(tmp_path), sharers=2), FreshRoom(str(tmp_path), sharers=2)):
-        assert two.left()
-        two.take(49)
-        assert two.left()
-        two.take(1)
-        assert not two.left(), "two that write there have half of it each"
+    assert room.allows_more(), "upkeep has rewritten it"
+    for two in (UncompressedBudget(str(tmp_path), sharers=2), UncompressedBudget(str(tmp_path), sharers=2)):
+        assert two.allows_more()
+        two.spend(49)
+        assert two.allows_more()
+        two.spend(1)
+        assert not two.allows_more(), "two that write there have half of it each"
     disk.free = 0
-    assert not FreshRoom(str(tmp_path)).left()
+    assert not UncompressedBudget(str(tmp_path)).allows_more()
 
 
 def test_a_disk_that_others_fill_has_less_room_though_little_was_taken(tmp_path: Path, disk: SimpleNamespace) -> None:
-    room = FreshRoom(str(tmp_path))
-    assert room.left()
+    room = UncompressedBudget(str(tmp_path))
+    assert room.allows_more()
     disk.free = 7
-    assert room.left(), "a look costs"
+    assert room.allows_more(), "a look costs"
     disk.now += 60
-    assert not room.left()
+    assert not room.allows_more()
 
 
 def test_a_store_has_no_room(disk: SimpleNamespace) -> None:
-    assert not FreshRoom("s3://bucket/lake/relay/east").left()
+    assert not UncompressedBudget("s3://bucket/lake/relay/east").allows_more()

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import LanderReplaced
+from mirrorlake.lake.fenced_writer import FencedRelayWriter
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.one_writer import OneWriter
-from mirrorlake.lake.reads import Commit
+from mirrorlake.lake.reader import Commit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -60,9 +60,9 @@ def table() -> Table:
     return Table()
 
 
-def claimed(table: Table) -> OneWriter:
-    writer = OneWriter(cast("Lake", table), "east")
-    writer.look()
+def claimed(table: Table) -> FencedRelayWriter:
+    writer = FencedRelayWriter(cast("Lake", table), "east")
+    writer.refresh()
     writer.claim()
     return writer
 
@@ -77,26 +77,26 @@ def test_law_f_the_older_of_two_writers_stops_and_the_newer_goes_on(table: Table
     newer.append("b", 0, NOON)
     assert table.rows == ["a", "b"]
     with pytest.raises(LanderReplaced):
-        older.look()
+        older.refresh()
 
 
 @pytest.mark.law("F")
 @pytest.mark.parametrize("sleeps_before", ["set", "append"])
 def test_law_f_a_claim_that_slept_while_two_others_came(table: Table, sleeps_before: str) -> None:
     claimed(table).append("a", 0, NOON)
-    sleeper, others = OneWriter(cast("Lake", table), "east"), list[OneWriter]()
-    sleeper.look()
+    sleeper, others = FencedRelayWriter(cast("Lake", table), "east"), list[FencedRelayWriter]()
+    sleeper.refresh()
     table.before[sleeps_before] = lambda: others.extend([claimed(table), claimed(table)])
     with pytest.raises(LanderReplaced):
         sleeper.claim()
-    heir = OneWriter(cast("Lake", table), "east")
-    heir.look()
+    heir = FencedRelayWriter(cast("Lake", table), "east")
+    heir.refresh()
     if sleeps_before == "set":
         # The sleeper has set the property back: whoever believed it would write versions that are dropped.
         assert not heir.is_claimed
         heir.claim()
     assert heir.number >= others[-1].number
-    heir.hold()
+    heir.keep_number()
     heir.append("b", 0, NOON)
     assert table.rows == ["a", "b"]
     with pytest.raises(LanderReplaced):
@@ -105,8 +105,8 @@ def test_law_f_a_claim_that_slept_while_two_others_came(table: Table, sleeps_bef
 
 def test_a_batch_that_came_between_look_and_claim_is_told(table: Table) -> None:
     older = claimed(table)
-    newer = OneWriter(cast("Lake", table), "east")
-    newer.look()
+    newer = FencedRelayWriter(cast("Lake", table), "east")
+    newer.refresh()
     table.before["append"] = lambda: older.append("late", 0, NOON)
     assert newer.claim() is True, "the batch was written before the claim: positions are read again"
     assert table.rows == ["late"]
@@ -118,8 +118,8 @@ def test_a_batch_that_came_between_look_and_claim_is_told(table: Table) -> None:
 def test_a_lake_of_a_release_with_an_id_for_each_number_is_claimed_again(table: Table) -> None:
     table.set_properties("east", {"mirrorlake.checkpoint": "3"})
     table.log.append(Commit(0, {"app": "mirrorlake.land", "checkpoint": 3, "batch": 8}))
-    writer = OneWriter(cast("Lake", table), "east")
-    writer.look()
+    writer = FencedRelayWriter(cast("Lake", table), "east")
+    writer.refresh()
     assert (writer.number, writer.is_claimed) == (3, False)
     assert writer.claim() is False
     assert (writer.number, writer.is_claimed) == (4, True)

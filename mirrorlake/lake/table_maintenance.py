@@ -32,7 +32,7 @@ RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
 _SIGNED_AMONG = 200
 
 
-class TableUpkeep:
+class TableMaintenance:
     """Keep one table small; it has a snapshot of its own, so that no writer of this process waits for it.
 
     Raises:
@@ -43,7 +43,7 @@ class TableUpkeep:
         self.path = path
         self._table = open_table(path)
 
-    def place(self, name: str) -> tuple[fs.FileSystem, str]:
+    def locate(self, name: str) -> tuple[fs.FileSystem, str]:
         """Say where a file is by its name in the log."""
         if ":/" in self.path:
             return open_address(f"{self.path}/{name}")
@@ -59,16 +59,16 @@ class TableUpkeep:
         Raises:
             FileNotFoundError: it is gone.
         """
-        filesystem, path = self.place(name)
+        filesystem, path = self.locate(name)
         return filesystem.open_input_file(path)
 
-    def held(self) -> list[str]:
+    def list_files(self) -> list[str]:
         """List the files with rows that lie beside the log, whether it names them or not, as it would name them."""
         return sorted(quote(name) for name in open_folder(self.path).names() if name.endswith(".parquet"))
 
     def delete(self, name: str) -> None:
         """Delete a file that no commit names; one that is gone already is fine."""
-        filesystem, path = self.place(name)
+        filesystem, path = self.locate(name)
         with suppress(FileNotFoundError):
             filesystem.delete_file(path)
 
@@ -92,7 +92,7 @@ class TableUpkeep:
         found = logged_spans(self.path, names)
         for name in names:
             if name not in found:
-                filesystem, path = self.place(name)
+                filesystem, path = self.locate(name)
                 # Gone by now, or broken: others tell that.
                 with suppress(FileNotFoundError, pa.ArrowInvalid):
                     found[name] = footer_spans(pq.read_metadata(path, filesystem=filesystem))
@@ -124,7 +124,7 @@ class TableUpkeep:
         self._table.update_incremental()
         return self._table.version()
 
-    def settle(self, properties: Mapping[str, str]) -> None:
+    def ensure_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties that differ."""
         for attempt in commit_attempts():
             with attempt:

@@ -17,20 +17,20 @@ ENDING = ".fresh.parquet"
 # Of what is free on the disk; rewritten files stay for hours, and count as long as they lie there.
 _SHARE = 8
 # To look at 100 000 files costs 0.4 s.
-_LOOK_EVERY_S = 60.0
+_CHECK_INTERVAL_S = 60.0
 
 
-def is_fresh(path: str) -> bool:
+def is_uncompressed(path: str) -> bool:
     """Tell by its name whether a file of a relay waits for upkeep uncompressed.
 
     Example:
-        >>> is_fresh("part-1-0.fresh.parquet"), is_fresh("part-1-0.zstd.parquet")
+        >>> is_uncompressed("part-1-0.fresh.parquet"), is_uncompressed("part-1-0.zstd.parquet")
         (True, False)
     """
     return path.endswith(ENDING)
 
 
-class FreshRoom:
+class UncompressedBudget:
     """Bound the uncompressed files in a relay's folder to an eighth of what is free on its disk.
 
     An object store has no room: it costs by the byte, to send and to keep. Several tasks that write there share what is left.
@@ -40,29 +40,29 @@ class FreshRoom:
         self._folder = folder
         self._sharers = sharers
         self._left = 0
-        self._next_look = time.monotonic()
+        self._next_check = time.monotonic()
 
-    def left(self) -> bool:
+    def allows_more(self) -> bool:
         """Tell whether the next files may stay uncompressed."""
-        if ":/" not in self._folder and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _LOOK_EVERY_S
+        if ":/" not in self._folder and time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + _CHECK_INTERVAL_S
             # Others fill the disk, too: what it has left is asked without a look at the files.
             if self._left > 0:
                 self._left = min(self._left, _share(self._folder) // self._sharers)
             else:
-                self._left = _room(self._folder) // self._sharers
+                self._left = _budget(self._folder) // self._sharers
         return self._left > 0
 
-    def take(self, size: int) -> None:
+    def spend(self, size: int) -> None:
         """Take note of uncompressed files of so many bytes."""
         self._left -= size
 
 
-def _room(folder: str) -> int:
+def _budget(folder: str) -> int:
     held = 0
     with os.scandir(folder) as entries:
         for entry in entries:
-            if is_fresh(entry.name):
+            if is_uncompressed(entry.name):
                 # Upkeep deletes files meanwhile.
                 with suppress(FileNotFoundError):
                     held += entry.stat().st_size

@@ -17,11 +17,11 @@ import pyarrow as pa
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.addresses import LakeAddresses
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
-from mirrorlake.lake.ask import answer_from_files, rows_of
 from mirrorlake.lake.broken import broken_table
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.duckdb_query import query_files, to_rows
+from mirrorlake.lake.lake_query import LakeQuery, NamedTable, Relays
 from mirrorlake.lake.made_tables import MadeTables
-from mirrorlake.lake.question import NamedTable, Question, Relays
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import GAPS, RELAY
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
 
 # Of narrow rows: some 10 MB.
-_MOST_BROADCAST = 100_000
+_MAX_BROADCAST_ROWS = 100_000
 # Bytes of one answer.
-_MOST_KEPT = 4_000_000
+_MAX_CACHED_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Commit:
     restored_to: int = field(default=-1, compare=False)
 
 
-class LakeReads(LakeAddresses):
+class LakeReader(LakeAddresses):
     """Read the tables of one lake; the arguments are those of `Lake`."""
 
     def __init__(
@@ -69,55 +69,55 @@ class LakeReads(LakeAddresses):
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._tables = FolderTables()
         self._session_tables = SparkTables(spark, is_catalog=self.is_catalog, store=self._store)
-        self._is_known = False
-        self._lacked: dict[str, TableSchema] = {}
+        self._is_version_checked = False
+        self._missing: dict[str, TableSchema] = {}
         self._answers: dict[tuple[str, str], tuple[dict[str, int], pa.Table]] = {}
-        self._looking = threading.Lock()
-        self._is_looked_at = False
+        self._worker_check = threading.Lock()
+        self._are_workers_checked = False
 
     @property
     def spark(self) -> SparkSession:
         """The session; on a cluster its workers were looked at once they had to see the tables."""
         session = self._session_tables.session
-        with self._looking:
-            if not self._is_looked_at:
-                places = self._places()
+        with self._worker_check:
+            if not self._are_workers_checked:
+                places = self._worker_addresses()
                 require_usable_workers(session, places)
-                self._is_looked_at = bool(places) or not self._has_folder
+                self._are_workers_checked = bool(places) or not self._has_folder
         return session
 
     @property
     def _folder(self) -> FolderTables:
-        self._require_known(self._tables)
+        self._require_version(self._tables)
         return self._tables
 
     @property
     def _through_spark(self) -> SparkTables:
-        self._require_known(self._session_tables)
+        self._require_version(self._session_tables)
         return self._session_tables
 
-    def _require_known(self, tables: FolderTables | SparkTables) -> None:
+    def _require_version(self, tables: FolderTables | SparkTables) -> None:
         """Look at the lake's version before anything else is read or written, once."""
-        if self._is_known:
+        if self._is_version_checked:
             return
         location, looked = self.meta_location(GAPS), tables
         if self._without_spark and (self._store is not None or self._tables.has(location)):
             looked = self._tables
         is_near = looked is self._session_tables or self._without_spark
         if is_near and looked.has(location):
-            refuse_newer(looked.properties(location), self.place)
-            self._is_known = True
+            refuse_newer(looked.properties(location), self.address)
+            self._is_version_checked = True
 
-    def look_again(self) -> None:
+    def recheck_version(self) -> None:
         """Look at the version with the next call once more: a later release may have upgraded the lake meanwhile."""
-        self._is_known = False
+        self._is_version_checked = False
 
     def sql_name(self, location: str) -> str:
         """Write a location as SQL takes it."""
         return self._session_tables.sql_name(location)
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_spark_only(self) -> bool:
         """Whether only Spark reaches the tables: they are neither in a folder of this machine nor on a store with settings."""
         return not self._without_spark
 
@@ -153,7 +153,7 @@ class LakeReads(LakeAddresses):
         }
         return frame.withColumns(lacking) if lacking else frame
 
-    def ask(
+    def query_rows(
         self,
         text: str,
         *,
@@ -162,7 +162,7 @@ class LakeReads(LakeAddresses):
         relays: Relays = MappingProxyType({}),
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         missing_ok: bool = False,
-        keep: bool = False,
+        cache: bool = False,
         **values: Any,
     ) -> list[Any]:
         """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
@@ -175,58 +175,59 @@ class LakeReads(LakeAddresses):
             relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
             tables: what else the question names in braces.
             missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
-            keep: whether the answer is kept until one of the tables has a new version (see `Question`).
+            cache: whether the answer is kept until one of the tables has a new version (see `LakeQuery`).
             values: the values.
 
         Example:
-            >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
+            >>> text = "SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow"
+            >>> lake.query_rows(text, flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values, keep)
-        found = self.answer(asked, missing_ok=missing_ok)
-        return [] if found is None else rows_of(found)
+        query = LakeQuery(text, {RELAY.name: (relay, part), **relays}, tables, values, cache)
+        table = self.query_table(query, missing_ok=missing_ok)
+        return [] if table is None else to_rows(table)
 
-    def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
+    def query_table(self, query: LakeQuery, *, missing_ok: bool = False) -> pa.Table | None:
         """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
-        places = {name: self._place_of(one) for name, one in question.lake_tables.items()}
-        if missing_ok and (absent := [name for name, place in places.items() if not self.exists(place)]):
-            self._lacked |= {name: table for name in absent if (table := question.lake_tables[name].table) is not RELAY}
+        locations = {name: self._locate(one) for name, one in query.lake_tables.items()}
+        if missing_ok and (absent := [name for name, place in locations.items() if not self.exists(place)]):
+            self._missing |= {name: table for name in absent if (table := query.lake_tables[name].table) is not RELAY}
             return None
-        if lacking := self._lacking(question):
-            return self.answer(replace(question, tables={**question.tables, **lacking}))
-        if not all(map(self._is_seen, places.values())):
-            return self.frame(question).toArrow()
+        if lacking := self._empty_tables(query):
+            return self.query_table(replace(query, tables={**query.tables, **lacking}))
+        if not all(map(self._is_seen, locations.values())):
+            return self.query_frame(query).toArrow()
         # Read before the answer: of what comes meanwhile the answer may hold more than the versions say, never less.
-        versions = {name: self._folder.version(place) for name, place in places.items()} if question.keep else {}
-        key = question.text, repr(sorted(question.values.items()))
-        held = self._answers.get(key) if question.keep else None
-        if held is not None and held[0] == versions:
-            return held[1]
+        versions = {name: self._folder.version(place) for name, place in locations.items()} if query.cache else {}
+        key = query.text, repr(sorted(query.values.items()))
+        cached = self._answers.get(key) if query.cache else None
+        if cached is not None and cached[0] == versions:
+            return cached[1]
         datasets = {
-            name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
-            for name, one in question.lake_tables.items()
+            name: self._folder.dataset(locations[name], arrow_types(one.table), one.part)
+            for name, one in query.lake_tables.items()
         }
         try:
-            found = answer_from_files(question.text, {**datasets, **question.tables}, question.values)
+            table = query_files(query.text, {**datasets, **query.tables}, query.values)
         except Exception as error:
-            side = [places[name] for name, one in question.lake_tables.items() if one.table is not RELAY]
+            side = [locations[name] for name, one in query.lake_tables.items() if one.table is not RELAY]
             if named := broken_table(side):
                 raise named from error
             raise
-        if question.keep and found.nbytes <= _MOST_KEPT:
-            self._answers[key] = versions, found
-        return found
+        if query.cache and table.nbytes <= _MAX_CACHED_BYTES:
+            self._answers[key] = versions, table
+        return table
 
-    def _lacking(self, question: Question) -> dict[str, pa.Table]:
+    def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
         """Give side tables without rows for those that came after the release which made this lake; `removed_tables` are named."""
         found: dict[str, pa.Table] = {}
-        for name, one in question.lake_tables.items():
-            place = self._place_of(one)
+        for name, one in query.lake_tables.items():
+            place = self._locate(one)
             if one.table is RELAY or self._is_seen(place) or self.exists(place):
                 continue
             if self.exists(self.meta_location(GAPS)):
                 found[name] = arrow_table(one.table, [])
-                self._lacked[name] = one.table
+                self._missing[name] = one.table
         return found
 
     def removed_tables(self, missing: Iterable[TableSchema] | None = None) -> tuple[str, ...]:
@@ -235,30 +236,30 @@ class LakeReads(LakeAddresses):
         Without `missing`, which takes a look at each table, those count that this process asked and did not find.
         """
         if missing is None:
-            missing = [table for table in list(self._lacked.values()) if not self.exists(self.meta_location(table))]
+            missing = [table for table in list(self._missing.values()) if not self.exists(self.meta_location(table))]
         return self._made_tables().removed([table.name for table in missing])
 
     def _made_tables(self) -> MadeTables:
         gaps = self.meta_location(GAPS)
         return MadeTables.of(self.properties(gaps)) if self.exists(gaps) else MadeTables()
 
-    def frame(self, question: Question) -> DataFrame:
+    def query_frame(self, query: LakeQuery) -> DataFrame:
         """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""
         from pyspark.sql import functions as F
 
         named = {}
-        for name, given in question.given.items():
-            frame = self.frame_of(given)
-            named[name] = F.broadcast(frame) if len(given) <= _MOST_BROADCAST else frame
-        for name, one in question.lake_tables.items():
+        for name, given in query.given.items():
+            frame = self.to_frame(given)
+            named[name] = F.broadcast(frame) if len(given) <= _MAX_BROADCAST_ROWS else frame
+        for name, one in query.lake_tables.items():
             if one.table is not RELAY:
                 named[name] = self.meta(one.table)
             else:
                 rows = self.relay(one.alias)
                 named[name] = rows if one.part is None else one.part.rows(rows)
-        return self.spark.sql(question.text, args=dict(question.values), **named)
+        return self.spark.sql(query.text, args=dict(query.values), **named)
 
-    def frame_of(self, table: pa.Table) -> DataFrame:
+    def to_frame(self, table: pa.Table) -> DataFrame:
         """Make a frame of the session of rows in hand."""
         if len(table):
             return self.spark.createDataFrame(table)
@@ -267,7 +268,7 @@ class LakeReads(LakeAddresses):
         # A client of Spark Connect does not take the types of a table without a row.
         return self.spark.createDataFrame([], schema=from_arrow_schema(table.schema))
 
-    def _place_of(self, one: NamedTable) -> str:
+    def _locate(self, one: NamedTable) -> str:
         return self.relay_location(one.alias) if one.table is RELAY else self.meta_location(one.table)
 
     def texts(self, folder: str) -> dict[str, str]:
@@ -330,7 +331,7 @@ class LakeReads(LakeAddresses):
             return True
         return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
 
-    def _places(self) -> tuple[str, ...]:
+    def _worker_addresses(self) -> tuple[str, ...]:
         """Address what this process and Spark's workers must both see; nothing where only Spark reaches the tables."""
         if not self._has_relays():
             return ()

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mirrorlake.lake import relay_files
-from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
+from mirrorlake.lake.landing_state import LandedPositions, landed_positions, update_landed_positions
 from mirrorlake.model.flow import SourcePartition
 from tests.unit.lake.test_accounts import World
 from tests.unit.lake.test_relay_writer import rows
@@ -21,10 +21,10 @@ def lived(world: World) -> list[dict[SourcePartition, int]]:
     seen: list[LandedPositions] = [landed_positions(world.lake, "east")]
 
     def look() -> None:
-        seen.append(landed_since(world.lake, "east", seen[-1]))
+        seen.append(update_landed_positions(world.lake, "east", seen[-1]))
 
     account = world.account()
-    account.settle(world.land(rows("orders", 0, 0, 1), rows("orders", 1, 4)))
+    account.flush_accounts(world.land(rows("orders", 0, 0, 1), rows("orders", 1, 4)))
     look()
     world.land(rows("orders", 0, 5))
     world.land(rows("orders", 0, 7), rows("clicks" * 9, 3, 2))
@@ -48,4 +48,4 @@ def test_files_tell_how_far_landing_is(tmp_path: Path, monkeypatch: pytest.Monke
     known = landed_positions(world.lake, "east")
     monkeypatch.setattr(world.lake, "relay_log", lambda _: pytest.fail("the files were listed again"))
     world.land(rows("orders", 1, 10))
-    assert landed_since(world.lake, "east", known).reached[OTHERS] == 11
+    assert update_landed_positions(world.lake, "east", known).reached[OTHERS] == 11

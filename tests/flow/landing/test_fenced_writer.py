@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import OneWriter
+from mirrorlake.lake import FencedRelayWriter
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.landing import live_driver
 from mirrorlake.mirror import Mirror
@@ -98,7 +98,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     assert_equal_topics(pair.source(), pair.target(f"fed.{topic}"))
     done = mirror.repair("east")
     assert (done.rows, done.left) == (sum(n * (times - 1) for times, n in doubled.items()), 0)
-    assert temporary_sign(OneWriter(mirror.lake, "east").newest_owner()), (
+    assert temporary_sign(FencedRelayWriter(mirror.lake, "east").newest_owner()), (
         "a lander that it replaces comes back after it"
     )
     assert places(mirror, topic) == {1: 400}

@@ -23,10 +23,10 @@ from mirrorlake.lake.landing_commits import (
     CLAIMED_PROPERTY,
     CLUSTER_PROPERTY,
     OWNER_PROPERTY,
-    Seat,
-    Signed,
+    LandingCommit,
+    RelayClaim,
     app_id,
-    replaced,
+    lander_replaced_error,
     txn_version,
 )
 from mirrorlake.lake.landing_progress import LandingHistory, landing_history
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 
 
-class OneWriter:
+class FencedRelayWriter:
     """Write to the relay of a source as its only lander.
 
     Args:
@@ -59,20 +59,20 @@ class OneWriter:
         self._alias = alias
         self._location = lake.relay_location(alias)
         self._owner = owner or new_owner()
-        self.is_held = False
+        self.keeps_number = False
         self.number = 0
         self.is_claimed = False
         self.cluster_id: str | None = None
         self.history = LandingHistory()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the newest number and the newest landing commit of the relay.
 
         Raises:
             LanderReplaced: this writer held a number, and it is not the newest any more.
         """
-        if self.is_held:
-            self.require()
+        if self.keeps_number:
+            self.require_unfenced()
         properties = self._lake.properties(self._location)
         if CHECKPOINT_PROPERTY in properties:
             self._read_history()
@@ -82,11 +82,11 @@ class OneWriter:
         self.cluster_id = properties.get(CLUSTER_PROPERTY)
         self.is_claimed = self.number > 0 and properties.get(CLAIMED_PROPERTY) == str(self.number) == str(recorded)
 
-    def hold(self) -> None:
+    def keep_number(self) -> None:
         """Go on with the newest number; from now on another one is somebody else's."""
-        self.is_held = True
+        self.keeps_number = True
 
-    def belong_to(self, cluster_id: str) -> None:
+    def record_cluster(self, cluster_id: str) -> None:
         """Record the cluster that the relay's records come from."""
         if self.cluster_id != cluster_id:
             self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
@@ -101,7 +101,7 @@ class OneWriter:
             LanderReplaced: another lander did the same at this moment.
         """
         before, number = self.history, self.number + 1
-        claim = Signed(number, CLAIM, self._owner, read_to=before.read_to if read_to is None else read_to)
+        claim = LandingCommit(number, CLAIM, self._owner, read_to=before.read_to if read_to is None else read_to)
         if claim.read_to is not None:
             claim = replace(claim, as_of=before.version)
         identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
@@ -111,7 +111,7 @@ class OneWriter:
             self._lake.set_properties(self._location, numbered | identity)
         except Exception as error:
             if self._recorded() >= number:
-                raise self._replaced() from error
+                raise self._replaced_error() from error
             raise
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
@@ -123,11 +123,11 @@ class OneWriter:
             if last is not None and (last.checkpoint, last.owner) == (number, self._owner):
                 break
             if failure is None or (last is not None and last.checkpoint >= number):
-                raise replaced(self._alias, last) from failure
+                raise lander_replaced_error(self._alias, last) from failure
             # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
-        self.number, self.is_held, self.is_claimed = number, True, True
+        self.number, self.keeps_number, self.is_claimed = number, True, True
         return self.history.last_batch != before.last_batch
 
     def append(
@@ -148,25 +148,25 @@ class OneWriter:
         """
         try:
             as_of = self.history.version if is_whole else None
-            self._append(rows, Signed(self.number, batch, self._owner, landed_at, read_to, as_of))
+            self._append(rows, LandingCommit(self.number, batch, self._owner, landed_at, read_to, as_of))
         except Exception:
-            self.require()
+            self.require_unfenced()
             raise
-        self.require()
+        self.require_unfenced()
 
-    def require(self) -> None:
+    def require_unfenced(self) -> None:
         """Check that this writer's number is the newest.
 
         Raises:
             LanderReplaced: it is not.
         """
         if self._recorded() != self.number:
-            raise self._replaced()
+            raise self._replaced_error()
 
-    def _replaced(self) -> LanderReplaced:
+    def _replaced_error(self) -> LanderReplaced:
         last = self._read_history().last
         # It sets its number before it commits under it.
-        return replaced(self._alias, last if last is not None and last.owner != self._owner else None)
+        return lander_replaced_error(self._alias, last if last is not None and last.owner != self._owner else None)
 
     def newest_owner(self) -> str:
         """Read who claimed the newest number last, or return "" if a release that recorded no name did."""
@@ -174,7 +174,7 @@ class OneWriter:
         number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
 
-    def succeed(self, owner: str) -> None:
+    def resume_after(self, owner: str) -> None:
         """Resume under the number that a temporary owner claimed last; a later claim is newer.
 
         Raises:
@@ -182,13 +182,13 @@ class OneWriter:
         """
         self.number = self._recorded()
         if self.newest_owner() != owner:
-            raise self._replaced()
-        self.hold()
-        self.require()
+            raise self._replaced_error()
+        self.keep_number()
+        self.require_unfenced()
 
-    def seat(self) -> Seat:
+    def relay_claim(self) -> RelayClaim:
         """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
-        return Seat(self._alias, self._location, self.number, self._owner, as_of=self.history.version)
+        return RelayClaim(self._alias, self._location, self.number, self._owner, as_of=self.history.version)
 
     def newest_landed_at(self) -> datetime | None:
         """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
@@ -196,18 +196,18 @@ class OneWriter:
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
         # Written by a release whose signatures had no time: looked up once.
-        [row] = self._lake.ask("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
+        [row] = self._lake.query_rows("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
         found: datetime | None = row.newest
         return found
 
-    def _append(self, rows: DataFrame | None, signed: Signed) -> None:
+    def _append(self, rows: DataFrame | None, commit: LandingCommit) -> None:
         self._lake.land(
             rows,
             self._alias,
-            landed_at=signed.landed_at,
+            landed_at=commit.landed_at,
             app_id=app_id(self._alias),
-            version=txn_version(signed.checkpoint, signed.batch),
-            signature=signed.to_text(),
+            version=txn_version(commit.checkpoint, commit.batch),
+            signature=commit.to_text(),
         )
 
     def _recorded(self) -> int:

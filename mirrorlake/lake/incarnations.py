@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class TopicIncarnation:
     """The present life of a remote topic that had an earlier one: its id, None where it is gone, and since when it is known."""
 
     topic_id: str | None
     since: datetime | None
 
 
-def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], Life]:
+def read_incarnations(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], TopicIncarnation]:
     """Read the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
     targets = sorted({flow.target for flow in flows})
     # A row for each change of a remote topic: few enough to be looked at here, without a shuffle.
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
         "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
         missing_ok=True,
-        keep=True,
+        cache=True,
         targets=targets,
     )
     seen: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         seen.setdefault((row.cluster, row.topic), []).append(row)
-    return {place: life for place, several in seen.items() if (life := _present_life(several)) is not None}
+    return {place: life for place, several in seen.items() if (life := _present_incarnation(several)) is not None}
 
 
-def _present_life(rows: Sequence[Any]) -> Life | None:
+def _present_incarnation(rows: Sequence[Any]) -> TopicIncarnation | None:
     """Tell the present life of a topic from its rows, oldest first; None where there was no other one."""
     since: dict[str, datetime] = {}
     for row in rows:
@@ -57,41 +57,41 @@ def _present_life(rows: Sequence[Any]) -> Life | None:
     newest = rows[-1]
     if len(since) <= 1 and newest.present:
         return None
-    return Life(
+    return TopicIncarnation(
         topic_id=newest.topic_id if newest.present else None,
         since=since.get(newest.topic_id) if len(since) > 1 else None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lives:
+class IncarnationFilter:
     """Tell rows of flows apart by whether their remote topic exists.
 
     `recorded` are remote topics that were lost at some time, `held` those that were found to be lost just now.
     """
 
     flows: tuple[FlowConfig, ...]
-    recorded: Mapping[tuple[str, str], Life]
-    held: tuple[HeldTopic, ...] = ()
+    recorded: Mapping[tuple[str, str], TopicIncarnation]
+    lost: tuple[HeldTopic, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.recorded or self.held)
+        return bool(self.recorded or self.lost)
 
-    def standing(self, runs: DataFrame) -> DataFrame:
+    def current_rows(self, runs: DataFrame) -> DataFrame:
         """Keep the rows of `offset_map` whose records stand in a remote topic that exists."""
-        return runs.where(self.standing_sql())
+        return runs.where(self.current_sql())
 
-    def fallen(self, runs: DataFrame) -> DataFrame | None:
+    def stale_rows(self, runs: DataFrame) -> DataFrame | None:
         """Keep the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
-        gone = self.fallen_sql()
+        gone = self.stale_sql()
         return None if gone is None else runs.where(gone)
 
-    def standing_sql(self) -> str:
+    def current_sql(self) -> str:
         """Say in SQL which rows of `offset_map` speak of a remote topic that exists."""
-        gone = self.fallen_sql()
+        gone = self.stale_sql()
         return "true" if gone is None else f"NOT ({gone})"
 
-    def in_force_sql(self, topics: Callable[[FlowConfig], Iterable[str]]) -> str:
+    def current_withheld_sql(self, topics: Callable[[FlowConfig], Iterable[str]]) -> str:
         """Say in SQL which rows of `withheld` were written for a remote topic that exists: others were judged again since.
 
         `topics` lists the source topics of a flow; it is asked only where one was lost.
@@ -99,41 +99,41 @@ class Lives:
         gone: list[str] = []
         for flow in self.flows if self else ():
             for topic in topics(flow):
-                life = self._life(flow, flow.remote_topic(topic))
+                life = self._incarnation(flow, flow.remote_topic(topic))
                 if life is not None:
                     other = _is_other(life, "withheld_at")
                     gone.append(f"(flow = {quote(flow.name)} AND topic = {quote(topic)} AND {other})")
         return f"NOT ({' OR '.join(gone)})" if gone else "true"
 
-    def fallen_sql(self) -> str | None:
+    def stale_sql(self) -> str | None:
         """Say in SQL which rows of `offset_map` speak of a remote topic that is gone; None where there can be none."""
         gone = [
             f"(flow IN ({quote(flow.name)}, {quote(flow.redrive_name)}) AND target_topic = {quote(remote)} "
             f"AND {_is_other(life, 'committed_at')})"
             for flow in self.flows
             for remote in sorted(self._remotes(flow))
-            if (life := self._life(flow, remote)) is not None
+            if (life := self._incarnation(flow, remote)) is not None
         ]
         return " OR ".join(gone) if gone else None
 
     def _remotes(self, flow: FlowConfig) -> set[str]:
-        held = {one.remote for one in self.held if one.flow == flow.name}
-        return held | {remote for target, remote in self.recorded if target == flow.target}
+        lost = {one.remote for one in self.lost if one.flow == flow.name}
+        return lost | {remote for target, remote in self.recorded if target == flow.target}
 
-    def _life(self, flow: FlowConfig, remote: str) -> Life | None:
-        if any((one.flow, one.remote) == (flow.name, remote) for one in self.held):
-            return Life(topic_id=None, since=None)
+    def _incarnation(self, flow: FlowConfig, remote: str) -> TopicIncarnation | None:
+        if any((one.flow, one.remote) == (flow.name, remote) for one in self.lost):
+            return TopicIncarnation(topic_id=None, since=None)
         return self.recorded.get((flow.target, remote))
 
 
-def _is_other(life: Life, at: str) -> str:
-    if life.topic_id is None:
+def _is_other(incarnation: TopicIncarnation, at: str) -> str:
+    if incarnation.topic_id is None:
         return "true"
-    before = "false" if life.since is None else f"unix_micros({at}) < {micros(life.since)}"
-    return f"CASE WHEN target_topic_id IS NULL THEN {before} ELSE target_topic_id != {quote(life.topic_id)} END"
+    before = "false" if incarnation.since is None else f"unix_micros({at}) < {micros(incarnation.since)}"
+    return f"CASE WHEN target_topic_id IS NULL THEN {before} ELSE target_topic_id != {quote(incarnation.topic_id)} END"
 
 
-def lives_of(lake: Lake, flows: Iterable[FlowConfig]) -> Lives:
+def load_incarnation_filter(lake: Lake, flows: Iterable[FlowConfig]) -> IncarnationFilter:
     """Read what the lake knows of the remote topics of flows."""
     flows = tuple(flows)
-    return Lives(flows=flows, recorded=recorded_lives(lake, flows))
+    return IncarnationFilter(flows=flows, recorded=read_incarnations(lake, flows))

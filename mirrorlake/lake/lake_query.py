@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.lake.table_schema import TableSchema
-from mirrorlake.lake.translation import tables_of
+from mirrorlake.lake.translation import list_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class NamedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LakeQuery:
     """A query in Spark's SQL (see `Lake.ask`).
 
     Args:
@@ -38,24 +38,24 @@ class Question:
         relays: what names of relays stand for.
         tables: what else the query names in braces; these go before tables of the lake.
         values: the values.
-        keep: whether the answer is kept in mind for as long as its tables get no new version; not of given tables.
+        cache: whether the answer is kept in mind for as long as its tables get no new version; not of given tables.
     """
 
     text: str
     relays: Relays = field(default_factory=dict)
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
-    keep: bool = False
+    cache: bool = False
 
     @property
     def given(self) -> dict[str, pa.Table]:
         """The tables of `tables` that the query names."""
-        return {name: self.tables[name] for name in tables_of(self.text) if name in self.tables}
+        return {name: self.tables[name] for name in list_tables(self.text) if name in self.tables}
 
     @property
     def lake_tables(self) -> dict[str, NamedTable]:
         """The tables of the lake that the query names."""
-        names = [name for name in tables_of(self.text) if name not in self.tables]
+        names = [name for name in list_tables(self.text) if name not in self.tables]
         return {
             name: NamedTable(RELAY, *self.relays[name]) if name in self.relays else NamedTable(_TABLES[name])
             for name in names

@@ -21,7 +21,7 @@ _ROUNDS = 8
 _PATIENCE_S = 60.0
 
 
-class StoreLook(NamedTuple):
+class StoreCheck(NamedTuple):
     """One thing that was tried: what it is, and where it failed what was seen and what mends it."""
 
     what: str
@@ -29,7 +29,7 @@ class StoreLook(NamedTuple):
     fix: str = ""
 
 
-def look_at_store(store: Store) -> Iterator[StoreLook]:
+def check_store(store: Store) -> Iterator[StoreCheck]:
     """Write a file and list it, commit to a table by two writers at once, and delete both; ends at the first failure.
 
     Law F (repeatable): two writers of one version of a table are told apart by the store alone, by its conditional put.
@@ -42,16 +42,16 @@ def look_at_store(store: Store) -> Iterator[StoreLook]:
             file.write(b"mirrorlake doctor")
         names = [one.base_name for one in files.get_file_info(fs.FileSelector(path))]
         if names != ["probe"]:
-            yield StoreLook(what, "a file that was written is not listed", "use a store that lists what it has stored")
+            yield StoreCheck(what, "a file that was written is not listed", "use a store that lists what it has stored")
             return
-        yield StoreLook(what)
+        yield StoreCheck(what)
         what = "conditional put"
-        yield StoreLook(what, *_race(store, f"{address}/table"))
+        yield StoreCheck(what, *_race(store, f"{address}/table"))
         what = "delete"
         files.delete_dir(path)
-        yield StoreLook(what)
+        yield StoreCheck(what)
     except (OSError, DeltaError) as error:
-        yield StoreLook(what, *describe_fault(store, error))
+        yield StoreCheck(what, *describe_fault(store, error))
 
 
 def _race(store: Store, address: str) -> tuple[str, str]:

@@ -153,17 +153,17 @@ def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
     return read_checkpoint_location(lake, f"{root}/{number}")
 
 
-def forget_past(lake: Lake, alias: str) -> dict[SourcePartition, int]:
+def rewind_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Take back the positions of a source that are past what its relay holds, or has held and lost on purpose.
 
     Returns:
         How many offsets of each partition are to be landed again.
     """
     held = dict(left_before(lake, alias))
-    for source, at in landed_since(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
+    for source, at in update_landed_positions(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
         held[source] = max(at, held.get(source, 0))
     again = {}
-    for row in lake.ask(_ACCOUNTS, source=alias):
+    for row in lake.query_rows(_ACCOUNTS, source=alias):
         source = SourcePartition(row.topic, row.generation, row.partition)
         # Where the account was opened, nothing was landed yet.
         last = max(held.get(source, 0), int(row.opened))
@@ -183,7 +183,7 @@ _ACCOUNTS = """
 """
 
 
-def read_to(lake: Lake, alias: str) -> dict[SourcePartition, int]:
+def read_landing_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Read the next offset that landing will read of each partition; past the control records at its end."""
     location = lake.relay_location(alias)
     if not lake.exists(location):
@@ -205,16 +205,16 @@ def location_positions(location: CheckpointLocation, known: Mapping[str, KnownTo
     }
 
 
-def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
+def landed_and_republished(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
     """Compute how far a source partition is landed and how far republished, both as next offsets.
 
     Control records at its end are read but never landed. `holds` is the offset after the last that the relay holds, None for
     nothing; `seen` the next one to read (`read_to`); `end` the source's; `sent` the next one to republish by the flow's ledger.
 
     Example:
-        >>> standing(holds=7, seen=9, end=9, sent=7)
+        >>> landed_and_republished(holds=7, seen=9, end=9, sent=7)
         (9, 9)
-        >>> standing(holds=7, seen=9, end=9, sent=4)
+        >>> landed_and_republished(holds=7, seen=9, end=9, sent=4)
         (9, 4)
     """
     held = holds or 0
@@ -243,19 +243,19 @@ class LandedPositions:
 def accounted_until(lake: Lake, alias: str) -> datetime | None:
     """Read the time of the newest batch that `positions` accounts for; None where no row tells it."""
     text = "SELECT max(landed_at) AS newest FROM {positions} WHERE source = :source AND kind = 'landed'"
-    [row] = lake.ask(text, source=alias)
+    [row] = lake.query_rows(text, source=alias)
     return None if row.newest is None else row.newest.astimezone(timezone.utc)
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Read the next offset of each partition from `positions`; the relay may hold more."""
-    rows = lake.ask(_ACCOUNTS, source=alias)
+    rows = lake.query_rows(_ACCOUNTS, source=alias)
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 
-def landed_lately(lake: Lake, alias: str, since: datetime) -> dict[TopicPartition, int]:
+def count_landed_since(lake: Lake, alias: str, since: datetime) -> dict[TopicPartition, int]:
     """Count the offsets of each partition that were landed since then."""
-    rows = lake.ask(
+    rows = lake.query_rows(
         "SELECT topic, partition, max(position) - min(position) AS records FROM {positions} "
         "WHERE source = :source AND kind = 'landed' AND observed_at >= :since GROUP BY topic, generation, partition",
         source=alias,
@@ -268,10 +268,10 @@ def landed_lately(lake: Lake, alias: str, since: datetime) -> dict[TopicPartitio
 def landed_positions(lake: Lake, alias: str) -> LandedPositions:
     """Read how far landing a source has come: of the relay only what `positions` does not account for, by offset."""
     accounted = accounted_positions(lake, alias)
-    return landed_since(lake, alias, LandedPositions(reached=accounted, accounted=accounted))
+    return update_landed_positions(lake, alias, LandedPositions(reached=accounted, accounted=accounted))
 
 
-def landed_since(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
+def update_landed_positions(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
     """Look again at what is newer.
 
     In a folder the log's statistics tell it: to open a file costs 1.3 ms of CPU, and four batches a second write one a partition.
@@ -283,14 +283,14 @@ def landed_since(lake: Lake, alias: str, known: LandedPositions) -> LandedPositi
         for file in log.files(reached) if known.log is None else log.new_files(reached):
             reached[file.source] = max(reached.get(file.source, 0), file.last_offset + 1)
         return replace(known, reached=reached, log=log)
-    for row in spans_after(lake, alias, known.reached if newest is None else {}, newest):
+    for row in summarize_landed_after(lake, alias, known.reached if newest is None else {}, newest):
         source = SourcePartition(row.topic, row.generation, row.partition)
         reached[source] = max(reached.get(source, 0), int(row.last) + 1)
         newest = row.landed_at if newest is None else max(newest, row.landed_at)
     return replace(known, reached=reached, landed_at=newest)
 
 
-def spans_after(
+def summarize_landed_after(
     lake: Lake,
     alias: str,
     positions: Mapping[SourcePartition, int],
@@ -302,7 +302,9 @@ def spans_after(
     Rows: `topic, generation, partition, first, last, records, newest` (record timestamp), `landed_at` (newest batch).
     """
     part = RelayPart(positions, since=since, until=until)
-    return lake.ask(_SPANS, relay=alias, part=part, tables={"known": part.known()}, since=part.since, until=part.until)
+    return lake.query_rows(
+        _SPANS, relay=alias, part=part, tables={"known": part.known()}, since=part.since, until=part.until
+    )
 
 
 _SPANS = """

@@ -18,7 +18,7 @@ _VALUE = re.compile(r":(\w+)")
 _FEW = 100
 
 
-def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> pa.Table:
+def query_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> pa.Table:
     """Answer a question in Spark's SQL from datasets of Arrow."""
     with engine() as connection:
         for name, dataset in datasets.items():
@@ -32,7 +32,7 @@ def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[st
                 connection.unregister(name)
 
 
-def rows_of(table: pa.Table) -> list[Any]:
+def to_rows(table: pa.Table) -> list[Any]:
     """Return rows with their columns as attributes: times in UTC, structs as dictionaries, maps as pairs."""
     names, columns = table.column_names, [_values(column) for column in table.columns]
     return [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
