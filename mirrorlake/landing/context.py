@@ -1,4 +1,4 @@
-"""What a lander knows of its source and of its relay: where it starts, and what is landed; both drivers land from here."""
+"""Compare a source with its relay before a start, and account for what was landed after it. Both drivers land from here."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 
 
 class LandingContext:
-    """Compare a source with its relay before a start, and account for what is landed after it.
+    """Know the source and the relay of one lander.
 
     Attributes:
-        current: the partitions that are landed, each in its present life.
-        backlog: the offsets that each of them held at the start and that were not landed.
-        leaderless: the partitions that nobody led then.
-        is_drained: whether there was nothing to land.
-        log: follows what tasks land from the seat of this lander; None where a query lands.
+        current: the landed partitions, each in its present generation.
+        backlog: the offsets per partition that were not landed at the start.
+        leaderless: the partitions without a leader at the start.
+        is_drained: whether the source held nothing to land.
+        log: follows what the tasks of this lander land; None while a query lands.
         batches: how many batches with records were landed.
-        landed_until: the time of the newest of them.
-        landing_at: the time of one that may be landed.
+        landed_until: the time of the newest of these batches.
+        landing_at: the time of a batch that is being written and may be landed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LandingContext:
         self.current: Mapping[TopicPartition, SourcePartition] = {}
         self.backlog: Mapping[TopicPartition, int] = {}
         self.leaderless: frozenset[TopicPartition] = frozenset()
-        # A topic that appears once this has begun is landed from its beginning, be it the first.
+        # A topic that appears after the first start is landed from its beginning, even if it is the first topic.
         self.is_drained = self._has_begun = False
         self.log: LandingLog | None = None
         self.batches = 0
@@ -83,7 +83,7 @@ class LandingContext:
 
     @property
     def checkpoint_path(self) -> str:
-        """The checkpoint location of the query that lands under this lander's number."""
+        """The checkpoint location of a query that lands under this lander's number."""
         return land_checkpoint_path(self.lake, self.settings.alias, self.writer.number)
 
     # -- before a start -------------------------------------------------------------------------------------------
@@ -91,10 +91,10 @@ class LandingContext:
     def prepare(
         self, *, once: bool, rebuild: bool, is_live: bool, may_resume: Callable[[], bool] = lambda: True
     ) -> dict[TopicPartition, int] | None:
-        """Compare relay, commits and source; return the offsets to start at, None for a query to resume.
+        """Compare relay, commits and source. Return the offsets to start at, or None if a query resumes from its checkpoint location.
 
         Raises:
-            LanderReplaced: another lander has taken the relay over.
+            LanderReplaced: another lander has claimed the relay.
         """
         alias, writer = self.settings.alias, self.writer
         writer.refresh()
@@ -106,23 +106,23 @@ class LandingContext:
         landed, known = read_landing_state(self.lake, alias, writer, self.topics, resumes=resumes)
         read = writer.history.read_to
         if read is None:
-            # Before topics that were created again are known: offsets of an earlier life say nothing of the new one.
+            # Read before recreated topics are recorded: offsets of an earlier generation mean nothing in the new one.
             read = {} if rebuild else checkpoint_offsets(self.lake, alias, writer.number, self.topics.known)
         names = self.settings.list_topics(self.admin)
         states, self.leaderless = describe_with_leaders(self.admin, names, timeout_s=ELECTION_TIMEOUT_S)
         if self.leaderless:
             log.warning("land.no_leader source=%s partitions=%s", alias, format_partitions(self.leaderless))
             if not is_live:
-                # A query of Spark's asks for all partitions.
+                # Spark's Kafka source reads all partitions of a topic or none.
                 raise leaderless_error(alias, self.leaderless, landed="nothing of this source was landed")
         recreated = self.topics.recreated(states)
-        # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
+        # Claimed first, recorded second: a crash in between cannot give old offsets to a new generation of a topic.
         if recreated:
             landed, read = self._claim(cluster_id, landed, read)
-        # Before the new lives are known: whatever stops this start would leave the ends of the old ones unexplained (law E).
+        # Recorded before the new generations: a start that fails later would leave the old ones' ends unexplained (law E).
         self.accounts.record_new_gaps(ended_generations(landed.reached, recreated))
         self.topics.observe(states, self.admin, at=self.now(), read_leader_epochs=self.leader_epochs)
-        # A record that is missing proves neither a cut nor a transaction where a cleaner is at work.
+        # A missing record proves neither a truncation nor a transaction where the log cleaner runs.
         bare = [name for name in states if self.topics.known[name].inherits_cleanup_policy]
         self.topics.default_cleanup = self.admin.default_cleanup(bare)
         for name in recreated:
@@ -140,7 +140,7 @@ class LandingContext:
             self.topics.record_truncations({}, source.leader_epochs, self.now())
             self.accounts.resume(landed, [])
             return None
-        # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
+        # The claim fences older landers, so the positions read after it stay true.
         if not recreated:
             before = landed, read
             landed, read = self._claim(cluster_id, landed, read)
@@ -155,7 +155,7 @@ class LandingContext:
     def _claim(
         self, cluster_id: str, landed: LandedPositions, read: Mapping[SourcePartition, int]
     ) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
-        """Claim the relay with what was read so far; return how far it is landed and read by then."""
+        """Claim the relay with the positions read so far. Return the landed and read positions as of the claim."""
         if self.writer.claim(cluster_id, read):
             landed = landed_positions(self.lake, self.settings.alias)
         return landed, self.writer.history.read_to or {}
@@ -167,7 +167,7 @@ class LandingContext:
         return inspect_source(self.lake, self.admin, self.settings, self.topics, names, *seen)
 
     def _open_start(self, source: SourceState, *, first: bool) -> dict[TopicPartition, int]:
-        """Return the offset of every partition to start at, and open its account."""
+        """Return the start offset of every partition, and open its account there."""
         start = source.start_offsets(self.settings.first_offsets(self.admin, sorted(source.current)) if first else {})
         self.accounts.open_accounts(self.key_by_source(start))
         self._has_begun = True
@@ -175,7 +175,10 @@ class LandingContext:
         return start
 
     def _record_skipped_ranges(self, source: SourceState) -> None:
-        """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
+        """Persist the gaps and log truncations that this start skips.
+
+        Truncations are recorded last: a lander that dies earlier finds them again at its next start.
+        """
         source.log_gaps(self.settings.alias)
         self.accounts.record_new_gaps([*source.expired_gaps, *source.truncated_gaps])
         self.accounts.write_positions({gap.source: (gap.last_offset + 1, None) for gap in source.expired_gaps})
@@ -188,21 +191,21 @@ class LandingContext:
         return self.admin.describe(self.settings.list_topics(self.admin))
 
     def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the leader epochs of partitions that somebody leads."""
+        """Return the leader epochs of the partitions that have a leader."""
         found = self.admin.high_watermarks_and_epochs(tp for tp in partitions if tp not in self.leaderless)
         return {tp: epoch for tp, (_, epoch) in found.items() if epoch >= 0}
 
     def key_by_source(self, offsets: Mapping[TopicPartition, int]) -> dict[SourcePartition, int]:
-        """Return offsets by partition and its present life."""
+        """Key offsets by source partition, in its present generation."""
         return {self.current[tp]: offset for tp, offset in offsets.items()}
 
     def progress(self, start: Mapping[TopicPartition, int]) -> ReadProgress:
-        """Return what commits say of how far they have read, from a start on."""
+        """Return what the commits of a lander record as read, from a start on."""
         return ReadProgress(self.read_to | self.key_by_source(start))
 
     @property
     def read_to(self) -> dict[SourcePartition, int]:
-        """The next offsets to read by the relay's commits, of present lives, also of partitions that the start left out."""
+        """The next offsets to read by the relay's commits, also of partitions that the start left out; present generations only."""
         known, read = self.topics.known, self.writer.history.read_to or {}
         return {
             source: offset
@@ -213,14 +216,14 @@ class LandingContext:
     # -- while it lands -------------------------------------------------------------------------------------------
 
     def update_landed(self) -> None:
-        """Take note of what tasks have landed since the last time."""
+        """Count the batches that tasks landed since the last call."""
         newest = self.log.newest_landed_at() if self.log is not None else None
         if newest is not None and newest != self.landed_until:
             self.landed_until = newest
             self.batches += 1
 
     def account_for_landed(self) -> None:
-        """Account for what was landed since the last time; what a replaced lander has landed is its successor's."""
+        """Account for what was landed since the last call. The successor of a fenced lander accounts for its batches."""
         if self.batches or self.accounts.is_due:
             with suppress(LanderReplaced):
                 self.accounts.flush_accounts(self.landed_until or self.now(), self._newest_landed_at)

@@ -1,11 +1,11 @@
-"""Land: every record of the source topics, byte for byte, into the relay of the source cluster.
+"""Land every record of the source topics, byte for byte, into the relay of the source cluster.
 
-A long-lived task, or a query: read, then append with the batch's own transaction id. Before each start the relay and its commits,
-of a query its checkpoint location, too, are compared with the source; whatever cannot be continued without a loss is refused
-(`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that went back.
+A long-lived task or a query reads, then appends with the batch's own transaction id. Before each start, relay, commits and (for
+a query) its checkpoint location are compared with the source. What cannot be continued without a loss is refused (`halt`), or
+recorded in `gaps` and skipped (`record`): records that left the source, a truncated log.
 
-Law F (repeatable): a commit carries how far its batch has read, and the table knows the batches it holds. Two
-landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.fenced_writer`).
+Law F (repeatable): a commit carries how far its batch has read, and the table knows the batches it holds. Two landers of one
+source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.fenced_writer`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class Lander:
-    """Land one source cluster; of the source it only reads (law H).
+    """Land one source cluster. It only reads from the source (law H).
 
-    Several starts of one stream share a `writer`: it knows whether another one took the relay over between them.
+    Several starts of one stream share a `writer`, which knows whether another lander claimed the relay between them.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Lander:
         self._live = LiveDriver(self._context, self._account_periodically)
         self._query = QueryDriver(self._context, self._account_periodically)
         self._slots = partial(LiveTaskSlots, lambda: lake.spark)
-        # Where only Spark reaches the lake, no task lands.
+        # Tasks write the relay's log themselves, so they land only if this process reaches the lake without Spark.
         self._is_live = settings.live and lake.relay_log(settings.alias) is not None
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
@@ -78,7 +78,7 @@ class Lander:
         Raises:
             CheckpointLost: the checkpoint location disagrees with the relay.
             SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
-            ClusterUnreachable: also where a drain left out partitions that nobody leads.
+            ClusterUnreachable: the source does not answer, or a drain left out leaderless partitions.
             ClusterError, StoreError: the source or the lake failed.
         """
         attempts, self._once, context = 0, once, self._context
@@ -99,7 +99,7 @@ class Lander:
                     continue
                 rebuild, batches, is_replaced = False, context.batches, False
                 if once and context.is_drained:
-                    # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
+                    # A query would find the same, but starting Spark costs more than this whole run.
                     self._tell(self.records, self.records)
                     self._require_leaders()
                     return
@@ -113,7 +113,7 @@ class Lander:
                     if is_replaced:
                         raise
                     if stop.is_set():
-                        # The turn under way took longer than its grace.
+                        # The turn took longer than the stop's grace period.
                         return
                     attempts = 1 if context.batches > batches else attempts + 1
                     failure = None if is_live else self._query.failure
@@ -124,7 +124,7 @@ class Lander:
                         raise
                     continue
                 finally:
-                    # What a lander that was replaced has landed is its successor's to account for.
+                    # The successor of a fenced lander accounts for its batches.
                     if not is_replaced:
                         context.account_for_landed()
                 if once and is_done:
@@ -134,7 +134,7 @@ class Lander:
                     return
 
     def _require_leaders(self) -> None:
-        """Raise `ClusterUnreachable` where a drain left out partitions that nobody leads."""
+        """Raise `ClusterUnreachable` if a drain left out leaderless partitions."""
         if leaderless := self._context.leaderless:
             landed = "all other partitions were landed up to their ends"
             raise leaderless_error(self._settings.alias, leaderless, landed=landed)
@@ -146,7 +146,7 @@ class Lander:
             context.account_for_landed()
             self._next_account = time.monotonic() + ACCOUNT_INTERVAL_S
             if self._is_heard and self._once:
-                # Offsets stand for records that are left; some of them may be markers or compacted away.
+                # Remaining offsets estimate the remaining records: some are markers or compacted away.
                 ends = self._admin.last_stable_offsets(context.current) if query is None else reported_ends(query)
                 self._left = context.accounts.remaining_offsets(ends)
             if query is None:

@@ -1,4 +1,4 @@
-"""Land by long-lived tasks: one, or several that share the partitions of a source; a turn is `live_task.py`'s."""
+"""Land by long-lived tasks: one, or several that share the partitions of a source (a turn: `live_task.py`)."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A task lands some 300 000 records a second of its own, and shares a machine with others.
+# A task alone lands some 300 000 records a second, but shares its machine with others.
 _RECORDS_PER_S, _BACKLOG_RECORDS = 100_000, 5_000_000
 # A task for partitions with less than this would land next to nothing.
 _BUSY_PER_S, _BUSY_BACKLOG = 100, 10_000
-# How many tasks a source is worth follows from what was landed of it since then.
+# The number of tasks follows from the records landed within this time.
 _RECENT = timedelta(hours=1)
 _DESCRIBE_INTERVAL_S, _DESCRIBE_INTERVAL_PARTITION_S = 2.0, 0.001
-# How long a drain waits for a partition that nobody leads any more: an election takes seconds.
+# How long a drain waits for a partition that has lost its leader: an election takes seconds.
 LEADER_TIMEOUT_S = 20.0
 _TICK_S = 0.2
 
 
 class LiveDriver:
-    """Run the tasks of one lander; `can_read` until a record came that only Java's client can read."""
+    """Run the tasks of one lander. `can_read` turns False at a record that only Java's client can read."""
 
     def __init__(self, context: LandingContext, tick: Callable[[], None]) -> None:
         self._context = context
@@ -63,14 +63,14 @@ class LiveDriver:
         self.can_read = True
 
     def land(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool, slot_count: int) -> bool:
-        """Land until `stop` is set, or with `once` up to where the source ends now; `held` slots are taken for it.
+        """Land until `stop` is set, or with `once` up to the source's present ends, on `slot_count` slots or more.
 
         Returns:
-            Whether it came to the end; otherwise the source is to be looked at again.
+            Whether all ends were reached; otherwise the source must be compared again.
 
         Raises:
-            SourceChanged: topics or leaders are not as they were at the start.
-            LanderReplaced: another lander has taken the relay over.
+            SourceChanged: topics or leaders have changed since the start.
+            LanderReplaced: another lander has claimed the relay.
             Exception: the source, the lake or Spark failed.
         """
         context, alias = self._context, self._context.settings.alias
@@ -127,15 +127,15 @@ class LiveDriver:
 
     @cached_property
     def _session(self) -> SparkSession:
-        """A session that nothing else uses: all its jobs may be interrupted."""
+        """A session of this driver alone: all its jobs may be interrupted."""
         return own_session(self._context.lake.spark)
 
     def _run(
         self, spark: SparkSession | None, task: LandTaskSpec, shares: Sequence[LandTaskSpec], stop: threading.Event
     ) -> list[TaskResult]:
-        """Run the shares of a task until `stop` is set, one ends, or the source has other topics; return their answers.
+        """Run the shares of a task until `stop` is set, one ends, or the source's topics change. Return their results.
 
-        Those without ends of their own end together. Without a session they run in this process.
+        Shares without ends stop together. Without a session they run in threads of this process.
         """
         interval_s = describe_interval_s(len(task.start))
         next_describe = time.monotonic() + interval_s
@@ -154,14 +154,14 @@ class LiveDriver:
                     next_describe = time.monotonic() + interval_s
                     led_at = led_at if task.waits_for_leader(states) else time.monotonic()
                     if time.monotonic() - led_at > LEADER_TIMEOUT_S:
-                        # The next look leaves the partition out, and says so.
+                        # The next start leaves the partition out, and logs it.
                         break
         self._context.update_landed()
         return tasks.results()
 
 
 def describe_interval_s(partitions: int) -> float:
-    """Return how soon a new topic is seen by a task that lands so many partitions; a look takes 10 us of CPU for each.
+    """Return how often a task with so many partitions checks for new topics; a check takes 10 us of CPU per partition.
 
     Example:
         >>> describe_interval_s(8), describe_interval_s(10_000)
@@ -171,7 +171,7 @@ def describe_interval_s(partitions: int) -> float:
 
 
 def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPartition, float]) -> int:
-    """Return how many tasks a source is worth, by what it holds that is not landed and by what was landed a second lately.
+    """Return how many tasks a source needs, by its backlog and by the records landed per second lately.
 
     Example:
         >>> busy = {TopicPartition("orders", partition): 120_000.0 for partition in range(3)}
@@ -185,7 +185,7 @@ def wanted_tasks(backlog: Mapping[TopicPartition, int], per_s: Mapping[TopicPart
 
 
 def split_task(task: LandTaskSpec, groups: int) -> list[LandTaskSpec]:
-    """Share the partitions of a task between at most so many; each knows how far all partitions were read."""
+    """Split a task into at most so many by partition; each share knows how far all partitions were read."""
     dealt: dict[int, dict[SourcePartition, int]] = {}
     for source, offset in task.start.items():
         dealt.setdefault(lane_of(source.topic, source.partition, lanes=groups), {})[source] = offset

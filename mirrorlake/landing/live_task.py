@@ -1,13 +1,13 @@
 """Land by a long-lived Spark task: consumer -> Parquet files -> the relay's commit, several times a second.
 
-    claim             a number of its own, so that no lander before it writes after it (`lake/fenced_writer.py`)
+    claim             a number of its own, so that no older lander writes after it (`lake/fenced_writer.py`)
     for each turn:
-        fetch · are the topics and the leaders the same? · files · commit
+        fetch · are topics and leaders the same? · files · commit
 
-The commit carries what was read past its last records (`lake/landing_progress.py`), and nothing is written before it: the next
-start goes on at the relay or at what its commits say, whichever is further (law F). Topics are described after the fetch: an id
-that is still the known one says that what was fetched is of that life.
-A new topic, a grown one, another leader end the task; the lander looks, and starts another.
+A commit carries what was read past its last records (`lake/landing_progress.py`), and nothing is written before it. The next
+start resumes from the relay or from its commits, whichever is further (law F). Topics are described after the fetch: an
+unchanged topic id proves that the fetched records are of that incarnation. A new topic, new partitions or another leader end
+the task; the lander compares again, and starts another.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 log = logging.getLogger(__name__)
 
-# What a task says when it ends by itself.
+# Kinds of results of a task that ends by itself.
 CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "drained"
-# Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
+# A turn of a backlog takes more, so that files are larger: up to 64 MiB, of which a task holds about three copies.
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
-# How long a turn waits for a first record: it looks then whether it is to go on.
+# How long a turn waits for a first record before it checks whether it should stop.
 _IDLE_TIMEOUT_S = 0.1
 # Where nobody says how often, turns of a trickle take a fifth of a core: of few partitions one costs 2 to 5 ms, of 1 000 20 to 40.
 _CPU_SHARE, _MAX_GATHER_S = 0.2, 0.25
@@ -58,11 +58,17 @@ _CPU_SHARE, _MAX_GATHER_S = 0.2, 0.25
 class LandTaskSpec:
     """What a task needs to land one source.
 
-    `start` is the life of each partition that somebody leads and the offset to begin at, `topic_ids` and `epochs` are what the
-    source said of its topics and leaders when those were looked up. `read_to` is how far partitions were read, also those that it does
-    not land. `landed` is the newest batch of the relay with its number, and no time of a batch is before `landed_until`. A task with
-    `ends` is done where it has come to all of them; one without writes its marks (`LandedMark`) into the folder `marks`. The
-    partitions that nobody led at the start are `leaderless`. `groups` is how many tasks share the partitions of the source.
+    Attributes:
+        start: the offset to begin at of each landed source partition.
+        read_to: how far partitions were read, also those that this task does not land.
+        topic_ids: the ids of the topics at the start.
+        leader_epochs: the leader epochs of the partitions at the start.
+        ends: where a drain ends; None to land until the task is asked to end.
+        landed: the newest batch of the relay, with its number.
+        landed_until: the time of that batch; later batches get later times.
+        marks: the folder for this task's marks (`LandedMark`), or "" for none.
+        leaderless: the partitions without a leader at the start.
+        groups: how many tasks share the partitions of the source.
     Turns begin at least `pace_s` apart; with `follows_cpu` further, if they cost much.
     """
 
@@ -86,7 +92,7 @@ class LandTaskSpec:
     run_marker: RunMarker
 
     def covers(self, topics: Mapping[str, TopicState]) -> bool:
-        """Tell whether this task lands these topics, and all partitions of them that somebody leads."""
+        """Return whether this task lands exactly these topics, with all partitions that have a leader."""
         landed: dict[str, set[int]] = {name: set() for name in self.topic_ids}
         for source in self.start:
             landed[source.topic].add(source.partition)
@@ -101,14 +107,14 @@ class LandTaskSpec:
         return max(self.pace_s, min(cpu_s / _CPU_SHARE, _MAX_GATHER_S)) if self.follows_cpu else self.pace_s
 
     def waits_for_leader(self, topics: Mapping[str, TopicState]) -> bool:
-        """Tell whether a drain cannot come to an end because nobody leads a partition that it lands."""
+        """Return whether a drain cannot end because a partition has no leader."""
         return self.ends is not None and any(
             source.partition in topics[source.topic].leaderless for source in self.start
         )
 
 
 class _TaskEnd(Exception):
-    """A task ends by itself; `kind` says how."""
+    """End a task early; `kind` is its result's kind."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -116,7 +122,7 @@ class _TaskEnd(Exception):
 
 
 def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
-    """Land until the task is asked to end, has come to its ends, or the source has changed."""
+    """Land until the task is asked to end, has reached its ends, or the source has changed."""
     with about(source=task.relay_claim.alias):
         try:
             if _land(task):
@@ -130,7 +136,7 @@ def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
 
 
 def _land(task: LandTaskSpec) -> bool:
-    """Make turns; return whether all ends were reached."""
+    """Land turn by turn. Return whether a drain reached all ends."""
     turns, admin = _TurnWriter(task), ClusterAdmin(task.relay_claim.alias, task.options)
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
     gather_s, memory, size = 0.0, BacklogMemory(), ChunkSize(task.max_bytes)
@@ -152,7 +158,7 @@ def _land(task: LandTaskSpec) -> bool:
                 raise _TaskEnd(CHANGED, why)
             signed, written = turns.land(fetched)
             if fetched.read_to:
-                # A lake that takes long, as a far store does, gets a backlog in files that each take a few seconds.
+                # A slow lake, such as a distant store, gets a backlog in files that each take a few seconds.
                 size.record_success(written, seconds=time.monotonic() - began)
                 watch.landed(None if signed is None else (signed.checkpoint, signed.batch), fetched.read_to)
                 log.debug("land.batch batch=%s records=%s read_to=%s", turns.batch, records, fetched.read_to)
@@ -160,7 +166,7 @@ def _land(task: LandTaskSpec) -> bool:
             elif watch.has_other_leaders:
                 raise _TaskEnd(ELECTED, "partitions without new records have other leaders")
             memory.record_turn(records)
-            # A record that comes after a silence is landed at once, and those that follow it a pace later.
+            # The first record after a silence is landed at once; later ones are gathered for one interval.
             pace_s = task.pace_after(time.thread_time() - cpu_s) if fetched.read_to else 0.0
             gather_s = max(0.0, pace_s - (time.monotonic() - began))
     turns.finish()
@@ -168,13 +174,13 @@ def _land(task: LandTaskSpec) -> bool:
 
 
 class _TurnWriter:
-    """Write and commit what was fetched; `batch` is the number of the last commit."""
+    """Write and commit fetched records; `batch` is the number of the last commit."""
 
     def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
         self._relay = LandingLog(task.relay_claim)
         if self._relay.has_begun:
-            # Spark has started a task again that died: what it landed is past where this one would begin.
+            # Spark restarted a task that died: its predecessor landed past this one's start.
             raise _TaskEnd(CHANGED, "the task died")
         self._sources = {TopicPartition(source.topic, source.partition): source for source in task.start}
         self._progress = ReadProgress({**task.read_to, **task.start}, is_shared=task.groups > 1)
@@ -183,7 +189,7 @@ class _TurnWriter:
         self.batch = 0
 
     def land(self, fetched: Fetched) -> tuple[LandingCommit | None, int]:
-        """Land what one fetch brought; return the commit's signature, and the bytes of its records in memory."""
+        """Land the records of one fetch. Return the commit, and the size of the records in memory."""
         files, task = list[WrittenFile](), self._task
         partitions, counts, rows = fetched.rows.concatenate()
         sources = [self._sources[tp] for tp in partitions]
@@ -204,7 +210,7 @@ class _TurnWriter:
     def finish(self) -> None:
         """Commit what was read since the last records."""
         if self._progress.is_pending:
-            # Whoever has replaced this one reads the same control records again.
+            # A newer lander reads the same control records again.
             with suppress(LanderReplaced, _TaskEnd):
                 self._commit([])
 
@@ -216,7 +222,7 @@ class _TurnWriter:
         except LanderReplaced as error:
             if not self._relay.is_newest:
                 raise
-            # Spark has started this task again while its first attempt lives on; both have one number.
+            # Spark restarted this task while its first attempt still runs; both have one number.
             raise _TaskEnd(CHANGED, "another attempt of the task lands, too") from error
         self._landed_until = signed.landed_at or self._landed_until
         return signed
@@ -229,10 +235,10 @@ def _ends(sources: Sequence[SourcePartition], counts: Sequence[int], rows: pa.Ta
 
 
 def _find_change(task: LandTaskSpec, admin: ClusterAdmin, fetched: Fetched) -> str:
-    """Say what is not as it was when the task began; nothing where all is.
+    """Return why the task must stop, or "" if topics and leaders are unchanged.
 
-    Along a log leader epochs only grow, and whoever cuts it does so in a new one. So where a record was written in the epoch that
-    was the newest at the start, or in one before, no record before it was replaced since. Other leaders are asked for.
+    Leader epochs only grow along a log, and a leader truncates it in a new epoch. If a record was written in the epoch of the
+    start or an earlier one, no record before it was replaced since. Partitions with newer epochs are compared by a request.
     """
     topics = {tp.topic for tp in fetched.read_to}
     states = admin.describe(topics)

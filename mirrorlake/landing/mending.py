@@ -1,4 +1,4 @@
-"""Land again what broken files of a relay held, under its old offsets; what has left the source is a gap (laws C and E)."""
+"""Replace a relay's broken files: land their records again. Records that have left the source become a gap (laws C and E)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mirrorlake.model.removed import Removed
 
 log = logging.getLogger(__name__)
 
-# A source that gives nothing for so long does not give what is missing.
+# A source that sends nothing for so long counts as unreachable.
 _SILENCE_TIMEOUT_S = 30.0
 _STEP_S, _STEP_BYTES, _STEP_RECORDS = 2.0, 64 << 20, 1_000_000
 _EXPLAINED = """
@@ -45,7 +45,7 @@ _REMOVABLE, _APPEND_ONLY = {"delta.appendOnly": "false"}, {"delta.appendOnly": "
 
 
 class MendedSpan(NamedTuple):
-    """What a mended file held of one source partition: how much of it was landed again, and how much has left the source."""
+    """The records of one source partition in a mended file: how many were landed again, and how many have left the source."""
 
     span: FileSpan
     landed: int
@@ -66,7 +66,7 @@ class Mended:
 
 
 class Mending:
-    """Mend the relay of one source while a lander may run."""
+    """Mend the relay of one source. A lander may run meanwhile."""
 
     def __init__(
         self, lake: Lake, source: ClusterAdmin, options: Mapping[str, Any], *, alias: str, now: Callable[[], datetime]
@@ -79,11 +79,11 @@ class Mending:
         self._topics = SourceTopics(lake, alias)
 
     def mend(self, broken: BrokenFile) -> Mended:
-        """Put a file with the same records in the place of a broken one.
+        """Replace a broken file by one with the same records.
 
         Raises:
             ClusterUnreachable: the source does not answer; the file stays as it is.
-            StoreError: the relay was rewritten again and again meanwhile.
+            StoreError: the relay was rewritten meanwhile; the file stays as it is.
         """
         location = self._lake.relay_location(self._alias)
         table = self._lake.open_maintenance(location)
@@ -93,7 +93,7 @@ class Mending:
         for span in broken.spans:
             landed = len(found[span.source]) if span.source in found else 0
             mended.append(MendedSpan(span, landed, max(0, span.records - landed)))
-            # Before the file is gone from the log: a death in between leaves both.
+            # Before the file leaves the log: after a death in between both are there.
             self._explain(broken, mended[-1])
         counts, parts = list(map(len, found.values())), list(found.values())
         rows = land_rows(relay_schema(), [*found], counts, pa.concat_tables(parts), broken.landed_at) if found else []
@@ -120,7 +120,7 @@ class Mending:
         return Mended(broken, tuple(mended))
 
     def _explain(self, broken: BrokenFile, mended: MendedSpan) -> None:
-        """Record how many records have left the source; once, whoever mends the file, also at the same moment (law F)."""
+        """Record how many records have left the source, once, even if several processes mend the file (law F)."""
         span, _, lost = mended
         if not lost:
             return
@@ -141,7 +141,7 @@ class Mending:
             self._lake.append_rows(GAPS, [row], app_id=f"mirrorlake.repair.{broken.file.path}{one}", version=lost)
 
     def _records(self, spans: Iterable[FileSpan]) -> dict[SourcePartition, pa.Table]:
-        """Read from the source what a file held, as far as the source still has it."""
+        """Read from the source the records of a file that the source still holds."""
         wanted = self._find_on_source(spans)
         if not wanted:
             return {}
@@ -153,7 +153,7 @@ class Mending:
                 try:
                     fetched = fetcher.fetch(_STEP_S, max_s=_STEP_S, max_bytes=_STEP_BYTES, max_records=_STEP_RECORDS)
                 except PositionGone:
-                    # It has left the source since it was looked at.
+                    # The records have left the source since its offsets were read.
                     break
                 for tp, table in fetched.rows.items():
                     source, _, until = wanted[tp]
@@ -166,7 +166,7 @@ class Mending:
                     heard = time.monotonic()
                 elif time.monotonic() > heard + _SILENCE_TIMEOUT_S:
                     raise ClusterUnreachable(
-                        f"cluster {self._alias} gives nothing of {left[0]} from offset {firsts[left[0]]} on",
+                        f"cluster {self._alias} sends no records of {left[0]} from offset {firsts[left[0]]} on",
                         consequence="the broken file stays as it is",
                         remedy=f"bring {self._alias} back, then run the same command again",
                         alias=self._alias,
@@ -174,7 +174,7 @@ class Mending:
         return {source: pa.concat_tables(several) for source, several in found.items()}
 
     def _find_on_source(self, spans: Iterable[FileSpan]) -> dict[TopicPartition, tuple[SourcePartition, int, int]]:
-        """Return, of what the source may still hold, the source partition, the first offset and the one past the last."""
+        """Return source partition, first offset and end of what the source may still hold, by topic partition."""
         known = self._topics.load()
         topics = {span.source.topic for span in spans} & known.keys()
         if not topics:
@@ -208,7 +208,7 @@ class Mending:
 
 
 def _is_same(source: SourcePartition, known: KnownTopic, state: TopicState) -> bool:
-    """Tell whether a topic still has the generation of the partition that a file holds."""
+    """Return whether a topic still has the generation of a file's partition."""
     return (
         state.topic_id == known.topic_id
         and source.partition < state.partitions

@@ -23,7 +23,7 @@ def land(
     rebuild: bool = False,
     writer: FencedRelayWriter | None = None,
 ) -> int:
-    """Land a source until it is drained or `stop` is set, and return how many records that were."""
+    """Land a source until it is drained or `stop` is set, and return the number of landed records."""
     require_source(context.admin(source), context.config.flows_from(source))
     context.lake.create_all([source])
     tell = StreamSign(context.lake, source).signing(tell, interval_s=sign_interval_s(context, source))
@@ -56,7 +56,7 @@ def land_settings(context: Context, alias: str) -> LandSettings:
 
 
 def sign_interval_s(context: Context, alias: str) -> float:
-    """Return how often landing says that it works; heartbeats say when it last did."""
+    """Return how often landing writes its sign of life, from which heartbeats take their time."""
     flows = context.config.flows_from(alias)
     every = [flow.mm2.heartbeat_interval.total_seconds() for flow in flows if flow.mm2.heartbeats]
     return min([*every, SIGN_INTERVAL_S])

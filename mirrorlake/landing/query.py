@@ -1,4 +1,4 @@
-"""Wait for a streaming query: until it is done, fails, or is asked to stop."""
+"""Wait for a streaming query until it ends, fails, or is asked to stop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming import StreamingQuery
 
-# A batch that is under way may finish; after this long it is interrupted, and the next start repeats it safely (law F). A
-# process has 20 s in all from SIGTERM to its end.
+# A longer batch is interrupted, and the next start repeats it safely (law F). A process has 20 s from SIGTERM to its end.
 GRACE_S = 12.0
 
 
@@ -46,5 +45,5 @@ def _finish_batch(query: StreamingQuery) -> None:
 
 
 def is_location_in_use(text: str) -> bool:
-    """Tell whether a query failed because another process runs on its checkpoint location."""
+    """Return whether a query failed because another process runs on its checkpoint location."""
     return "CONCURRENT_STREAM_LOG_UPDATE" in text or "concurrently using" in text

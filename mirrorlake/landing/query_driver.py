@@ -1,7 +1,7 @@
-"""Land by micro-batches of Spark's: a Structured Streaming query, from its own checkpoint location.
+"""Land by micro-batches: a Structured Streaming query from its own checkpoint location.
 
-Over Spark Connect a query's `foreachBatch` runs in a process of the server, with neither the clients nor the state of a lander.
-There each batch is a read of its own between offsets that are planned here, as a long-lived task plans them.
+Over Spark Connect a query's `foreachBatch` runs in a process of the server, without the clients and the state of a lander.
+There each batch is a bounded read between offsets that are planned here, as a long-lived task plans them.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from mirrorlake.runtime import interrupt_jobs_on_stop, is_connect
 log = logging.getLogger(__name__)
 
 _READ_COMMITTED = {
-    # Loss is found by Spark before a batch is written, and judged before the next start.
+    # Spark detects a loss before it writes a batch; the next start decides about it.
     "failOnDataLoss": "true",
     "includeHeaders": "true",
     "groupIdPrefix": "mirrorlake-land",
     "kafka.isolation.level": "read_committed",
 }
-# Offsets of the first batch where the rate of a source is not known: 500 records of 10 KB take 100 s at 50 kB/s. Then a batch takes
-# half a minute at most, so that progress outlives a kill; less than the least would not: it takes a second whatever it holds.
+# The first batch, while the source's rate is unknown: 500 records of 10 KB take 100 s at 50 kB/s. Later batches take half a minute
+# at most, so that a kill loses little; the minimum takes a second in any case.
 _FIRST_OFFSETS, _MIN_OFFSETS, _AIM_S = 500, 50, 30.0
-# A query keeps its size until it is worth a start.
+# A larger size needs a new query, so a query's size changes only if it grows by this factor.
 _GROWTH = 4
-# Java's client gives up an answer after 30 s: as long as little is known of the source, an answer is small.
+# Java's client drops an answer after 30 s, so answers stay small until the source's rate is known.
 _SMALL_FETCH = {"kafka.max.partition.fetch.bytes": str(2**18), "kafka.fetch.max.bytes": str(2**18)}
-# Between two looks of a lander that plans its batches: each look asks the source for its topics and ends.
+# How often a lander that plans its batches asks the source for its topics and ends.
 _POLL_INTERVAL_S = 1.0
 
 
 class QueryDriver:
     """Run the query of one lander, or plan its batches; `tick` is called about five times a second.
 
-    `failure` is what the last batch has raised: Spark passes on its text only.
+    `failure` is the exception of the last batch: Spark passes on its text only.
     """
 
     def __init__(self, context: LandingContext, tick: Callable[[StreamingQuery | None], None]) -> None:
         self._context = context
         self._tick = tick
         self.failure: BaseException | None = None
-        # Follows the rate of a source that was too slow for a batch, or for which batches are planned.
+        # Set if the source was too slow for a batch, or if batches are planned here.
         self._size: ChunkSize | None = None
 
     def may_resume(self) -> bool:
-        """Tell whether a query may go on from its checkpoint location: it would repeat a batch that timed out, as large as it was."""
+        """Return whether a query may resume from its checkpoint location. It would repeat a batch that timed out, at the same size."""
         return self._size is None and not self._is_planned
 
     def land(self, start: Mapping[TopicPartition, int] | None, stop: threading.Event, *, once: bool) -> bool:
-        """Land until `stop` is set, or with `once` up to where the source ends now; `start` is None to resume.
+        """Land until `stop` is set, or with `once` up to the source's present ends; `start` is None to resume.
 
         Returns:
-            Whether it came to the end; otherwise it is to be started again, with larger batches.
+            Whether the query reached its end; otherwise it must be started again, with larger batches.
 
         Raises:
-            SourceChanged: topics or leaders are not as they were at the start.
-            LanderReplaced: another lander has taken the relay over.
+            SourceChanged: topics or leaders have changed since the start.
+            LanderReplaced: another lander has claimed the relay.
             Exception: the source, the lake or Spark failed.
         """
-        # What a task landed before is followed from its own seat, which this lander's new number has replaced.
+        # The log of earlier tasks belongs to an older number of this lander.
         self._context.log, self.failure = None, None
         try:
             if self._is_planned:
@@ -129,7 +129,7 @@ class QueryDriver:
         return stop.is_set() or not ended.is_set()
 
     def _has_grown(self, query: StreamingQuery, max_offsets: int) -> bool:
-        """Tell whether a source that was too slow for a batch gives enough for larger ones."""
+        """Return whether a source that was too slow for a batch has become fast enough for larger ones."""
         if self._size is None or not (done := query.lastProgress):
             return False
         self._size.record_success(int(done["numInputRows"]), seconds=done["durationMs"]["triggerExecution"] / 1000)
@@ -140,8 +140,8 @@ class QueryDriver:
     def _land_planned(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> None:
         """Land batches that are planned here.
 
-        Law F: a batch is appended under its number with where it ends; whoever comes after a kill claims another number and goes
-        on at what the relay holds, or at where its commits say that a batch ended, whichever is further.
+        Law F: a batch is appended under its number together with its end. After a kill, the next lander claims another number
+        and resumes from the relay, or from the ends in its commits, whichever is further.
         """
         context, settings, spark = self._context, self._context.settings, self._context.lake.spark
         drop_live_locations(context.lake, settings.alias)
@@ -167,7 +167,11 @@ class QueryDriver:
                     stop.wait(began + (pace_s if planned else max(pace_s, _POLL_INTERVAL_S)) - time.monotonic())
 
     def _ends(self, start: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Return where the source ends, committed; raise where it has other topics."""
+        """Return the last stable offsets of the source.
+
+        Raises:
+            SourceChanged: it has other topics or partitions.
+        """
         states = self._context.describe()
         if {*list_partitions(states)} != start.keys() or self._context.topics.recreated(states):
             raise SourceChanged
@@ -190,7 +194,7 @@ class QueryDriver:
         if topics.recreated(states):
             raise SourceChanged
         topics.observe(states, context.admin, at=context.now(), read_leader_epochs=context.leader_epochs)
-        # An election may have cut the log: what was landed is compared before anything else is.
+        # An election may have truncated the log: the next start compares it before more is landed.
         if any(
             topics.known[tp.topic].leader_epochs.get(tp.partition) != epoch
             for tp, epoch in context.leader_epochs(current_partitions(topics.known, states)).items()
@@ -198,7 +202,7 @@ class QueryDriver:
             raise SourceChanged
         context.landing_at = landed_at = batch_time(context.now(), context.landed_until)
         rows = relay_rows(frame, topics.known.values(), never_leave=settings.never_leave)
-        # Where a query ends its batch, its checkpoint location says.
+        # A query's checkpoint location records the end of its batch.
         read_to, is_whole = progress.take() if progress is not None else (None, False)
         context.writer.append(rows, batch_id, landed_at, read_to, is_whole=is_whole)
         context.batches += 1
@@ -206,9 +210,9 @@ class QueryDriver:
 
 
 def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: str) -> DataFrame:
-    """Give a batch of Spark's Kafka source the relay's columns, but for the time of the batch.
+    """Give a batch of Spark's Kafka source the relay's columns, except the time of the batch.
 
-    `topics` say which life a record belongs to; those that `never_leave` matches, a regular expression, are left out.
+    `topics` tell a record's generation; topics that match the regular expression `never_leave` are left out.
     """
     if never_leave:
         frame = frame.where(~F.col("topic").rlike(f"^(?:{never_leave})$"))
@@ -226,7 +230,7 @@ def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: s
 
 
 def _generation_column(topics: Iterable[KnownTopic]) -> Column:
-    """Return the life that a record of the source belongs to."""
+    """Return the column with each record's generation."""
     column = F.lit(1)
     for topic in topics:
         is_topic = F.col("topic") == topic.name
@@ -241,7 +245,7 @@ def _generation_column(topics: Iterable[KnownTopic]) -> Column:
 def plan_batch(
     positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_records: int
 ) -> dict[TopicPartition, int]:
-    """Plan where a batch ends, by partition: each gets the same share of what a batch may hold.
+    """Plan the end of a batch by partition: each partition gets an equal share of `max_records`.
 
     Example:
         >>> orders = [TopicPartition("orders", number) for number in range(3)]
@@ -260,7 +264,7 @@ def read_between(
     first: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> DataFrame:
-    """Read the committed records between two offsets of each partition, by Spark's Kafka source and its options for the cluster."""
+    """Read the committed records between two offsets of each partition by Spark's Kafka source."""
     partitions: dict[str, list[int]] = {}
     for tp in sorted(first):
         partitions.setdefault(tp.topic, []).append(tp.partition)
@@ -277,16 +281,16 @@ def _offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def reported_ends(query: StreamingQuery) -> dict[TopicPartition, int] | None:
-    """Return where the topics of a query's Kafka source end by its last finished batch; None before there is one.
+    """Return the topics' ends that a query's Kafka source reported for its last finished batch, or None before there is one.
 
-    For a query that drains, that is where it will stop. Nothing is asked for: Spark looked there for the batch itself.
+    A query that drains stops at these ends. Spark has read them for the batch itself, so this costs no request.
     """
     try:
         progress = query.lastProgress
-        # PySpark gives the JSON document as a Python dictionary prints itself; names of topics hold no quotes.
+        # PySpark gives the JSON document as printed by a Python dictionary; topic names hold no quotes.
         text = str(progress["sources"][0]["latestOffset"]).replace("'", '"') if progress else ""
         return kafka_positions(json.loads(text)) if text else None
     except Exception as error:
-        # A platform may report in another shape: then nobody knows how much is left, and the work goes on.
+        # A platform may report in another shape: then the remaining work is unknown, and landing goes on.
         log.debug("progress.no_ends why=%s: %s", type(error).__name__, str(error)[:200])
         return None

@@ -1,4 +1,4 @@
-"""What happens after a landing query failed: a new start where it can help, else the error that says what to do."""
+"""Decide what follows a failed start or turn of landing: a new start if that can help, else an error with the next command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mirrorlake.model.causes import root_cause
 
 log = logging.getLogger(__name__)
 
-# Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
+# Twenty attempts with waits of up to 10 s outlast the restart of a whole cluster.
 MAX_ATTEMPTS = 20
 _MAX_RESTARTS = 3
-# What Spark says where the next start finds the loss, or the new topic, and knows what to do about it.
+# Parts of Spark's errors that the next start resolves: it finds the loss or the new topic, and handles it.
 _RESOLVED_BY_RESTART = (
     "KAFKA_DATA_LOSS",
     "data loss",
@@ -27,7 +27,7 @@ _RESOLVED_BY_RESTART = (
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
 
 
-# What Java's client says of a connection, by the layer that fails.
+# Errors of Java's client, by the layer of the connection that fails.
 _LAYERS_BY_JAVA_ERROR: Mapping[str, str] = {
     "SaslAuthenticationException": "SASL",
     "UnsupportedSaslMechanismException": "SASL",
@@ -38,7 +38,7 @@ _LAYERS_BY_JAVA_ERROR: Mapping[str, str] = {
 
 
 class SourceChanged(Exception):
-    """A topic of the batch was created again, or its log may have gone back: start over before anything is written."""
+    """A topic was created again, or its log may be truncated: nothing was written, and landing must start again."""
 
 
 def retry_or_raise(
@@ -50,24 +50,24 @@ def retry_or_raise(
     once: bool,
     stop: threading.Event,
 ) -> None:
-    """Wait for a pause where a new start can help; raise the own error where it cannot.
+    """Wait before a new start if one can help, else raise mirrorlake's own error.
 
     Args:
-        source: the cluster, which names a trouble of its own.
-        error: what Spark says.
+        source: the cluster, whose admin client names a failure of its own.
+        error: Spark's error.
         failure: what the batch itself raised; Spark passes on its text only.
         attempts: how many starts have failed in a row.
         once: whether the run is to end soon.
-        stop: ends the pause.
+        stop: ends the wait.
     """
     alias, text = source.alias, str(error)
     if isinstance(error, SourceChanged | MirrorlakeError):
-        # A task's own; of a query's batch Spark passes on the text only.
+        # Raised by a task; a query's batch passes its error through `failure`.
         failure = error
     if is_location_in_use(text):
         raise LanderReplaced(
-            f"another lander of {alias} has gone on from the same checkpoint location",
-            consequence="this one wrote nothing more and stopped",
+            f"another lander of {alias} uses the same checkpoint location",
+            consequence="this lander stopped and wrote nothing more",
             remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
             alias=alias,
         ) from error
@@ -77,13 +77,13 @@ def retry_or_raise(
             log.warning("land.restart source=%s why=%s", alias, next(iter(text.splitlines()), "it has changed")[:200])
             return
     elif isinstance(failure, LoginRefused):
-        # Tried again by the next lander, which resolves its secret again.
+        # Only the next lander reads its secret again.
         raise failure from error
     elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
         raise failure from error
     elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
         if once:
-            # The admin's own words name the trouble; where it answers again, a new start may do.
+            # Raises the exact error of the cluster, unless it answers again.
             source.broker_count()
         if attempts <= MAX_ATTEMPTS:
             log.warning("land.source_away source=%s attempt=%s", alias, attempts)
@@ -100,16 +100,16 @@ def retry_or_raise(
 
 
 def should_wait_for_source(error: ClusterUnreachable, attempts: int, *, once: bool) -> bool:
-    """Tell whether a lander may wait for a source that does not answer when it is to start, after so many failures in a row.
+    """Return whether a lander should wait for an unreachable source after so many failures in a row.
 
-    A source that was there before may come back; one that never was is a mistake to report at once. A lander keeps the secret
-    that it was given: after a refused login the next one resolves it again.
+    A source that was reached before may come back; one that never was is a mistake to report at once. A lander does not read
+    its secret again, so after a refused login the next one must start.
     """
     return not once and 0 < attempts <= MAX_ATTEMPTS and not isinstance(error, LoginRefused)
 
 
 def java_client_error(alias: str, text: str) -> ClusterUnreachable | None:
-    r"""Name the layer at which Java's client, inside Spark, fails to reach a source; None where its text tells of none.
+    r"""Return the error for the layer at which Java's client inside Spark fails to reach a source, or None if its text names none.
 
     Example:
         >>> error = java_client_error("east", "x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: no")
@@ -131,5 +131,5 @@ def java_client_error(alias: str, text: str) -> ClusterUnreachable | None:
 
 
 def backoff_s(attempts: int, *, max_s: float = 10.0) -> float:
-    """Return how long to wait before the next start: 1 s, then twice as long each time, at most 10 s."""
+    """Return how long to wait before the next start: 1 s, then twice as long each time, at most `max_s`."""
     return float(min(0.5 * 2 ** min(attempts, 20), max_s))

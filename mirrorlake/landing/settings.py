@@ -1,4 +1,4 @@
-"""What landing one source needs to know."""
+"""The settings for landing one source."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from mirrorlake.model.flow import TopicPartition
 
 
 class LandListener:
-    """Hear what a long-lived lander does; of a query of its own Spark itself reports. No method raises."""
+    """Listen to a long-lived lander; Spark itself reports on a query. No method raises."""
 
     def landed(self, records: int) -> None:
-        """Hear how many records were landed and accounted for since the last time; 0 where it looked and found none."""
+        """Take how many records were landed and accounted for since the last call; 0 if there were none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandSettings:
-    """What landing one source needs to know; `flows` are those from the source.
+    """The settings for landing one source.
 
-    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them. Of `tasks` None
-    stands for as many as the source's traffic wants.
+    Attributes:
+        flows: the flows from the source.
+        never_leave: a Java regular expression of topics that are not landed even if the subscription matches them.
+        tasks: how many tasks land the source; None for as many as its traffic needs.
     """
 
     alias: str
@@ -42,13 +44,13 @@ class LandSettings:
     listener: LandListener = field(default_factory=LandListener)
 
     def list_topics(self, source: ClusterAdmin) -> list[str]:
-        """Return the source's topics that are landed."""
+        """List the source's topics that are landed."""
         return [name for name in source.topic_names() if any(_takes(flow, name) for flow in self.flows)]
 
     def first_offsets(self, source: ClusterAdmin, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where landing partitions begins while nothing was landed; nothing for the earliest offsets.
+        """Return the first offset to land of new partitions; omit those that begin at the log start.
 
-        A topic begins as early as the earliest of the flows that take it wants it.
+        A topic begins at the earliest start among the flows that take it.
         """
         latest: list[TopicPartition] = []
         by_time: dict[int, list[TopicPartition]] = {}

@@ -1,4 +1,4 @@
-"""What a source holds, against what was landed of it: looked at before each start of a lander."""
+"""Inspect what a source holds against what was landed of it, before each start of a lander."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds.
+    """State of a source at a start: next positions, gaps, truncations, leader epochs.
 
-    `ends` count open transactions.
+    `truncated_gaps` are the ranges that `truncations` explain. The high watermarks count open transactions.
     """
 
     current: dict[TopicPartition, SourcePartition]
@@ -35,27 +35,27 @@ class SourceState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether landing goes on without a step over anything."""
+        """Whether landing resumes without skipping anything."""
         return not self.expired_gaps and not self.truncations
 
     def can_resume_from(self, planned: Mapping[TopicPartition, int]) -> bool:
-        """Tell whether a checkpoint location that has planned up to these offsets goes on without a step over anything."""
+        """Return whether a checkpoint location that planned up to these offsets can resume without skipping anything."""
         is_whole = self.is_whole and planned.keys() <= self.current.keys()
         return is_whole and all(tp in planned or self.log_start_offsets[tp] <= 0 for tp in self.current)
 
     @property
     def is_drained(self) -> bool:
-        """Whether the source was landed and read up to its ends."""
-        # Of a partition without a position, nothing is read before its first record comes.
+        """Whether the source is landed and read up to its ends."""
+        # A partition without a position is read from its first record on.
         return all(end == self.positions.get(tp, 0) for tp, end in self.high_watermarks.items())
 
     def start_offsets(self, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset to read each partition from: where it was landed up to, else at `first` or where the source begins."""
+        """Return each partition's start: its landed position, else its offset in `first`, else the log start."""
         landed = {tp: max(position, self.log_start_offsets[tp]) for tp, position in self.positions.items()}
         return {**self.log_start_offsets, **first, **landed}
 
     def log_gaps(self, alias: str) -> None:
-        """Log what is stepped over."""
+        """Log the skipped ranges."""
         for gap in (*self.expired_gaps, *self.truncated_gaps):
             log.warning(
                 "land.gap source=%s kind=%s range=%s %s..%s",
@@ -65,7 +65,7 @@ class SourceState:
 
 
 def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
-    """Return the partitions of topics, each in its present life."""
+    """Return the partitions of topics, each in its present generation."""
     return {
         TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
         for name in names
@@ -84,10 +84,10 @@ def inspect_source(
     read: Mapping[SourcePartition, int],
     leaderless: Collection[TopicPartition] = (),
 ) -> SourceState:
-    """Compare where landing stands with what the source holds of partitions, but of those that nobody leads.
+    """Compare landed positions with the source, leaving out leaderless partitions.
 
     Raises:
-        SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
+        SourceGap: records left the source, or its log was truncated, and `on_gap` is `halt`.
     """
     known = topics.known
     current = {tp: source for tp, source in current_partitions(known, names).items() if tp not in leaderless}
@@ -128,7 +128,7 @@ def inspect_source(
 
 
 def ended_generations(landed: Mapping[SourcePartition, int], recreated: Collection[str]) -> list[Gap]:
-    """Return where the last life of each partition of topics that were created again ends: past what was landed of it."""
+    """Return the ends of the last generations of recreated topics, one past what was landed of each partition."""
     ended: dict[TopicPartition, SourcePartition] = {}
     for source in landed:
         if source.topic in recreated:

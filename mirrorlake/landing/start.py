@@ -1,7 +1,7 @@
-"""Where landing starts, and what forbids it to start at all.
+"""Compute start offsets and refuse unsafe starts.
 
-A position comes from the relay and its commits, and of a query from its checkpoint location; never from a window of time: a clock
-that is set back by hours changes none.
+Positions come from the relay and its commits, and for a query from its checkpoint location; never from a window of time. A
+clock that is set back by hours changes none.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ def next_offsets(
     read: Mapping[SourcePartition, int],
     known: Mapping[str, KnownTopic],
 ) -> dict[TopicPartition, int]:
-    """Return the next offset to read of every partition that was landed, or read, before.
+    """Return the next offset to read of every partition that was landed or read before.
 
-    The relay ends before what was read where a batch ended in control records, and after what a commit says of its batch, or a
-    checkpoint location of one that it has not finished: the further one is right in all cases. A life that a cut began goes on
-    at the cut, and a topic that was created again is landed from its beginning, or what has left it since would be silent.
+    The relay ends before the read position if a batch ended in control records. It ends after it if a commit, or a checkpoint
+    location, does not cover the last batch. The further one is right in all cases. A generation that a truncation began
+    resumes at the truncation, and a recreated topic is landed from its beginning; otherwise records that left it since would
+    be lost silently.
 
     Args:
-        current: the partitions of the source, each in its present life.
+        current: the partitions of the source, each in its present generation.
         landed: the next offset to land, by the relay.
         read: the next offset to read, by the commits or the checkpoint location.
         known: the source's topics.
@@ -64,10 +65,10 @@ def next_offsets(
 def checkpoint_offsets(
     lake: Lake, alias: str, number: int, known: Mapping[str, KnownTopic]
 ) -> dict[SourcePartition, int]:
-    """Return the next offsets to read by the newest checkpoint location of a number, or of one before it.
+    """Return the next offsets to read by the newest checkpoint location of a number, or of an earlier one.
 
-    A query's is of its own number, and so is that of a release before 0.3. One that ended between its claim and its first batch
-    left an empty location; an older one tells the same of partitions in their first life.
+    A query, and releases before 0.3, keep a location for each number. A query that ended between its claim and its first
+    batch left an empty location; an earlier one then holds the offsets of partitions in their first generation.
     """
     location = newest_location(lake, alias, number)
     read = location_positions(location, known)
@@ -77,13 +78,13 @@ def checkpoint_offsets(
 
 
 def forget_lost_positions(lake: Lake, alias: str, writer: FencedRelayWriter) -> bool:
-    """Take back the positions that a relay does not hold any more; return whether there were any.
+    """Take back positions that the relay does not hold any more. Return whether there were any.
 
     A power cut may leave commits without content, and a backup or Delta's RESTORE an older relay. Law C: no position past the
     newest whole commit counts, and what was landed after it is landed again.
     """
     newest, accounted = writer.history.last_batch, accounted_until(lake, alias)
-    # Before 0.3 only the checkpoint location told what the relay held.
+    # Before 0.3 only the checkpoint location recorded what the relay held.
     known = newest_location(lake, alias, writer.number).landed if writer.history.read_to is None else None
     is_older = newest is not None and (
         (known is not None and (newest.checkpoint, newest.batch) < known)
@@ -105,23 +106,23 @@ def forget_lost_positions(lake: Lake, alias: str, writer: FencedRelayWriter) -> 
 def read_landing_state(
     lake: Lake, alias: str, writer: FencedRelayWriter, topics: SourceTopics, *, resumes: bool
 ) -> tuple[LandedPositions, CheckpointLocation]:
-    """Read how far landing has come by the relay, and the checkpoint location from which a query would go on (`resumes`).
+    """Read the landed positions by the relay, and the checkpoint location from which a query would resume.
 
     Raises:
-        CheckpointLost: it would go on from there, and the location does not know all that the relay holds.
-        LanderReplaced: the writer held a number, and another lander has taken the relay over.
+        CheckpointLost: a query would resume (`resumes`) from a location that lacks batches of the relay.
+        LanderReplaced: the writer held a number, and another lander has claimed the relay.
     """
     while True:
         number, batch, landed = writer.number, writer.history.last_batch, landed_positions(lake, alias)
         path = land_checkpoint_path(lake, alias, number)
-        # Where no query has landed last, whoever comes next claims a number of its own.
+        # Only a query resumes under its old number.
         is_query = writer.history.read_to is None
         known = read_checkpoint_location(lake, path) if is_query else CheckpointLocation(path, -1, -1)
         lost = None
         if is_query and resumes and not known.is_live:
             lost = _checkpoint_lost_error(alias, known, landed.reached, signed=batch, number=number, topics=topics)
         if lost is not None or not is_query:
-            # Another lander may have claimed, and landed, between these looks.
+            # Another lander may have claimed the relay, and landed, between these reads.
             writer.refresh()
             if number != writer.number or (lost is not None and batch != writer.history.last_batch):
                 continue
@@ -139,9 +140,9 @@ def _checkpoint_lost_error(
     number: int,
     topics: SourceTopics,
 ) -> CheckpointLost | None:
-    """Return the error of a checkpoint location that does not know all that the relay holds of it; None where it does.
+    """Return the error of a checkpoint location that lacks batches of the relay, or None if it has them all.
 
-    `landed` is the next offset to land by the relay, `signed` the newest batch that it holds.
+    `landed` is the next offset to land by the relay, `signed` the newest batch in it.
     """
     if signed is None or signed.checkpoint != number:
         return None
@@ -165,17 +166,17 @@ def _checkpoint_lost_error(
 
 
 def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
-    """Raise `OtherCluster` where the relay's records come from another cluster, whose offsets mean something else.
+    """Raise `OtherCluster` if the relay's records come from another cluster, whose offsets mean something else.
 
-    `recorded` is None where nothing was landed by a release that records the id.
+    `recorded` is None if no release that records the id has landed anything.
     """
     if recorded in (None, found):
         return
     raise OtherCluster(
-        f"the lake holds records of cluster {recorded} under the alias {alias}, and cluster {found} answers at its addresses",
+        f"cluster {alias} has id {found}, but its relay holds records of {recorded}",
         consequence="offsets of two clusters would mix; nothing was landed",
-        remedy=f"if the addresses are wrong: mend clusters.{alias}.bootstrap_servers; if {alias} was set up again: give the "
-        "new cluster an alias of its own, or set lake.root to an empty folder",
+        remedy=f"correct clusters.{alias}.bootstrap_servers; if {alias} was set up again, give the new cluster its own alias, or "
+        "set lake.root to an empty folder",
         alias=alias,
         recorded=str(recorded),
         found=found,
@@ -183,7 +184,7 @@ def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
 
 
 def source_gap_error(alias: str, expired: Sequence[Gap], truncated: Sequence[Gap]) -> SourceGap:
-    """Return the refusal to step over what left a source (`lost`), or over where its log went back (`gone`)."""
+    """Return the refusal to skip `expired` ranges, which left the source, or `truncated` ones, which its log lost."""
     causes, consequences = [], []
     if expired:
         ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in expired)

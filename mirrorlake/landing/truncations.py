@@ -1,11 +1,11 @@
-"""Find where a source's log went back: an unclean election, a lost disk, a broker restored from an older copy.
+"""Find where a source's log was truncated: an unclean election, a lost disk, a broker restored from an older copy.
 
-The end of such a log may lie before what was landed; or past it again, with other records at offsets that were landed. Two
-things tell. The leader epoch grows with every election (KIP-320), and while it stays a log has only grown: that costs one
-request. Where it has changed, what the relay holds is compared with what the source holds now, the last landed record first;
-where that is another one, the first other one is searched.
+A truncated log may end before what was landed. It may also have grown past it again, with other records at landed offsets.
+The leader epoch grows with every election (KIP-320), and a log only grows while it stays: comparing epochs costs one request.
+Where an epoch has changed, the last landed record is compared with the source's record there. If they differ, the first
+differing offset is searched.
 
-Law E (accounted for): what the source holds from the cut on is landed as a generation of its own.
+Law E (accounted for): what the source holds from the truncation on is landed as a generation of its own.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from mirrorlake.model.gaps import Cut, Gap
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# Each round looks at so many records; 2^20 landed records are searched in five rounds.
+# Records compared in a round: 2^20 landed records take five rounds.
 _PROBES = 16
-# So many partitions are looked up in one query; each is a condition of it. Java compiles no query of 200 for any relay.
+# Partitions in one query, each a condition of it: Java compiles no query with 200 of them.
 _BATCH_SIZE = 50
-# So far before the end the last row of a partition is looked for; what ends in more aborted records is searched.
+# A partition's last row is read from so many last offsets; one that ends in more aborted records is searched.
 _TAIL_OFFSETS = 100_000
-# Header keys that are not UTF-8 come differently from different clients.
+# Headers are not compared: clients return header keys that are not UTF-8 differently.
 _COMPARED_COLUMNS = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """What a source holds of a partition now, and up to where it was landed."""
+    """What a source holds of a partition now, and the next offset to land."""
 
     log_start_offset: int
     end: int
@@ -53,9 +53,9 @@ def partitions_to_compare(
     ends: Mapping[TopicPartition, tuple[int, int]],
     landed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose log may have gone back since it was looked at.
+    """Return the partitions whose log may have been truncated since the last start.
 
-    `ends` are end and leader epoch of each partition now, `landed` the next offsets to land.
+    `ends` are high watermark and leader epoch of each partition now, `landed` the next offsets to land.
     """
     return [
         tp
@@ -68,7 +68,7 @@ def partitions_to_compare(
 
 
 def truncation_gap(topic: KnownTopic, truncation: Cut, landed: int) -> Gap:
-    """Name what a cut explains: the range that the relay keeps and the source has lost."""
+    """Return the range that the relay holds and the source has lost by a truncation."""
     old = SourcePartition(topic.name, topic.generation_of(truncation.partition), truncation.partition)
     return Gap(source=old, first_offset=truncation.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
 
@@ -82,14 +82,14 @@ def find_truncations(
     *,
     default_cleanup: str,
 ) -> dict[str, list[Cut]]:
-    """Compare a relay with what its source holds now; return the cuts by topic, those of suspects that went back only.
+    """Compare a relay with its source, and return the log truncations by topic.
 
-    `default_cleanup` is the policy of topics that set none themselves.
+    `extents` are of the partitions to compare, `default_cleanup` is the policy of topics that set none themselves.
     """
     truncations: dict[str, list[Cut]] = {}
     if not extents:
         return truncations
-    # A restart of a broker makes all its partitions suspects: their last records are read together, on either side.
+    # A broker's restart changes the epochs of all its partitions: their last records are read together, on either side.
     newest = _newest_rows(lake, alias, known, extents)
     may_be_held = {
         tp: row.offset
@@ -100,7 +100,7 @@ def find_truncations(
     with RecordReader(alias, {**reader_options, **SMALL_QUEUES}, committed=False) as reader:
         held = reader.read_each(may_be_held)
         unchanged = {tp for tp, record in held.items() if _is_equal(newest[tp], record)}
-        # Nothing of these can be compared.
+        # These have no landed record that the source still holds.
         unchanged |= {tp for tp, extent in extents.items() if extent.landed <= min(extent.log_start_offset, extent.end)}
         log.info("land.logs_compared source=%s partitions=%s unchanged=%s", alias, len(extents), len(unchanged))
         for tp in sorted(extents.keys() - unchanged):
@@ -118,17 +118,17 @@ def find_truncations(
 def _newest_rows(
     lake: Lake, alias: str, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
 ) -> dict[TopicPartition, Any]:
-    """Return the last record that the relay holds of each partition, of the lives that the source holds there."""
+    """Return the last record that the relay holds of each partition, in the generations that the source still holds."""
     if (relay_log := lake.relay_log(alias)) is not None:
         rows = last_rows(
             relay_log, dict(chain.from_iterable(_comparable_ranges(known, *each) for each in extents.items()))
         )
-        # Of several lives the last one has the last offset.
+        # Sorted by generation: the newest one has the last offset.
         return {TopicPartition(source.topic, source.partition): row for source, row in sorted(rows.items())}
     relay = lake.relay(alias)
     newest = _rows_at(relay, known, {tp: extent.landed - 1 for tp, extent in extents.items()})
-    # A partition that ends in the marker of a transaction has no row there; two jobs find the last rows of all such partitions,
-    # where a search would cost each of them two.
+    # A partition that ends in a transaction marker has no row there. Two jobs find the last rows of all such partitions; a search
+    # would take two jobs for each of them.
     lacking = {tp: extent for tp, extent in extents.items() if tp not in newest}
     return newest | _rows_at(relay, known, _last_offsets(relay, known, lacking))
 
@@ -136,7 +136,7 @@ def _newest_rows(
 def _comparable_ranges(
     known: Mapping[str, KnownTopic], tp: TopicPartition, extent: Extent
 ) -> Iterable[tuple[SourcePartition, tuple[int, int]]]:
-    """Return between which offsets each life of a partition is what the source holds there, up to where it was landed."""
+    """Return the landed offset range of each generation that the source still holds."""
     for generation, start, end in _generation_ranges(known[tp.topic], tp.partition):
         low, high = max(start, extent.log_start_offset), extent.landed if end is None else min(end, extent.landed)
         if low < high:
@@ -146,7 +146,7 @@ def _comparable_ranges(
 def _rows_at(
     relay: DataFrame, known: Mapping[str, KnownTopic], offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Any]:
-    """Return the rows at one offset each of some partitions; markers have none."""
+    """Return each partition's row at one offset; omit partitions with a control record there."""
     found: dict[TopicPartition, Any] = {}
     for part in _batches(offsets):
         places = [
@@ -164,7 +164,7 @@ def _rows_at(
 def _last_offsets(
     relay: DataFrame, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
 ) -> dict[TopicPartition, int]:
-    """Return the offset of the last row before where landing stands; of partitions without one within the tail nothing."""
+    """Return each partition's last landed offset within the last 100 000; omit the others."""
     found: dict[TopicPartition, int] = {}
     for part in _batches(extents):
         tails = [
@@ -186,7 +186,7 @@ def _batches(items: Mapping[TopicPartition, _T]) -> Iterable[Sequence[tuple[Topi
 
 
 class _TruncationSearch:
-    """Search the first offset of one partition at which the source holds something else than the relay."""
+    """Search one partition for the first offset at which source and relay hold different records."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _TruncationSearch:
         self._topic = topic
         self._partition = partition
         self._extent = extent
-        # Where the cleaner is at work, a record that is missing proves nothing.
+        # A missing record proves nothing where the log cleaner runs.
         self._compacts = compacts
 
     @cached_property
@@ -212,18 +212,18 @@ class _TruncationSearch:
         return self._relay().where(mine & _in_generation_ranges(self._topic, self._partition))
 
     def find(self) -> int | None:
-        """Return the first offset of the source's new history; None where the log did not go back."""
+        """Return the first offset of the source's new history, or None if the log was not truncated."""
         extent = self._extent
         low, high = extent.log_start_offset, extent.landed
         while offsets := self._spread(low, high):
             same = self._compare(offsets)
             if high == extent.landed and same[offsets[-1]] is True:
-                # The newest that can be compared is there; what may be gone are markers past it.
+                # The newest comparable record is equal; only markers past it may be gone.
                 return None if extent.end >= extent.landed else max(offsets[-1] + 1, extent.end)
             first_other = next((offset for offset in offsets if same[offset] is False), None)
             equal = [o for o in offsets if same[o] is True and (first_other is None or o < first_other)]
             if first_other is None and not equal:
-                # Nothing of the range can be compared.
+                # No record of the range can be compared.
                 break
             low = max([low, *(offset + 1 for offset in equal)])
             if first_other is None:
@@ -236,7 +236,7 @@ class _TruncationSearch:
         return low
 
     def _spread(self, low: int, high: int) -> list[int]:
-        """Return some landed offsets from `low` to before `high`, the newest among them."""
+        """Return some landed offsets in `[low, high)`, the newest one included."""
         if low >= high:
             return []
         bucket = F.floor((F.col("offset") - low) * _PROBES / (high - low))
@@ -244,7 +244,7 @@ class _TruncationSearch:
         return sorted(int(row.newest) for row in found.groupBy(bucket).agg(F.max("offset").alias("newest")).collect())
 
     def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
-        """Tell for each offset whether the source holds the same record; None where that cannot be known."""
+        """Return for each offset whether the source holds the same record, or None if that cannot be known."""
         held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED_COLUMNS)
         rows = {row.offset: row for row in held.collect()}
         return {offset: self._is_same(rows[offset]) for offset in offsets}
@@ -273,7 +273,7 @@ def _same_time(ms: int | None, record: RawRecord) -> bool:
 
 
 def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:
-    """Return the condition for rows whose offsets are of the life that the source holds there."""
+    """Return the condition for rows at offsets where the source holds their generation."""
     parts = []
     for generation, start, end in _generation_ranges(topic, partition):
         part = (F.col("generation") == generation) & (F.col("offset") >= start)
@@ -282,7 +282,7 @@ def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:
 
 
 def _generation_ranges(topic: KnownTopic, partition: int) -> Iterable[tuple[int, int, int | None]]:
-    """Return the lives of a partition: generation, the first offset that is of it, and the one past it, None for the last life."""
+    """Yield generation, first offset and end of a partition's histories on the source; the last one has no end (None)."""
     starts = sorted({0, *(cut.first_offset for cut in topic.truncations if cut.partition == partition)})
     ends = [*starts[1:], None]
     return ((topic.generation_at(partition, start), start, end) for start, end in zip(starts, ends, strict=True))

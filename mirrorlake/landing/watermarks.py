@@ -1,8 +1,8 @@
-"""Mark, each half second, up to when everything that a source had acknowledged is in its relay.
+"""Mark, every half second, the time up to which the relay holds all records that its source had acknowledged.
 
-A look asks the leaders for their high watermarks. What was acknowledged (`acks=all`) or committed before the question lies
-before the answer: once the relay holds that, the time of the question is one up to which nothing is missing. The cached
-watermarks of a consumer would cost less and prove less: they have no time, and stay when a leader is gone.
+A round asks the leaders for their high watermarks. What was acknowledged (`acks=all`) or committed before the request lies
+below them. Once the relay holds that, nothing is missing up to the time of the request. A consumer's cached watermarks would
+cost less and prove less: they carry no time, and stay when a leader is gone.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A look costs 2 us a partition: no more than 0.005 cores from 1 000 of them on.
+# A round costs 2 us a partition: at most 0.005 cores from 1 000 partitions on.
 _INTERVAL_S, _PARTITION_S = 0.5, 0.0005
-# On an object store each mark is a request that is paid for; the samples there are written as often.
+# On an object store each mark is a paid request; samples there are written as often.
 _STORE_INTERVAL_S = 30.0
-# Of a backlog a look waits long for its records; the oldest and every other of the rest go.
+# The rounds of a backlog wait long; beyond this number every other one is dropped.
 _MAX_WAITING = 64
 _END_S = 1.0
-# How long a task that ended with an error waits for the look that says whether its source is silent.
+# How long a failed task waits for the round that tells whether its source is silent.
 _SILENCE_S = 5.0
-# Elections come in series, and each restart of a task looks at all of the source.
+# Elections come in series, and each restart of a task compares the whole source.
 _ELECTIONS_S = 10.0
 
 
 class CompleteTimes:
-    """Find for each of some partitions the newest look of which everything that it showed is landed; pure bookkeeping.
+    """Find for each partition the newest round whose high watermark is landed. Pure bookkeeping.
 
-    Looks have numbers from 1 on, since a clock may be set back between two of them; 0 is none.
+    Rounds have numbers from 1 on, because a clock may be set back between two of them; 0 is none.
     """
 
     def __init__(self, start: Offsets, epochs: Offsets) -> None:
@@ -59,9 +59,10 @@ class CompleteTimes:
         return self._landed
 
     def add(self, asked_at: datetime, before: Offsets, ends: Offsets, epochs: Offsets) -> bool:
-        """Add a look; `before` are the offsets landed when it began. Return whether a partition has another leader.
+        """Add a round. Return whether a partition has another leader.
 
-        A log that another leader leads, or that ends before what was landed, may have been cut or be another topic's.
+        `before` are the offsets landed when the round began. A log with another leader, or one that ends before what was
+        landed, may be truncated or be another topic's, so its round proves nothing.
         """
         has_other_leader = (epochs >= 0) & (self._epochs >= 0) & (epochs != self._epochs)
         is_sound = (ends >= before) & ~has_other_leader
@@ -73,7 +74,7 @@ class CompleteTimes:
         return bool(has_other_leader.any())
 
     def find(self) -> tuple[datetime | None, dict[int, datetime | None]]:
-        """Return the newest time that any partition is landed up to, and that of those which are landed up to less."""
+        """Return the newest complete time of any partition, and the times of the partitions that are behind it."""
         for number, ends in self._waiting.items():
             self._newest[ends <= self._landed] = number
         newest = int(self._newest.max(initial=0))
@@ -87,7 +88,7 @@ class CompleteTimes:
 
 
 class WatermarkWatch:
-    """Look at the ends of what a task lands, in a thread of its own, as long as a `with` block lasts."""
+    """Read the ends of a task's partitions in a thread of its own, within a `with` block."""
 
     def __init__(self, task: LandTaskSpec) -> None:
         self._task = task
@@ -118,17 +119,17 @@ class WatermarkWatch:
         self._has_ended_badly = failure is not None
         self._stop.set()
         if self._thread.ident is not None:
-            # A look at brokers that are away takes longer; what it writes later stays true.
+            # A round takes longer if brokers are away; a mark that it writes later is still true.
             self._thread.join(_SILENCE_S if self._has_ended_badly else _END_S)
 
     @property
     def has_other_leaders(self) -> bool:
-        """Whether a partition has had another leader for a while than when the task began."""
+        """Whether a partition has had another leader than at the task's start for a while."""
         since = self._leaders_differ_since
         return since is not None and time.monotonic() - since > _ELECTIONS_S
 
     def landed(self, batch: tuple[int, int] | None, read_to: Mapping[TopicPartition, int]) -> None:
-        """Count on a turn; the relay has it. `batch` is its number in the relay, None where it had no records."""
+        """Count a committed turn. `batch` is its number in the relay, or None if it had no records."""
         self._batch = batch or self._batch
         for tp, offset in read_to.items():
             self._times.landed[self._index[tp]] = offset
@@ -143,11 +144,11 @@ class WatermarkWatch:
                     self._read_ends(reader)
                     self._write(marks)
                 if self._has_ended_badly:
-                    # A turn meets a source that died before the next look does, and nobody looks again until it is back.
+                    # A turn notices a dead source before the next round, and no other round follows until it is back.
                     self._read_ends(reader)
                     self._write(marks)
         except Exception as error:
-            # Landing goes on; what may be lost is told by the samples then.
+            # Landing goes on; without marks the possible loss follows from samples.
             log.warning("land.no_marks source=%s why=%r", self._task.relay_claim.alias, error)
 
     def _read_ends(self, reader: WatermarkReader) -> None:
@@ -168,7 +169,7 @@ class WatermarkWatch:
         complete_at, behind = self._times.find()
         is_due = not self._is_stored or time.monotonic() >= self._next_write or self._silent_at is not None
         mark = LandedMark(
-            # Read after the positions, since `landed` moves it before them.
+            # Read after the positions, because `landed` sets it before them.
             landed=self._batch,
             complete_at=complete_at,
             behind={
