@@ -1,4 +1,4 @@
-"""Take a flow over: fence older owners, read where they stand, decide what counts, claim."""
+"""Acquire a flow: fence older owners, read their positions, decide which of them count, claim."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from mirrorlake.topics import RemoteTopics
 log = logging.getLogger(__name__)
 
 NO_TRUNCATIONS: Mapping[str, str] = {}
-# Four or five attempts against an older owner that has lanes to fence again.
+# Four or five attempts against an older owner that fences its lanes again.
 _CLAIM_TIMEOUT_S = 120.0
 
 Acquired = TypeVar("Acquired")
 
 
 def retry_contested(claim: Callable[[], Acquired], *, flow: str, stop: threading.Event) -> Acquired:
-    """Claim a flow, and claim it again while its older owner fences the claimant, which waits for longer each time."""
+    """Claim a flow; retry, with growing waits, while its older owner fences the claimant."""
     return Retrying(
         retry=retry_if_exception(is_contested),
         stop=stop_after_delay(_CLAIM_TIMEOUT_S) | stop_when_event_set(stop),
@@ -66,9 +66,9 @@ def retry_contested(claim: Callable[[], Acquired], *, flow: str, stop: threading
 
 
 class FlowAcquisition:
-    """Take one flow over, once; its methods return the flow as its new owner holds it.
+    """Acquire one flow, once; its methods return the flow as its new owner holds it.
 
-    `waiting` are topics that a stream steps over for now; its checkpoint location is not gone on with once they are sent.
+    `waiting` are topics that a stream passes over for now; it does not resume from its checkpoint location once they are sent.
     """
 
     def __init__(
@@ -118,16 +118,16 @@ class FlowAcquisition:
         restore_ledger: bool = False,
         truncated: Mapping[str, str] = NO_TRUNCATIONS,
     ) -> tuple[OwnedFlow, StreamLocation]:
-        """Go on where the ledger ends, and repair the lake's copies of it.
+        """Claim the flow at its ledger's positions, and repair the lake's copies of the ledger.
 
-        `cut` are remote topics of which a lane found that their logs went back, each with what the claim is to call it.
+        `truncated` are remote topics whose logs a lane found truncated, each with the id that the claim gives it.
 
-        A flow that does not stream, but reads the relay's log, claims the number of a checkpoint location that it leaves
-        empty: a stream that comes after it begins with a backfill.
+        A flow that does not stream claims the number of a checkpoint location that it leaves empty: a later stream begins
+        with a backfill.
 
         Raises:
-            LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss. Where the
-                claim was contested, another `FlowAcquisition` may make it.
+            LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss. After a
+                contested claim, another `FlowAcquisition` may succeed.
         """
         self._tenure.require_claimable()
         with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
@@ -147,17 +147,17 @@ class FlowAcquisition:
                     self._lake, self._flow, lanes, self._scope(resolution), rebuild=rebuild or resolution.sends_again
                 )
             claims = self._claim(lanes, resolution, location.number)
-            # Of a topic that waits, or is begun again, no end counts.
+            # The ends of a topic that waits or starts again do not count.
             going_on = resolution.going_on(remotes)
             claims.ends.update({place: end for place, end in sent.items() if place.topic in going_on})
         return self._build_owned_flow(claims, resolution), location
 
     def acquire_for_resend(self) -> OwnedFlow:
-        """Begin again: what was passed over before is sent now, so the ledger's own positions do not count.
+        """Claim the flow for a redrive, ignoring the ledger's positions.
 
         Raises:
             LaneFenced: another process resends for this flow.
-            LedgerLost: the ledger of its re-drives lacks its last full record.
+            LedgerLost: the ledger of its redrives lacks its last full record.
         """
         with fence(self._target, self._spec, self._tenure.new_owner()) as lanes:
             check_whole(self._flow, lanes.last)
@@ -166,13 +166,13 @@ class FlowAcquisition:
         return self._build_owned_flow(claims, resolution)
 
     def _resolve_lost_topics(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
-        """Decide what is claimed, from what the ledger says; lost topics that a person has chosen for exist afterwards (law F)."""
+        """Decide what to claim from the ledger's positions, and create lost topics that a person has chosen for (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
         lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
         waiting = {
             one.remote for one in lost_topics if not any(choice.settles(one) for choice in self._settings.choices)
         }
-        # Chosen for, or under a new name after an edit of `policy`: a claim names the topic that its positions hold for.
+        # Resolved by a choice, or renamed by an edit of `policy`: a claim names the topics that its positions are of.
         missing = [
             source
             for source, position in positions.items()
@@ -205,14 +205,14 @@ class FlowAcquisition:
         known: Mapping[str, Remote],
         positions: Mapping[SourcePartition, int],
     ) -> None:
-        """Let the lake learn of a new life before the ledger does: what is known of the old one no longer counts in between."""
+        """Record new incarnations in the lake before the ledger: in between, no position of an old incarnation counts."""
         flow, at = self._flow, self._audit.now()
         if others := [one for one in lost_topics if not one.is_cut]:
             found = {one.remote: states[one.remote] for one in others if one.remote in states}
             seen = Observations(self._lake, now=lambda: at)
             before = {one.remote: whole_id(one.known) for one in others}
             seen.record_incarnations(flow.target, before, found, self._target.configs(found))
-        # The first offset that a new topic holds: what comes before it is no longer due there, or due again.
+        # The first offset to send to the new topic: earlier ones are dropped (accepted as empty), or sent again from 0.
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0
             for one, choice in resolution.chosen
@@ -229,10 +229,10 @@ class FlowAcquisition:
     def _find_truncations(
         self, known: Mapping[str, Remote], lanes: FencedLanes, truncated: Mapping[str, str]
     ) -> tuple[dict[TopicPartition, int], dict[str, Remote]]:
-        """Return how far the remote topics were filled, and what the claim is to call each of them."""
+        """Return the ends of what was sent to the remote topics, and the remote topics with the ids to claim."""
         ids = {one.name: one.topic_id for topic, one in known.items() if self._flow.carries(topic)}
         ends = self._copy.ends(ids)
-        # The table may lack what an owner sent last before it died.
+        # The table may lack the last records of an owner that died.
         for record in filter(None, lanes.last.values()):
             same = {one.name for one in record.remotes.values() if ids.get(one.name) == one.topic_id}
             for place, end in find_ends(run for run in record.runs if run.target.topic in same).items():

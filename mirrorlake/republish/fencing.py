@@ -1,4 +1,4 @@
-"""Fence every older republisher of a flow, and learn where its lanes stand."""
+"""Fence every older owner of a flow, and read the last ledger record of each lane."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class FlowClaims:
-    """What the owner of a flow knows of its lanes; `claim` is that of lane 0, and the others differ in `lane` only.
+    """What the owner of a flow knows of its lanes.
 
-    `ends` are the offsets after the last records in the remote topics.
+    Attributes:
+        claim: the claim of lane 0; the others differ only in `lane`.
+        ends: the offsets after the last records in the remote topics.
     """
 
     claim: Claim
@@ -35,7 +37,7 @@ class FlowClaims:
 
 
 def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[int, LedgerRecord | None]:
-    """Return the last record of every lane that the ledger has; an absent ledger has none."""
+    """Return the last record of every lane of the ledger; {} if there is no ledger."""
     state = admin.describe([topic]).get(topic)
     return {lane: reader.last(lane) for lane in range(state.partitions if state else 0)}
 
@@ -43,14 +45,14 @@ def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[in
 def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePartition, int]:
     """Return the furthest position of each source partition over all lanes.
 
-    A partition changes its lane when the number of lanes is changed, and a claim carries the positions of all lanes; a
-    position only ever grows, so the furthest is the newest. It counts only in the remote topic in which it was reached, by
-    the newest owner's claim (`model/remotes.py`).
+    A partition changes its lane if the number of lanes changes, and a claim carries the positions of all lanes. A position
+    only grows, so the furthest one is the newest. It counts only in the remote topic in which it was reached, by the newest
+    owner's claim (`model/remotes.py`).
     """
     remotes = merged_remotes(last)
 
     def counting(record: LedgerRecord) -> Mapping[SourcePartition, int]:
-        # Compared once a topic: a record has up to thousands of partitions.
+        # Compared once per topic, because a record has up to thousands of partitions.
         other = {name for name in {**record.remotes, **remotes} if record.remotes.get(name) != remotes.get(name)}
         if not other:
             return record.positions
@@ -60,10 +62,12 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
 
 
 class FencedLanes:
-    """The lanes of a flow, every older republisher refused: look at them, decide, then `claim`.
+    """The lanes of a flow after every older owner was fenced: read them, decide, then `claim`.
 
-    `last` holds the last ledger record of each lane, None where there is none; `checkpoint_location` is the number of the
-    one in use, 0 for none yet, and `batch` its newest batch that the ledger knows, -1 for none.
+    Attributes:
+        last: the last ledger record of each lane, None without one.
+        checkpoint_location: the number of the checkpoint location in use, 0 for none.
+        batch: its newest batch in the ledger, -1 for none.
     """
 
     def __init__(
@@ -100,16 +104,16 @@ class FencedLanes:
         copied_seqs: Mapping[int, int],
         copied_epoch: int,
     ) -> FlowClaims:
-        """Write one ledger record a lane that names the new owner.
+        """Write one ledger record per lane that names the new owner.
 
-        Law F (repeatable): each claim carries the merged positions of all lanes, so that an owner that dies between two
-        claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
-        records carry their own lane's positions again: no worker sends before all claims stand.
+        Law F (repeatable): each claim carries the merged positions of all lanes. An owner that dies between two claims leaves
+        a ledger that knows no less than before, even if the number of lanes changes. The workers' records carry the positions
+        of their own lane only: no worker sends before all lanes are claimed.
 
-        `copied_seqs` is the newest ledger record of each lane that the lake's tables hold, `copied_epoch` the newest epoch.
+        `copied_seqs` is the newest ledger record of each lane in the lake's tables, `copied_epoch` the newest epoch there.
 
         Raises:
-            LaneFenced: another republisher fenced a lane meanwhile; `is_contested` tells it.
+            LaneFenced: another owner fenced a lane meanwhile; see `is_contested`.
         """
         epochs = [copied_epoch, *(record.claim.epoch for record in self.last.values() if record)]
         claim = replace(
@@ -137,13 +141,13 @@ class FencedLanes:
 
 @contextmanager
 def fence(admin: ClusterAdmin, spec: LaneSpec, owner: str = "") -> Iterator[FencedLanes]:
-    """Fence every lane of a flow, those of an older and larger number of lanes too, and read where each stands.
+    """Fence every lane of a flow, also those of an older, larger number of lanes, and read the last ledger record of each.
 
-    `owner` names the new owner, by a name that no other attempt has, and one is made where none is given; lane and owner of
-    the task are filled in.
+    `owner` is the new owner's name, which no other attempt may have; a new one is made by default. `fence` fills in the
+    spec's lane and owner.
 
     Raises:
-        SafetyError: the clock of this machine cannot be right; nothing was written.
+        SafetyError: this machine's clock is impossible; nothing was written.
     """
     now, claim = datetime.now(timezone.utc), replace(spec.claim, owner=owner or new_owner())
     refuse_absurd_clock(now, flow=claim.flow)

@@ -1,4 +1,4 @@
-"""What rows of the relay say of the files that hold them, where Spark reads it."""
+"""Find the relay files behind rows that Spark reads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mirrorlake.model.flow import SourcePartition
 
 
 def list_files(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
-    """Return the files that rows of the relay, each with its `file`, come from; one per file and source partition.
+    """Return the files that rows of the relay come from, one per `file` and source partition.
 
-    `shared` says that rows were left out, so that a file may hold more source partitions than can be seen here.
+    `shared` says that rows were left out: a file may hold more source partitions than the rows show.
     """
     rows_by_file = (
         rows.groupBy("file", "topic", "generation", "partition")

@@ -1,11 +1,11 @@
-"""Follow the relay's log and send: what was planned, then each new commit, chunk by chunk.
+"""Follow the relay's log and send: first the planned files, then each new commit, chunk by chunk.
 
-The driver plans which files hold what the ledger does not, as of a version of the relay; a follower with an end is done once it
-has sent these. One without goes on from that version: files of later commits stand in line behind the older ones of their
-partition, so that nothing lies between a backfill and what comes after it (law D). What a follower cannot decide, a source
-partition whose remote topic nobody has made ready, ends it: the driver makes the topic ready, and plans again.
+The driver plans the files with records that the ledger lacks, as of a version of the relay. A follower that `ends` is done
+after them. Any other follows the log from that version: files of later commits queue behind the older ones of their
+partition, so a backfill is followed by live data without a gap (law D). A source partition without a ready remote topic ends
+the follower: the driver makes the topic ready, and plans again.
 
-Law F (repeatable): the ledger says where a lane goes on, whatever was planned.
+Law F (repeatable): the ledger decides where a lane resumes, whatever was planned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_
 from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 _ENDED = "ended"
-# A lane that is held to a rate may take hours over what it has read; as often it reads again, and what was erased since is gone.
+# A lane with a rate limit may take hours over the records in hand; reading again drops those that were erased meanwhile.
 _REREAD_INTERVAL_S = 5.0
 # After a commit a follower of a folder looks for the next one this often for a while: a look costs 10 to 20 us.
 _QUICK_LOOK_S, _QUICK_FOR_S = 0.0025, 0.5
@@ -32,10 +32,12 @@ _QUICK_LOOK_S, _QUICK_FOR_S = 0.0025, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSpec:
-    """What a follower needs: its lanes with the files planned for each, as of a version of the relay's log.
+    """What a follower needs: its lanes with their planned files, as of a version of the relay's log.
 
-    With `ends` it is done once these are sent. Topics that are `ignored` are not sent. A follower that `caches_producers` leaves
-    them to the next one in its process. It looks at the log each `pace_s`, with `looks_quickly` more often after a commit.
+    Attributes:
+        ends: whether the follower ends after the planned files.
+        ignored: source topics that are not sent.
+        caches_producers: whether the next follower in this process reuses the producers. It looks at the log each `pace_s`, with `looks_quickly` more often after a commit.
     """
 
     lanes: tuple[LaneAssignment, ...]
@@ -50,7 +52,7 @@ class FollowerSpec:
 
 
 class _Lane:
-    """One lane of a follower: what is due, and the chunk that comes next."""
+    """One lane of a follower: the due files, and the chunk that is being sent."""
 
     def __init__(self, work: LaneAssignment, sender: LaneSender) -> None:
         self.work = work
@@ -68,7 +70,7 @@ class _Lane:
         self._due.append(file)
 
     def send_chunk(self) -> int:
-        """Send the next chunk; return how many records were due in the files that it ends."""
+        """Send the next chunk. Return the number of records in the files that it finishes."""
         if self._chunks is not None and self.work.spec.rate and time.monotonic() >= self._read_at + _REREAD_INTERVAL_S:
             self._chunks.close()
             self._chunks, positions = None, self.sender.positions
@@ -85,7 +87,7 @@ class _Lane:
 
 
 def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
-    """Send until the follower has come to its end, is asked to end, or meets a partition that is not ready."""
+    """Send until all due files are sent, the follower is asked to end, or a partition is not ready."""
     relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
     try:
         for one in work.lanes:
@@ -106,12 +108,12 @@ def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
 
 
 def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
-    """Send until there is nothing more to do; return the source partitions that are not ready."""
+    """Send until there is nothing more to do. Return the source partitions that are not ready."""
     memory, next_poll, quick_until = BacklogMemory(), 0.0, 0.0
     while work.run_marker.exists():
         if not work.ends and (now := time.monotonic()) >= next_poll:
             next_poll = now + (min(work.pace_s, _QUICK_LOOK_S) if now < quick_until else work.pace_s)
-            # A view of all positions: to copy those of 10 000 partitions for each look would cost a core.
+            # A view, because copying the positions of 10 000 partitions for each poll would cost a core.
             positions = ChainMap(*(lane.sender.positions for lane in lanes.values()))
             if unready := _assign_files(relay.new_files(positions), work, lanes):
                 return unready
@@ -132,7 +134,7 @@ def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> s
 
 
 def _assign_files(files: Iterable[RelayFile], work: FollowerSpec, lanes: dict[int, _Lane]) -> set[tuple[str, int, int]]:
-    """Give each lane the files that hold something for it; return the partitions that are not ready."""
+    """Give each lane its new files. Return the source partitions that are not ready."""
     unready: set[tuple[str, int, int]] = set()
     count = work.lanes[0].spec.claim.lanes
     for file in files:
@@ -148,7 +150,7 @@ def _assign_files(files: Iterable[RelayFile], work: FollowerSpec, lanes: dict[in
 
 
 def read_results(answers: Iterable[TaskResult]) -> tuple[set[SourcePartition], dict[int, int]]:
-    """Return the partitions that nobody made ready, and each lane's last sequence number, of followers that ended."""
+    """Return the partitions that were not ready, and each lane's last sequence number."""
     unready, seqs = set[SourcePartition](), dict[int, int]()
     for answer in answers:
         if answer.kind == _ENDED:

@@ -24,16 +24,16 @@ from mirrorlake.runtime import LiveTasks, RunMarker
 
 log = logging.getLogger(__name__)
 
-# How often the ledger of long-lived tasks is read.
+# How often the driver reads the ledger of its tasks.
 LEDGER_INTERVAL_S = 1.0
-# How often live tasks are started again for topics that are empty, and whose remote topic was made meanwhile.
+# How often live tasks restart for empty topics whose remote topics were created meanwhile.
 READY_INTERVAL_S = 30.0
-# A committed record is visible once the coordinator has written its marker.
+# A committed record is visible only after the coordinator has written its marker.
 _VISIBLE_TIMEOUT_S = 10.0
 
 
 class LedgerOutages:
-    """Go on while a flow's ledger does not answer; log the begin and the end of each outage once."""
+    """Tolerate an unreachable ledger, and log the start and the end of each outage once."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
@@ -41,9 +41,9 @@ class LedgerOutages:
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
-        """Go on where the ledger cannot be read: the tasks have a patience of their own, and what they commit waits there.
+        """Tolerate an unreachable ledger: the tasks retry on their own, and what they commit stays in it.
 
-        A refused login is raised: tasks send over connections that are open, and only a new start resolves the secret again.
+        A refused login is raised: only a new start reads the secret again.
         """
         try:
             yield
@@ -70,11 +70,19 @@ def send_by_followers(
     ignored: Iterable[str],
     stop: threading.Event,
 ) -> set[SourcePartition]:
-    """Send the files, and unless it `ends` there what is committed to the relay after them, until `stop` is set.
+    """Send the files, and unless it `ends` there, also later commits of the relay, until `stop` is set.
 
-    `files` of the listed `relay` hold what the ledger does not; `ignored` source topics are not sent. The lanes are shared
-    among `tasks` tasks of a session that nothing else uses; without `spark` they are threads of this process. Return the
-    source partitions that were not ready: what they wait for is to be planned again.
+    Return the source partitions that were not ready; files of them must be planned again.
+
+    Args:
+        owned: the flow.
+        relay: the relay's log, as it was listed for `files`.
+        files: the files with records that the ledger lacks.
+        spark: a session of this flow alone; None to run the lanes in threads of this process.
+        tasks: the number of tasks that share the lanes.
+        ends: whether to end after `files`.
+        ignored: source topics that are not sent.
+        stop: ends the sending.
     """
     owned.ensure_remote_topics({file.source for file in files})
     if not ends:
@@ -89,7 +97,7 @@ def send_by_followers(
     lanes = _assign_lanes(owned, files, ends=ends)
     if not lanes:
         return set()
-    # The lanes of one task share the rate that a flow is held to.
+    # The lanes of one task share the flow's rate limit.
     tasks = 1 if owned.flow.rate.rate else min(tasks, len(lanes))
     work = [
         FollowerSpec(
@@ -106,7 +114,7 @@ def send_by_followers(
         for number in range(tasks)
     ]
     if spark is None:
-        # Each has a view of its own, as a worker has.
+        # A copy each, as workers have: a view is not shared between threads.
         work = [cloudpickle.loads(cloudpickle.dumps(one)) for one in work]
     name, options = f"republish {claim.flow}@{short_owner(claim.owner)}", owned.settings.reader_options
     with LedgerReader(owned.flow.target, owned.flow.ledger_topic, options) as ledger:
@@ -122,7 +130,7 @@ def send_by_followers(
 
 
 def _assign_lanes(owned: OwnedFlow, files: Iterable[RelayFile], *, ends: bool) -> list[LaneAssignment]:
-    """Return the lanes with their files; of a flow that stays on all, with the partitions that are ready."""
+    """Return the lanes with their files: lanes with due files if the followers end, else all lanes."""
     due = owned.group_by_lane(files)
     sources: dict[int, set[SourcePartition]] = {}
     for source in owned.ready:
@@ -143,7 +151,7 @@ def _watch(
     ends: bool,
     stop: threading.Event,
 ) -> None:
-    """Take note of what the tasks commit, until they have ended, or are to end."""
+    """Record what the tasks commit until they end or must end."""
     outages = LedgerOutages(owned.flow.name)
     next_copy, next_check = 0.0, time.monotonic() + READY_INTERVAL_S
     while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():
@@ -159,18 +167,18 @@ def _watch(
             is_ready = False
             with _logging_failure(owned.flow.name):
                 is_ready = owned.ensure_empty_topics()
-            # The tasks end for what was released: what it missed is sent before they go on with it (law D).
+            # The tasks must end for a released topic: the records that it missed are sent before newer ones (law D).
             is_ready |= owned.release_topics()
             if is_ready:
                 return
 
 
 def _await_ledger(owned: OwnedFlow, ledger: LedgerReader, read_to: dict[int, int], last: Mapping[int, int]) -> None:
-    """Wait until the ledger shows what the tasks committed last."""
+    """Wait until the ledger shows the tasks' last commits."""
     deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
     while any(owned.claims.seqs.get(lane, -1) < seq for lane, seq in last.items()):
         if time.monotonic() > deadline:
-            # A stranger's open transaction hides it; the next start counts it.
+            # Another producer's open transaction hides the records; the next start counts them.
             log.warning("republish.ledger_hidden flow=%s", owned.flow.name)
             return
         time.sleep(0.02)

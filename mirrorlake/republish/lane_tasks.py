@@ -1,4 +1,4 @@
-"""A lane's part of what is to be sent, and how a task sends it."""
+"""One lane's share of the records to send, and how a task sends it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneAssignment:
-    """One lane's part: who sends, which files hold the records, and where each partition goes.
+    """One lane's share: its spec, the files with its records, and the target of each source partition.
 
-    `skip_before_ms` drops the leading records that are older (a flow's `start`), of partitions without a position. `spans` are
-    the first upstream offset and the one after the last that are sent of each partition; None for all.
+    Attributes:
+        skip_before_ms: drop older leading records of partitions without a position (a flow's `start`).
+        ranges: the upstream offsets `[first, end)` to send of each partition; None for all.
     """
 
     spec: LaneSpec
@@ -38,7 +39,7 @@ class LaneAssignment:
 
 
 def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
-    """Read the records of files, those of each source partition in order."""
+    """Read the records of files, in order within each source partition."""
     for source, records in read_by_source(files):
         yield Batch(source, targets[source], records)
 
@@ -49,7 +50,7 @@ def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
 
 
 def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
-    """Send a lane's records, and yield what was committed."""
+    """Send a lane's records, and yield the committed ledger records."""
     if work.ranges is not None:
         batches = clip_batches(batches, work.ranges)
     if work.skip_before_ms is not None:
@@ -58,7 +59,7 @@ def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]
 
 
 def clip_batches(batches: Iterable[Batch], ranges: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
-    """Yield the part of batches, in offset order, that lies in the span of its source partition."""
+    """Yield the parts of batches within the range of their source partition."""
     for batch in batches:
         first, last = np.searchsorted(batch.offsets(), ranges[batch.source]).tolist()
         if first < last:
@@ -78,13 +79,13 @@ def _skip_older(batches: Iterator[Batch], start_ms: int, positions: Mapping[Sour
         yield batch
 
 
-# A Python worker serves many tasks; its producers are kept between them, so that a task costs no connection and no
-# init_transactions. A lane that another worker has moved on is noticed by its sequence number and opened again.
+# A Python worker serves many tasks; caching its producers saves each of them the connections and init_transactions. The sequence
+# number shows that another worker has used the lane; it is opened again then.
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
 def cached_sender(spec: LaneSpec) -> LaneSender:
-    """Return the sender of a lane; it is opened where this worker does not hold it already."""
+    """Return a lane's sender, opened if this worker has none that can continue."""
     key = spec.claim.flow, spec.claim.lane
     sender = _SENDERS.get(key)
     if sender is None or not sender.accept(spec):

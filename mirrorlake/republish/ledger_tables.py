@@ -1,7 +1,7 @@
-"""Keep the lake's copies of a ledger: `offset_map`, `withheld` and `quarantine`.
+"""Copy a flow's ledger to the tables `offset_map`, `withheld` and `quarantine`.
 
-Law F: the ledger is the truth and the tables are its copies; what a crash kept from a table is read again here. Each
-table is appended to on its own, so each knows by itself which ledger record it holds last.
+Law F: the ledger is the truth and the tables are its copies; what a crash kept from a table is read again here. Each table is
+appended to on its own, so each tells which ledger record it holds last.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Not `mirrorlake.map`: under that name earlier releases wrote versions that end in January 2038.
+# Not `mirrorlake.map`: the versions that earlier releases wrote under it end in January 2038.
 _APP = "mirrorlake.ledger"
-# Rows of the offset map tell when their records were committed: delays are made from that.
+# A row's commit time yields delays, so only ranges of one second are merged.
 _MERGE_WINDOW_MS = 1000
-# In the order of writing: a table never knows a ledger record that the one before it lacks.
+# In the order of writing: no table holds a ledger record that the table before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
-# Of the three, the offset map alone tells epochs; an epoch from a broken clock must not be continued.
+# Only the offset map holds epochs; an epoch from a broken clock must not be continued.
 _NEWEST = """
     SELECT 'offset_map' AS name, lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
     FROM {offset_map} WHERE flow = :flow GROUP BY lane
@@ -93,7 +93,7 @@ _REMOTES = """
 
 
 class LedgerCopy:
-    """Keep the copies of one flow's ledger; the relay of its source holds the bytes of quarantined records."""
+    """Maintain the copies of one flow's ledger; the relay of its source holds the bytes of quarantined records."""
 
     def __init__(self, lake: Lake, flow: str, source: str) -> None:
         self._lake = lake
@@ -106,7 +106,7 @@ class LedgerCopy:
 
     @property
     def copied_seqs(self) -> dict[int, int]:
-        """The newest ledger record of each lane that some table holds."""
+        """The newest ledger record of each lane in any of the tables."""
         lanes = {lane for held in self._copied.values() for lane in held}
         return {lane: max(held.get(lane, -1) for held in self._copied.values()) for lane in lanes}
 
@@ -116,7 +116,7 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        """Read what the tables hold, `copied_seqs` and the newest `copied_epoch`; return `copied_seqs`."""
+        """Read `copied_seqs` and `copied_epoch` from the tables; return `copied_seqs`."""
         self._copied = {table.name: {} for table in _TABLES}
         for row in self._lake.query_rows(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
             self._copied[row.name][row.lane] = int(row.seq)
@@ -124,9 +124,9 @@ class LedgerCopy:
         return self.copied_seqs
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
-        """Append what the tables lack; return those ledger records.
+        """Append the ledger records that the tables lack, and return them.
 
-        Ledger records below what the tables then hold are deleted, never the last full one of a lane or one after it.
+        Older ledger records that the tables hold are deleted afterwards, except the last full one of a lane and later ones.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         if self._find_missing(ledger):
@@ -138,21 +138,21 @@ class LedgerCopy:
         try:
             self._delete_copied(reader.topic, admin, ledger)
         except ClusterError as error:
-            # Housekeeping: a ledger that keeps more than it must does no harm, and the next owner tries again.
+            # A longer ledger does no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
         return missing
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Delete the ledger records that the tables hold; return how many that were.
+        """Delete the ledger records that the tables hold. Return how many were deleted.
 
-        The last full record of a lane and what follows it stay (law F: the ledger never knows less). The flow may run
-        meanwhile: what the tables hold only grows.
+        The last full record of a lane and later ones stay (law F: the ledger never knows less). The flow may run meanwhile:
+        the tables only grow.
 
         Raises:
             ClusterError: the target does not answer, or does not let records be deleted.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
-        # After the ledger: what is lacking by an older look is kept.
+        # Read after the ledger: a record that looks missing in an older state of the tables would only stay longer.
         self.load()
         return self._delete_copied(reader.topic, admin, ledger)
 
@@ -176,7 +176,7 @@ class LedgerCopy:
         return [record for record in everything if any(self._is_missing(table, record) for table in _TABLES)]
 
     def _is_missing(self, table: TableSchema, record: LedgerRecord) -> bool:
-        # Judged by what the record holds: to make rows only to count them would cost twice at every batch.
+        # Decided by the record's content: making rows only to count them would double the cost of each batch.
         holds = {
             OFFSET_MAP.name: bool(record.runs),
             WITHHELD.name: bool(record.withheld),
@@ -185,21 +185,21 @@ class LedgerCopy:
         return holds[table.name] and record.seq > self._copied[table.name].get(record.claim.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
-        """Read the next upstream offset of each source partition as the tables know it.
+        """Read the next upstream offset of each source partition from the tables.
 
-        What was taken over from another mirror counts: a partition of it need not have a run of its own yet. Of a remote
-        topic that was lost and chosen for, only what was sent since counts, and where it was said to begin.
+        Positions taken over from another mirror count: such a partition need not have a mapped range yet. After a choice for
+        a lost remote topic, only what was sent since counts, and its chosen first offset.
         """
         rows = self._lake.query_rows(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
         return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
     def remotes(self) -> dict[str, Remote]:
-        """Read the remote topic that each source topic was sent to last, where its id was kept."""
+        """Read the last remote topic of each source topic, if its id was stored."""
         rows = self._lake.query_rows(_REMOTES, flow=self._flow)
         return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
 
     def ends(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """Read the offset after the last record that was sent to each partition of remote topics, given with their ids."""
+        """Read the offset after the last sent record in each partition of the remote topics with these ids."""
         rows = self._lake.query_rows(_ENDS, flow=self._flow)
         return {
             TopicPartition(row.target_topic, row.target_partition): int(row.sent)
@@ -208,17 +208,17 @@ class LedgerCopy:
         }
 
     def has_takeover(self) -> bool:
-        """Tell whether the flow began where another mirror had ended."""
+        """Return whether the flow took another mirror over."""
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
         return bool(self._lake.query_rows(taken, flow=self._flow))
 
     def _fence(self) -> None:
-        # An empty append under this epoch: what an older owner appends from now on is dropped.
+        # An empty append under this epoch: later appends of an older owner are dropped.
         for table in _TABLES:
             self._lake.fence(table, app_id=self._app, version=table_version(self._epoch, 0))
 
     def add(self, records: Sequence[LedgerRecord]) -> None:
-        """Append what ledger records tell; a zombie's append is dropped, because its epoch is old."""
+        """Append the contents of ledger records; an append of a fenced owner is dropped, because its epoch is old."""
         self._appends += 1
         version = table_version(self._epoch, self._appends)
         for table in _TABLES:
@@ -240,11 +240,11 @@ class LedgerCopy:
         return f"{_APP}.{self._flow}"
 
     def _with_bytes(self, rows: list[Row]) -> DataFrame:
-        """Return the quarantined records as the relay holds them."""
+        """Return the quarantined records with their bytes from the relay."""
         from pyspark.sql import functions as F
 
         offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
-        # Literals let Delta leave out files, which a join does not.
+        # Delta skips files by literals, but not by a join.
         relay = self._lake.relay(self._source).where(
             F.col("topic").isin(sorted({row["topic"] for row in rows}))
             & F.col("offset").between(min(row["first_offset"] for row in rows), max(row["last_offset"] for row in rows))
@@ -255,14 +255,14 @@ class LedgerCopy:
 
 
 def _last_full(records: Sequence[tuple[int, LedgerRecord]]) -> int:
-    """Return the index of the last full record, 0 without one."""
+    """Return the index of the last full record, or 0."""
     return max((index for index, (_, record) in enumerate(records) if record.is_whole), default=0)
 
 
 def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
-    """Return the runs of ledger records as rows of `offset_map`, those that follow one another on both sides as one.
+    """Return rows of `offset_map` for ledger records; ranges that adjoin on both sides become one row.
 
-    A row has the `ledger_seq` of its last record, so the newest of a lane stays the newest that the table holds.
+    A row has the `ledger_seq` of its last record, so the newest record of a lane stays the newest in the table.
     """
     return [
         {
@@ -289,9 +289,9 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
 
 
 def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run]]:
-    """Yield runs, each with the last record that it is from.
+    """Yield mapped ranges, each with the last record that it is from.
 
-    A transaction's marker stands after its records, so only runs that were sent without transactions are joined.
+    A transaction's marker follows its records, so only ranges that were sent without transactions adjoin.
     """
     open_runs: dict[tuple[int, SourcePartition, TopicPartition], tuple[LedgerRecord, Run, int]] = {}
     for record in records:
@@ -338,7 +338,7 @@ def _topic_id(record: LedgerRecord, topic: str) -> str | None:
 def withheld_rows(
     flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
 ) -> list[Row]:
-    """Turn the withheld records of some kinds in ledger records into rows of `withheld`."""
+    """Return rows of `withheld` for the withheld records of some kinds."""
     return [
         {
             "flow": flow,

@@ -1,4 +1,4 @@
-"""Remote topics that were deleted or created again on the target, and what a person chooses for them (law F)."""
+"""Find remote topics that were deleted or created again on the target, and record a person's choice for them (law F)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mirrorlake.republish.fencing import merged_positions, read_lanes
 def inspect_remote_topics(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
 ) -> tuple[list[HeldTopic], dict[str, TopicState]]:
-    """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent."""
+    """Return the lost and the existing remote topics, of what the flow carries and has sent."""
     remotes = {
         topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
     }
@@ -38,7 +38,7 @@ def inspect_remote_topics(
 
 
 def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
-    """Find the remote topics of a flow that are not those its ledger knows, and wait for a choice.
+    """Find the remote topics of a flow that differ from its ledger's and wait for a choice.
 
     Raises:
         ClusterError: the target does not answer.
@@ -50,7 +50,7 @@ def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
 
 
 def read_owner(context: Context, flow: FlowConfig) -> str:
-    """Read who claimed a flow last; empty where nobody has."""
+    """Read the owner of a flow's newest claim, or return "" if nobody has claimed it."""
     with closing(context.ledger(flow)) as ledger:
         last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
     newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
@@ -60,13 +60,13 @@ def read_owner(context: Context, flow: FlowConfig) -> str:
 def resolve_lost_topic(
     control: Control, flow: FlowConfig, topic: str | None, lost_topics: Iterable[HeldTopic], *, send_again: bool
 ) -> HeldTopic | None:
-    """Write down what a person chose for a lost remote topic; the flow's next start, or one that runs, does it.
+    """Record a person's choice for a lost remote topic; the flow carries it out at its next claim.
 
-    `topic` is the remote topic, or a source topic that goes there. Returns None where the same choice was made before and is
-    done.
+    `topic` is the remote topic, or a source topic that goes there. Returns None if the same choice was made before and
+    carried out.
 
     Raises:
-        UsageError: no topic is named, it was not lost, or it still holds what is left after its log went back.
+        UsageError: no topic is named, it is not lost, or its log was truncated and it still holds records.
     """
     lost_topics, action = list(lost_topics), SEND_AGAIN if send_again else ACCEPT_EMPTY
     lost_topic = next((one for one in lost_topics if topic in (one.remote, *one.topics)), None)

@@ -1,4 +1,4 @@
-"""Make what sends a flow's records, from the context of its mirror."""
+"""Build what sends a flow's records, from the context of its mirror."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mirrorlake.topics import rule_changes
 def make_republisher(
     context: Context, settings: RepublishSettings, *, tell: Tell = silent, tenure: Tenure | None = None
 ) -> Republisher:
-    """Make the republisher of a flow, and record its rules."""
+    """Build the republisher of a flow, and record the flow's rules."""
     flow, audit = settings.flow, context.audit()
     context.lake.create_all([flow.source])
     audit.record(rule_changes(flow, audit), command="republish")
@@ -30,7 +30,7 @@ def make_republisher(
 
 
 def open_ordered_sender(context: Context, flow: str) -> OrderedSender:
-    """Hold a flow's lanes in this process, for what is sent in a given order."""
+    """Own a flow's lanes in this process, to send partitions in a given order."""
     settings = republish_settings(context, context.config.flow(flow))
     admin = context.admin(settings.flow.target)
     return Republisher(context.lake, admin, settings, audit=context.audit()).open_ordered_sender()

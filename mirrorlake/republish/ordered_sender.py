@@ -1,7 +1,7 @@
-"""Send source partitions of a flow stretch by stretch, in an order that the caller decides, exactly once by the ledger.
+"""Send source partitions of a flow in an order that the caller decides, exactly once by the ledger.
 
-A lane on its own sends as fast as it can; where several lanes and flows meet in one target partition, their order is
-chance. Here one sender after another commits, so that the order is the caller's. The flow goes on as usual afterwards.
+Lanes send side by side, so their records meet in a target partition in any order. Here one sender after the other commits, so
+the order is the caller's. The flow continues as usual afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.topics import target_of
 
-# The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
+# The offset map is written every so many transactions; after a crash the ledger fills it up.
 _TRANSACTIONS_PER_COPY = 200
 
 
 class OrderedSender:
-    """Hold a flow's lanes in this process; `Republisher.open_ordered_sender` makes it.
+    """Own a flow's lanes in this process; `Republisher.open_ordered_sender` makes it.
 
-    `files` are what the relay holds of the flow and its ledger does not; this process must be able to read them.
+    `files` hold the flow's records that its ledger lacks. This process must be able to read them.
     """
 
     def __init__(self, owned: OwnedFlow, files: Iterable[RelayFile]) -> None:
@@ -39,7 +39,7 @@ class OrderedSender:
         self._committed: list[LedgerRecord] = []
 
     def send_up_to(self, source: SourcePartition, last_upstream: int) -> int:
-        """Send what is not sent yet of a source partition up to an upstream offset; return how many records that were."""
+        """Send the unsent records of a source partition up to an upstream offset. Return their number."""
         owned, reader, sent = self._owned, self._readers.get(source), 0
         if reader is None:
             return 0
@@ -55,7 +55,7 @@ class OrderedSender:
         return sent
 
     def close(self) -> None:
-        """Write what was sent to the map, and release the lanes."""
+        """Write the sent records to the offset map, and release the lanes."""
         for sender in self._senders.values():
             sender.close()
         self._record_committed()
@@ -73,7 +73,7 @@ class _Reader:
         self._rest: pa.RecordBatch | None = None
 
     def read_up_to(self, last: int) -> Iterator[pa.RecordBatch]:
-        """Yield what follows the part before, up to an upstream offset."""
+        """Yield the records after the previous part, up to an upstream offset."""
         while True:
             batch, self._rest = self._rest or next(self._batches, None), None
             if batch is None:

@@ -1,4 +1,4 @@
-"""A flow that this process owns: what of the relay is due, which topics are ready, and what its ledger says."""
+"""A flow that this process owns: its due files, its ready topics, and its ledger."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from mirrorlake.topics import RemoteTopics, target_of
 
 log = logging.getLogger(__name__)
 
-# Each is asked for its settings: two calls of 2 ms.
+# A topic costs two 2 ms admin calls; the cap keeps one pass below 1 s.
 _MAX_EMPTY_TOPICS = 200
 
 
 @dataclass(slots=True, kw_only=True)
 class OwnedFlow:
-    """Hold a flow as `take_over.py` has claimed it.
+    """Own a flow as `acquisition.py` has claimed it.
 
-    Where it `streams`, a checkpoint location steps over what is not sent, so topics begin and end to wait with a claim.
+    If it `streams`, its checkpoint location passes over unsent records, so a topic's wait begins and ends with a new claim.
     """
 
     lake: Lake
@@ -61,24 +61,24 @@ class OwnedFlow:
 
     @property
     def flow(self) -> FlowConfig:
-        """The flow."""
+        """The flow's settings."""
         return self.settings.flow
 
     def files(self, relay: DataFrame | RelayLog) -> list[RelayFile]:
-        """List the files of a relay that are due, in upstream order."""
+        """List the due files of a relay, in upstream order."""
         positions = self.claims.positions
         if isinstance(relay, RelayLog):
             return self.due(relay.files(positions))
         rows = RelayPart(positions).rows(relay)
-        # Shared compute refuses `input_file_name`; the other name is not an address that a worker could open.
+        # Shared compute refuses `input_file_name`; `_metadata.file_path` is no address that a worker could open.
         return self.due(list_files(rows.withColumn("file", F.col("_metadata.file_path")), shared=bool(positions)))
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
-        """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
+        """Return the files with records that this flow sends and its ledger lacks, in upstream order."""
         return sorted(self.not_fully_sent(file for file in files if self.is_sending(file.source.topic)))
 
     def is_sending(self, topic: str) -> bool:
-        """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
+        """Return whether a source topic's records are sent now: the flow carries it, and it is not paused, lost or waiting."""
         if not self.flow.carries(topic) or topic in self.claims.claim.scope.without:
             return False
         if self.waiting is not None and topic in self.waiting:
@@ -87,7 +87,10 @@ class OwnedFlow:
         return not lost or self.flow.remote_topic(topic) not in lost
 
     def not_fully_sent(self, files: Iterable[RelayFile]) -> list[RelayFile]:
-        """Return the files that hold records at or past the ledger's positions; of an extract, within its spans."""
+        """Return the files that hold records at or past the ledger's positions.
+
+        Records outside of a replay's slice do not count.
+        """
         relay_slice, wanted = self.settings.relay_slice, list[RelayFile]()
         for file in files:
             first, end = (
@@ -99,7 +102,7 @@ class OwnedFlow:
         return wanted
 
     def group_by_lane(self, files: Iterable[RelayFile]) -> dict[int, list[RelayFile]]:
-        """Return the files of topics that are sent now, by the lanes of their source partitions."""
+        """Group the files of topics that are sent now by their source partitions' lanes."""
         lanes: dict[int, list[RelayFile]] = {}
         for file in files:
             if self.is_sending(file.source.topic):
@@ -107,9 +110,9 @@ class OwnedFlow:
         return lanes
 
     def fits_in_process(self, files: Iterable[RelayFile]) -> bool:
-        """Tell whether files hold so little that this process sends them with less than a job of Spark's costs.
+        """Return whether files are so small that this process sends them cheaper than a Spark job.
 
-        A function that a person wrote for a rule stays with the workers.
+        A rule with a user's function runs on workers only.
         """
         flows = (self.flow, *self.settings.all_flows)
         return (
@@ -126,7 +129,7 @@ class OwnedFlow:
         batch: int = -1,
         rate: Rate = NO_LIMIT,
     ) -> LaneAssignment:
-        """Return the work of a lane on source partitions that are ready."""
+        """Return a lane's share for source partitions that are ready."""
         relay_slice, claims = self.settings.relay_slice, self.claims
         return LaneAssignment(
             spec=self.settings.lane_spec(
@@ -145,7 +148,7 @@ class OwnedFlow:
         )
 
     def ensure_sent_topics(self) -> None:
-        """Make the remote topics ready that were sent to before, with all partitions that their source topics have now."""
+        """Make the remote topics ready that were sent to before, with all present partitions of their source topics."""
         known = self.topics.known
         sent = {
             source.topic
@@ -155,7 +158,7 @@ class OwnedFlow:
             and source.partition < known[source.topic].partitions
             and source.generation == known[source.topic].generation_of(source.partition)
         }
-        # A partition's first record need not end the tasks that send the others'.
+        # Otherwise a partition's first record would end the tasks that send the other partitions.
         self.ensure_remote_topics(
             {
                 SourcePartition(topic, known[topic].generation_of(partition), partition)
@@ -165,10 +168,10 @@ class OwnedFlow:
         )
 
     def ensure_empty_topics(self) -> bool:
-        """Make topics ready that nothing was sent of, where the target needs no change for it; tell whether there were any.
+        """Mark empty topics ready whose remote topics already fit. Return whether any were added.
 
-        Their first records then need not end the tasks that send others'. What stands in a topic's way waits for its first
-        record.
+        Their first records then need not end the tasks that send other topics. A topic that is refused is tried again at its
+        first record.
 
         Raises:
             ClusterError: the target does not answer.
@@ -185,10 +188,10 @@ class OwnedFlow:
         return len(self.ready) > before
 
     def ensure_remote_topics(self, sources: Collection[SourcePartition]) -> None:
-        """Create or grow the remote topics of source partitions.
+        """Create or grow the remote topics of source partitions, and mark the partitions ready.
 
         Raises:
-            TopicDenied: a topic may not leave its cluster; none was made.
+            TopicDenied: a topic may not leave its cluster; no topic was created.
         """
         for source in sources:
             target_of(self.flow, source)
@@ -204,7 +207,7 @@ class OwnedFlow:
         self.ready.update(source for source in sources if self.is_sending(source.topic))
 
     def let_topics_wait(self, error: MirrorlakeError) -> bool:
-        """Let the topics wait that an error is about alone; return False where it stops the whole flow."""
+        """Let only those topics wait that an error is about. Return False if it stops the whole flow."""
         if self.waiting is None:
             return False
         topics = topics_at_fault(error, self.flow, self.topics.known) - {*self.waiting}
@@ -217,9 +220,9 @@ class OwnedFlow:
         return True
 
     def release_topics(self) -> bool:
-        """Release the topics whose reason to wait is gone, and make them ready; return whether there were any.
+        """Release the waiting topics whose errors are gone, and make them ready. Return whether there were any.
 
-        What the relay holds of them is due then: whoever asks sends that before what is new (law D).
+        Their records in the relay are due then, and must be sent before newer ones (law D).
         """
         if not self.waiting:
             return False
@@ -245,14 +248,14 @@ class OwnedFlow:
         return bool(free)
 
     def raise_if_waiting(self) -> None:
-        """Raise why the first topic waits, where one does."""
+        """Raise the first waiting topic's error, if a topic waits."""
         if self.waiting is not None and (why := self.waiting.first) is not None:
             raise why
 
     def _ensure(self, sources: Collection[SourcePartition]) -> dict[str, MirrorlakeError]:
-        """Make remote topics ready, and return the conflicts by remote topic; they are raised where none may wait."""
+        """Make remote topics ready. Return the conflicts by remote topic, or raise them if topics may not wait."""
         conflicts: dict[str, MirrorlakeError] = {}
-        # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
+        # A resolved lost topic is the flow's own, even if none of its positions count.
         mirrored = {source.topic for source in self.claims.positions} | self.resolution.remotes.keys()
         self.remotes.ensure(
             sources,
@@ -267,12 +270,12 @@ class OwnedFlow:
         return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
 
     def record_committed(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
-        """Take note of committed ledger records; those of a task that died are fetched from the ledger first.
+        """Record committed ledger records. Records that are missing before them, of a task that died, are read from the ledger first.
 
-        Where it does not copy them to the tables, the next call that does copies them, too.
+        Without `copies`, the next call with it copies them to the tables, too.
 
         Raises:
-            RemoteTopicLost: they were written over others; the next owner holds the topic.
+            RemoteTopicLost: they overwrote others; the next owner lets the topic wait for a choice.
         """
         claims, by_lane = self.claims, dict[int, list[LedgerRecord]]()
         for record in committed:
@@ -283,14 +286,14 @@ class OwnedFlow:
             if [record.seq for record in records] != list(range(last_seq + 1, last_seq + 1 + len(records))):
                 records = self._read_since(lane, last_seq)
             if not records:
-                # A stranger's open transaction hides them; the lane waits for its end before it sends more.
+                # Another producer's open transaction hides them; the lane waits for its end before it sends more.
                 continue
             complete += records
             claims.seqs[lane] = records[-1].seq
             for record in records:
                 claims.positions.update(record.positions)
             for place, end in find_ends(run for record in records for run in record.runs).items():
-                # Other lanes may write there, too, and be further.
+                # Other lanes may have written further there.
                 claims.ends[place] = max(claims.ends.get(place, 0), end)
         self.uncopied += complete
         if copies:
@@ -300,7 +303,7 @@ class OwnedFlow:
         return complete
 
     def count(self, committed: Sequence[LedgerRecord]) -> None:
-        """Count what ledger records say was sent."""
+        """Count what ledger records sent."""
         self.settings.listener.committed(committed)
         self.progress.passed(committed)
         self.tenure.record_counted(committed)
@@ -308,7 +311,7 @@ class OwnedFlow:
     def _require_not_overwritten(self, committed: Iterable[LedgerRecord]) -> None:
         for record in committed:
             overwritten = self.overwrites.record(record.claim.lane, record.runs)
-            # A record names all topics of its lane, and comes several times a second.
+            # Built only if needed: a record names all topics of its lane, and comes several times a second.
             ids = {one.name: one.topic_id for one in record.remotes.values()} if overwritten else {}
             for place, span in overwritten.items():
                 if topic_id := ids.get(place.topic):
@@ -322,7 +325,7 @@ class OwnedFlow:
             self.uncopied.clear()
 
     def record_from_ledger(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
-        """Keep what the ledger holds from given offsets on, by lane; they move on.
+        """Record what the ledger holds from the offsets in `read_to` on, by lane, and advance them.
 
         Raises:
             LaneFenced: another owner has claimed the flow.

@@ -1,4 +1,4 @@
-"""Build the settings of a flow's sending from the context of its mirror."""
+"""Build the settings for sending a flow from the context of its mirror."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mirrorlake.rules import view_of_flow
 
 
 def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
-    """Build what sending a flow's records needs, whatever a person wants of the flow."""
-    # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
+    """Build the settings for sending a flow's records, without pauses and choices."""
+    # The file's denials also bind a temporary flow, of a replay or a drill.
     flow = context.config.bind(flow)
     settings = RepublishSettings(
         flow=flow,
@@ -30,7 +30,7 @@ def sending_settings(context: Context, flow: FlowConfig) -> RepublishSettings:
 
 
 def republish_settings(context: Context, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
-    """Build what republishing a flow needs, with the pauses and choices of `state`, and without duties."""
+    """Build the settings for republishing a flow, with the pauses and choices of `state`, and without periodic tasks."""
     settings = sending_settings(context, flow)
     return replace(
         settings,
@@ -41,10 +41,10 @@ def republish_settings(context: Context, flow: FlowConfig, state: ControlState =
 
 
 def fingerprint_selection(context: Context, flow: FlowConfig) -> str:
-    """Return the fingerprint of what decides which topics a flow carries."""
+    """Return the fingerprint of the settings that decide which topics a flow carries."""
     config = context.config
     chosen = {"topics", "exclude_topics", "policy", "source", "target"}
-    # What any cluster says of its topics counts, how it is reached does not.
+    # Settings of a cluster's topics count, those of its connection do not.
     unrelated = {"bootstrap_servers", "client", "land"}
     said = {
         alias: content

@@ -1,8 +1,8 @@
-"""Quarantine: look at the records that were put aside, and send them again once the cause is mended.
+"""Quarantine: list the records that a rule put aside, and send them again after their cause is fixed.
 
-A re-drive is a flow of its own, `<flow>.redrive`, with one lane and a ledger: it sends each record exactly once, beside
-the flow itself, which may be running (law F). The records arrive late, after those that followed them on the source:
-law D holds among those of one partition that are re-driven together.
+A redrive is a flow of its own, `<flow>.redrive`, with one lane and a ledger. It sends each record exactly once, while the
+flow itself may run (law F). The records arrive late, after those that followed them on the source: law D holds among records
+of one partition that are redriven together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RECORD = [*SOURCE_KEY, "offset"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedRecords:
-    """Records of one topic that one rule put aside for one reason, and that are not on the target yet."""
+    """Records of one topic that one rule quarantined for one reason, and that are not on the target yet."""
 
     topic: str
     rule: str
@@ -51,7 +51,7 @@ class QuarantinedRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What a re-drive did: records sent, withheld by a rule that could judge them now, and put aside once more."""
+    """The result of a redrive: records sent, filtered by a rule that can judge them now, and quarantined again."""
 
     flow: str
     sent: int
@@ -90,7 +90,7 @@ class Quarantine:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
         mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
         again = self._flow.redrive_name
-        # What went into a remote topic that was deleted since is still to be sent.
+        # Records that went into a deleted remote topic must be sent again.
         runs = (
             load_incarnation_filter(self._lake, [self._flow])
             .current_rows(self._lake.meta(OFFSET_MAP))
@@ -124,11 +124,11 @@ class Quarantine:
     def redrive(self) -> Redriven:
         """Send the quarantined records through the flow's present rules to the target, each once.
 
-        Killed at any instruction and called again it goes on: what was sent is known by its ledger (law F).
+        It may be killed at any instruction and called again: its ledger knows what was sent (law F).
 
         Raises:
             RemoteTopicLost: the remote topic of some of them waits for a choice; nothing was sent (law F).
-            LaneFenced: another re-drive of the flow started meanwhile.
+            LaneFenced: another redrive of the flow started meanwhile.
             UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
             ClusterError, StoreError: the target or the lake failed.
         """

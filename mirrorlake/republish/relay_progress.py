@@ -1,4 +1,4 @@
-"""How far a flow has come in the relay of its source, in records."""
+"""Count how far a flow has come in the relay of its source, in records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrorlake.progress import Tell
 
 
 class RelayProgress:
-    """Count the records of the relay that a flow has passed, sent or withheld, and those that are due."""
+    """Count the relay's records that a flow has sent or withheld, and those that are due."""
 
     def __init__(self, flow: str, tell: Tell) -> None:
         self._phase = f"republish {flow}"
@@ -20,12 +20,12 @@ class RelayProgress:
         self.sent = 0
 
     def expect(self, files: Iterable[RelayFile]) -> None:
-        """Count files that are about to be sent."""
+        """Count the records of files that will be sent."""
         self._due = max(self._due or 0, self._passed_records + sum(file.records for file in files))
         self.report()
 
     def passed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count what ledger records say."""
+        """Count the records that ledger records sent or withheld."""
         self.sent += sum(run.count for record in records for run in record.runs)
         self._withheld += sum(item.count for record in records for item in record.withheld)
         self.report()
@@ -36,7 +36,7 @@ class RelayProgress:
         self.report()
 
     def report(self) -> None:
-        """Report the records passed, and how many they are to be."""
+        """Report the records sent and withheld, and the number expected."""
         self._tell(self._phase, self._passed_records, self._due)
 
     @property

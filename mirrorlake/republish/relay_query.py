@@ -1,4 +1,4 @@
-"""The republishing query itself: a stream over the relay, where its log is not read here."""
+"""Republish by a stream over the relay, for lakes whose log this process cannot read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import COLUMNS, Lake
 
-# One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
+# The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
 
 
@@ -25,13 +25,13 @@ def start_republishing(
 ) -> StreamingQuery:
     """Start a query over the relay of a flow.
 
-    `version` is the version of the relay to start at, None to resume where the checkpoint location ends; `once` ends it
-    where the relay ends now.
+    `version` is the relay's version to start at, or None to resume from the checkpoint location. With `once` the query ends
+    at the relay's present end.
     """
     reader = (
         lake.spark.readStream.format("delta")
         .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
-        # Upkeep and repair rewrite records that were landed, and sent, long before.
+        # Maintenance and repair rewrite records that were landed, and sent, long before.
         .option("skipChangeCommits", "true")
         .option("failOnDataLoss", "true")
     )

@@ -1,12 +1,12 @@
-"""Republish: from the relay into one target, exactly once, with the exact offset map.
+"""Republish from the relay into one target, exactly once, with the exact offset map.
 
-    take over     fence older owners, read the ledger, repair the table
-    plan          what the relay holds and the ledger does not, as of a version of the relay
-    follow        send that, in offset order, then what is committed after that version
+    acquire       fence older owners, read the ledger, repair the tables, claim
+    plan          what the relay holds and the ledger lacks, as of a version of the relay
+    follow        send that in offset order, then what is committed after that version
 
-The positions in the ledger decide what is sent, and a target that is added years later gets history and then live data
-without a seam. With `execution: live` tasks follow the relay's log (`follower.py`); with `streaming` Spark reads the records
-(`spark_feeder.py`), and a stream finds what is new, whose checkpoint location only says where to look.
+The ledger's positions decide what is sent. A target that is added years later gets history and then live data without a gap.
+With `execution: live` tasks follow the relay's log (`follower.py`). With `streaming` Spark reads the records
+(`spark_feeder.py`), and a stream finds what is new; its checkpoint location only tells where to search.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, interrupt_jobs_on_s
 
 log = logging.getLogger(__name__)
 
-# How often a relay's version is looked at where no stream finds what is new.
+# How often a relay's version is read if no stream finds what is new.
 POLL_INTERVAL_S = 1.0
 
 
 class Republisher:
-    """Republish one flow; topics that are made are recorded in `audit`, and `tell` hears the progress of a drain.
+    """Republish one flow. Created topics are recorded in `audit`, and `tell` gets the progress of a drain.
 
     Several starts of one stream share a `tenure`.
     """
@@ -91,15 +91,15 @@ class Republisher:
         Args:
             once: republish what the relay holds now, then return.
             stop: set it to return between two batches.
-            rebuild: use a new checkpoint location, after the old one was lost; there is none where the relay's log is followed.
+            rebuild: use a new checkpoint location, after the old one was lost; flows that follow the relay's log have none.
             restore_ledger: start from the furthest positions of ledger and lake, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
             LedgerLost: the ledger lacks what its copy in the lake holds.
             SafetyError: the ledger is to be restored and lacks nothing.
-            LaneFenced: another republisher of the flow took over.
-            RemoteTopicLost: with `once`, remote topics were deleted, created again or cut; the others are drained.
+            LaneFenced: another republisher has claimed the flow.
+            RemoteTopicLost: with `once`, remote topics were deleted, created again or truncated; the others are drained.
             TopicConflict: with `once`, a topic does not fit the target; the others are drained.
             UnsendableRecord, RecordTooLarge: with `once`, a record does not fit the target; other topics are drained.
             ClusterError, StoreError: the target or the lake failed; with `once`, for one topic, others are drained.
@@ -111,7 +111,7 @@ class Republisher:
                 try:
                     self._run_owned(location, once=once)
                 except RemoteTopicLost as error:
-                    # The claim says which topics wait, before anything steps over their records; all others go on.
+                    # A new claim names the lost topics before their records are passed over; all other topics go on.
                     log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
                     truncated = {error.facts["topic"]: error.cut} if error.cut else {}
                     location = self._acquire(truncated=truncated)
@@ -127,9 +127,9 @@ class Republisher:
             raise
         except Exception as error:
             if stop.is_set():
-                # The batch under way took longer than its grace.
+                # The batch took longer than the stop's grace period.
                 return
-            # Such as a Python worker that was killed over a batch: Spark has words of its own for that.
+            # Spark's own errors, such as that of a killed Python worker.
             raise self._failure_error(error) from error
         if once and self._owned.resolution.held:
             raise lost_topic_error(*self._owned.resolution.held)
@@ -137,7 +137,7 @@ class Republisher:
             self._owned.raise_if_waiting()
 
     def open_ordered_sender(self) -> OrderedSender:
-        """Take the flow over, and return the sender of its source partitions in the caller's order.
+        """Claim the flow, and return the sender of its source partitions in the caller's order.
 
         Raises:
             LaneFenced, LedgerLost, RemoteTopicLost, TopicConflict, ClusterError, StoreError: as `run` does.
@@ -146,7 +146,7 @@ class Republisher:
         owned = self._owned
         if owned.resolution.held:
             raise lost_topic_error(*owned.resolution.held)
-        # Without one topic, the order of all is not the caller's.
+        # If one topic waited, the order of all would not be the caller's.
         owned.waiting = None
         alias = self._flow.source
         files = owned.files(self._lake.relay_log(alias) or self._lake.relay(alias))
@@ -154,9 +154,9 @@ class Republisher:
         return OrderedSender(owned, files)
 
     def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
-        """Take the flow over, and send rows of the relay's shape, each once, whatever was sent of their partitions before.
+        """Claim the flow, and send the selected rows of the relay, each once, whatever was sent of their partitions before.
 
-        `select` is called when all that earlier owners sent is in the lake's tables.
+        `select` is called when the lake's tables hold all that earlier owners sent.
 
         Raises:
             LaneFenced: another process resends for this flow.
@@ -168,7 +168,7 @@ class Republisher:
         return SparkFeeder(self._owned, self._stop).send(frame, batch=-1)
 
     def _acquire_by(self, claim: Callable[[FlowAcquisition], Acquired]) -> Acquired:
-        """Take the flow over, by the method of `FlowAcquisition` that is given."""
+        """Claim the flow by a method of `FlowAcquisition`."""
 
         def once() -> Acquired:
             take_over = FlowAcquisition(
@@ -178,7 +178,7 @@ class Republisher:
                 self._audit,
                 self._progress,
                 self._tenure,
-                # Elsewhere the ledger's positions alone say what is due.
+                # Only a stream passes over records; otherwise the ledger's positions alone decide.
                 waiting=tuple(self._waiting) if self._follows_stream else (),
             )
             return claim(take_over)
@@ -222,7 +222,7 @@ class Republisher:
     # -- execution: live ------------------------------------------------------------------------------------------
 
     def _follow_log(self, relay: RelayLog, *, ends: bool) -> None:
-        """Send by followers of the relay's log; where they end before a stop, what is due is planned again."""
+        """Send by followers of the relay's log; plan again whenever they end before a stop."""
         owned, unready = self._owned, set[SourcePartition]()
         with LiveTaskSlots(lambda: self._session, 0 if ends else self._max_tasks()) as slots:
             while not self._stop.is_set():
@@ -230,7 +230,7 @@ class Republisher:
                 self._progress.expect(files)
                 if ends and not files:
                     return
-                # What is little is sent by this process: Spark is not even started for it.
+                # This process sends a few records itself, without starting Spark.
                 is_local = owned.fits_in_process(files) if ends else not slots.is_enough
                 names = {*owned.topics.known, *(source.topic for source in unready)}
                 unready |= send_by_followers(
@@ -247,14 +247,14 @@ class Republisher:
                     return
 
     def _max_tasks(self) -> int:
-        """Among how many of Spark's tasks the lanes are shared."""
+        """Return the most Spark tasks that may share the lanes."""
         lanes = self._owned.claims.claim.lanes
         is_local = self._session.conf.get("spark.master", "").startswith("local")
         return min(lanes, os.cpu_count() or 1) if is_local else lanes
 
     @cached_property
     def _session(self) -> SparkSession:
-        """A session that no other work of the mirror, or of a notebook, shares: all its jobs may be interrupted."""
+        """A session of this republisher alone: all its jobs may be interrupted."""
         return own_session(self._lake.spark)
 
     # -- execution: streaming ---------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Republisher:
 
     @cached_property
     def _streams(self) -> bool:
-        """Whether a stream over the relay finds what is new; over Connect its batches would run in another process than this."""
+        """Whether a stream finds what is new. Over Connect its batches would run in another process."""
         return self._log is None and not is_connect(self._lake.spark)
 
     def _run_feeder(self, location: StreamLocation, *, ends: bool) -> None:
@@ -288,7 +288,7 @@ class Republisher:
             return SparkFeeder(self._owned, self._stop).send_backlog()
 
     def _follow_versions(self, version: int | None) -> None:
-        """Send what each new version of the relay holds and the ledger does not, until `stop` is set."""
+        """Send what each new version of the relay holds and the ledger lacks, until `stop` is set."""
         relay = self._lake.relay_location(self._flow.source)
         pause = max(POLL_INTERVAL_S, self._flow.trigger.total_seconds())
         while not self._stop.wait(pause):
@@ -331,16 +331,16 @@ class Republisher:
     def _failure_error(self, error: Exception) -> StoreError:
         return StoreError(
             f"republishing {self._flow.name} failed: {root_cause(str(error))}",
-            consequence="what was confirmed stands in the ledger, and the next start goes on from there",
+            consequence="the ledger holds what was confirmed, and the next start resumes from it",
             remedy=f"mirrorlake doctor, then mirrorlake republish --flow '{self._flow.name}' again",
             flow=self._flow.name,
         )
 
     def _republish_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            # Spark must not commit a batch that is not sent to its end; the next start sends the rest of it.
+            # An error keeps Spark from committing a batch that is only partly sent; the next start sends its rest.
             SparkFeeder(self._owned, self._stop).send(frame, batch=batch_id)
         except BaseException as error:
-            # Spark passes on the text of an exception only; the object itself waits here.
+            # Spark passes on only the text of an exception.
             self._failure = error
             raise

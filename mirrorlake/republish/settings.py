@@ -1,4 +1,4 @@
-"""What republishing one flow needs to know."""
+"""The settings for republishing one flow."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class FlowListener:
-    """Hear what a flow does; no method raises."""
+    """Listen to a flow; no method raises."""
 
     def committed(self, records: Sequence[LedgerRecord]) -> None:
-        """Hear what the target has confirmed."""
+        """Take the ledger records that the target has confirmed."""
 
     def polled(self, batch_s: float | None) -> None:
-        """Hear that the relay's log was looked at, and how long it took to send what was new; None where nothing was."""
+        """Take how long a poll of the relay's log took to send what was new, or None if nothing was new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySlice:
-    """A part of a relay that is sent and then done with, as a replay does it.
+    """A part of a relay that is sent once, as a replay does.
 
     Attributes:
-        spans: the first upstream offset of each source partition, and the one after the last; others are not sent.
-        topics: the source topics as their remote topics are to be made, whatever became of them since.
+        ranges: the upstream offsets `[first, end)` of each source partition; others are not sent.
+        topics: the source topics as their remote topics are created, whatever became of them since.
     """
 
     ranges: Mapping[SourcePartition, tuple[int, int]]
@@ -45,13 +45,19 @@ class RelaySlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
-    """What republishing one flow needs to know; `view` is what it makes of records, `periodic_tasks` are done beside them.
+    """The settings for republishing one flow.
 
-    `all_flows` are those of the settings: two may meet on one target. `other_files` looks at what flows of other settings files
-    wrote there; None takes every topic. `selection` is the fingerprint of what decides which topics the flow carries; those
-    of `paused` wait in the relay. `choices` are what a person chose for remote topics that were lost. `listener` hears what
-    it does. With a `relay_slice`, that part of the relay is sent and nothing else, whoever filled the topics; its `selection`
-    is the fingerprint of all that decides what is sent.
+    Attributes:
+        view: what the flow makes of records; None sends them unchanged.
+        periodic_tasks: run beside the sending.
+        all_flows: the flows of the settings, of which several may write one remote topic.
+        selection: the fingerprint of what decides which topics the flow carries; with a slice, of all that decides what is
+            sent.
+        paused: source topics that wait in the relay.
+        choices: a person's choices for lost remote topics.
+        listener: gets what the flow does.
+        relay_slice: the only part of the relay to send, whoever filled its remote topics; None for all.
+        other_files: checks remote topics against flows of other settings files; None takes every topic.
     """
 
     flow: FlowConfig
@@ -77,7 +83,7 @@ class RepublishSettings:
         seq: int | None = None,
         ends: Mapping[TopicPartition, int] = NO_ENDS,
     ) -> LaneSpec:
-        """Return the task of a lane that sends records of source topics whose remote topics are ready."""
+        """Return the spec of a lane that sends source topics whose remote topics are ready."""
         flow = self.flow
         chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
         options = dict(self.producer_options)
@@ -101,7 +107,7 @@ class RepublishSettings:
         )
 
     def redriving(self) -> RepublishSettings:
-        """Return the settings of the flow that sends quarantined records of this one again."""
+        """Return the settings of the flow that sends this one's quarantined records again."""
         # It writes the remote topics of this flow on purpose.
         all_flows = [each for each in self.all_flows if each.name != self.flow.name]
         return replace(self, flow=self.flow.redrive(), periodic_tasks=(), all_flows=all_flows, other_files=None)

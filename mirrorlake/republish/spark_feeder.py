@@ -1,7 +1,7 @@
-"""Send rows that Spark reads: of a micro-batch, or of a bounded read of the relay (`execution: streaming`).
+"""Send rows that Spark reads, of a micro-batch or of a bounded read of the relay (`execution: streaming`).
 
-Where workers may not read the storage, and where a person wants Structured Streaming. Spark joins the rows with the lanes, sorts
-them, and hands Arrow batches to the tasks, which send them as those that read files do.
+Used if workers may not read the storage, or if a person wants Structured Streaming. Spark joins the rows with the lanes,
+sorts them, and hands Arrow batches to the tasks, which send them as tasks that read files do.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import OUTPUT, TaskResult, WorkerLog, find_failure, result_batches
 
-# A bounded read is made in parts of so many records, so that the map is written and a stop is heard every few seconds.
+# A bounded read is split into parts of so many records: the map is written, and a stop checked, every few seconds.
 _PART_RECORDS = 2_000_000
-# A flow that is held to a rate may take hours over one batch; this is how often it listens in between.
+# A flow with a rate limit may take hours over one batch; a stop is checked this often.
 _STOP_CHECK_INTERVAL_S = 5.0
 _RECORD = "record"
 
@@ -38,7 +38,7 @@ _Rows = Iterator[pa.RecordBatch]
 
 
 class Stopped(Exception):
-    """A stop was heard before the end of what was to be sent; what was confirmed stands in the ledger."""
+    """The sending was stopped before its end; the ledger holds what was confirmed."""
 
 
 class SparkFeeder:
@@ -49,7 +49,7 @@ class SparkFeeder:
         self._stop = stop
 
     def send_backlog(self) -> int:
-        """Send what the relay holds now and the ledger does not; return the version of the relay that this was."""
+        """Send what the relay holds and the ledger lacks. Return the relay's version that was sent."""
         owned, alias = self._owned, self._owned.flow.source
         version = owned.lake.version(owned.lake.relay_location(alias))
         relay = owned.lake.relay(alias, version=version)
@@ -61,10 +61,10 @@ class SparkFeeder:
         return version
 
     def send(self, frame: DataFrame, *, batch: int) -> list[LedgerRecord]:
-        """Send what a frame holds for this flow, and return the ledger records of it.
+        """Send a frame's records of this flow. Return their ledger records.
 
         Raises:
-            Stopped: not to its end.
+            Stopped: it was stopped before the end.
         """
         frame = frame.persist()
         try:
@@ -84,17 +84,17 @@ class SparkFeeder:
             with about(flow=owned.flow.name, batch=batch):
                 sent = self._send_once(due, frame, batch=batch, max_s=max_s)
             committed += sent
-            # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its rows.
+            # Without a rate limit, or without a commit, all lanes have sent their rows.
             due = owned.not_fully_sent(due) if sent and max_s is not None else []
         return committed
 
     def _send_once(
         self, due: list[RelayFile], frame: DataFrame, *, batch: int, max_s: float | None = None
     ) -> list[LedgerRecord]:
-        """Send rows and return the ledger records of them.
+        """Send rows once. Return their ledger records.
 
         Raises:
-            MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.
+            MirrorlakeError: a lane failed; the lake's tables hold what was committed until then.
         """
         owned = self._owned
         owned.ensure_remote_topics({file.source for file in due})
@@ -117,7 +117,7 @@ class SparkFeeder:
 
 
 def backfill_batches(due: Sequence[RelayFile], records: int) -> Iterator[list[RelayFile]]:
-    """Cut the offsets of each source partition into the same number of ranges; one of each make a part of about `records`."""
+    """Split each source partition's offsets into the same number of ranges; one range of each makes a batch of about `records`."""
     count = math.ceil(sum(file.records for file in due) / records)
     for number in range(count):
         part = []
@@ -141,7 +141,7 @@ def _read_part(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
     listed = [(s.topic, s.generation, s.partition, first, ends[s]) for s, first in firsts.items()]
     columns = "topic string, generation int, partition int, first bigint, end bigint"
     ranges = F.broadcast(relay.sparkSession.createDataFrame(listed, columns))
-    # By the conditions of the part Spark skips files; where there are too many of them, the join takes out what is left.
+    # Spark skips files by the part's conditions; if there are too many, the join filters the rest.
     rows = RelayPart(firsts, ends=ends, others=False).rows(relay)
     return rows.join(ranges, ["topic", "generation", "partition"]).where("offset >= first AND offset < end")
 
@@ -173,7 +173,7 @@ def _rows_job(work: Mapping[int, LaneAssignment], max_s: float | None) -> Callab
 
 
 def _send(work: LaneAssignment, batches: Iterator[Batch], max_s: float | None) -> Iterator[TaskResult]:
-    """Send a lane's rows; with `max_s` until the chunk that is under way then, and what is left is sent next time."""
+    """Send a lane's rows; after `max_s` the present chunk is the last, and the next call sends the rest."""
     until = None if max_s is None else time.monotonic() + max_s
     with lane_log_context(work.spec):
         for record in send_lane(cached_sender(work.spec), work, batches):

@@ -1,4 +1,4 @@
-"""How a republisher starts: what forbids it to start at all, and whether it goes on from its checkpoint location."""
+"""Decide whether a republisher may start, and whether it resumes from its checkpoint location."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mirrorlake.republish.ledger_tables import LedgerCopy
 
 @dataclass(frozen=True, slots=True)
 class StreamLocation:
-    """The numbered checkpoint location of a flow's stream; where it `resumes` there, no backfill is due."""
+    """The numbered checkpoint location of a flow's stream; no backfill is due if the stream `resumes` there."""
 
     number: int
     path: str
@@ -36,14 +36,13 @@ def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> No
 
 
 def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy: LedgerCopy, *, restore: bool) -> None:
-    """Compare the last ledger record of each lane with one another and with what the lake holds.
+    """Compare each lane's last ledger record with the other lanes and with the lake.
 
-    Law F (repeatable): a ledger that knows less than the lake is refused, and one that is whole is never restored.
+    Law F (repeatable): a ledger that knows less than the lake is refused, and a complete one is never restored.
 
     Raises:
         LedgerLost: the ledger lacks records, and is not to be restored.
-        SafetyError: the ledger is to be restored, and lacks nothing; or it names an epoch that nobody can have
-            reached, and is not to be restored.
+        SafetyError: the ledger is to be restored and lacks nothing, or it holds an impossible epoch and is not to be restored.
     """
     what = _describe_partial(flow, last) or _describe_loss(flow, last, copy.copied_seqs)
     if not what and not any(last.values()) and copy.has_takeover():
@@ -61,12 +60,12 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
 
 
 def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], origin: FlowOrigin | None) -> None:
-    """Compare the source of the flow with that of the ledger's earlier owners, by cluster id.
+    """Compare the flow's source with that of the ledger's earlier owners, by cluster id.
 
-    Law E: a flow of the same name in another settings file may read another cluster, whose offsets say nothing here.
+    Law E: a flow of the same name in another settings file may read another cluster, whose offsets mean something else.
 
     Raises:
-        SafetyError: it is another cluster.
+        SafetyError: the sources differ.
     """
     found = {record.claim.origin.cluster_id for record in last.values() if record and record.claim.origin} - {""}
     if origin is None or not origin.cluster_id or found <= {origin.cluster_id}:
@@ -81,12 +80,12 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], orig
 
 
 def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
-    """Compare what is to be sent with what the ledger's earlier owners sent under the same name.
+    """Compare what is to be sent with what earlier owners sent under the same name.
 
-    Law F (repeatable): what was begun is gone on with as it was begun.
+    Law F (repeatable): a slice that was begun is completed as it was begun.
 
     Raises:
-        SafetyError: it is something else.
+        SafetyError: it differs.
     """
     if any(scope.selection != selection for scope in lanes.scopes):
         raise SafetyError(
@@ -100,13 +99,13 @@ def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
 def choose_location(
     lake: Lake, flow: FlowConfig, lanes: FencedLanes, scope: CheckpointScope, *, rebuild: bool
 ) -> StreamLocation:
-    """Go on from the checkpoint location in use, or choose an unused one.
+    """Resume from the checkpoint location in use, or choose an unused one.
 
-    A stream goes on only where it carries nothing that was stepped over there, and where a batch was finished: before that,
-    Spark would begin again at the first version of the relay.
+    A stream resumes only if it carries nothing that it passed over there, and if a batch was finished: before that, Spark
+    would begin again at the first version of the relay.
 
     Raises:
-        CheckpointLost: the checkpoint location lacks a batch that the ledger knows.
+        CheckpointLost: the checkpoint location lacks a batch that the ledger holds.
     """
     used, folder = lanes.checkpoint_location, f"{lake.checkpoint_root()}/republish/{kafka_name(flow.name)}"
     if used and not rebuild and all(scope.continues(before) for before in lanes.scopes):
@@ -116,7 +115,7 @@ def choose_location(
         if seen.has_finished_a_batch:
             return StreamLocation(used, seen.path, resumes=True)
     number = used + 1
-    # Where the ledger was lost with its numbers, a location of the flow's earlier life may have the next one.
+    # If the ledger was lost with its numbers, an older location of the flow may have the next number.
     while not used and read_checkpoint_location(lake, f"{folder}/{number}").has_progress:
         number += 1
     return StreamLocation(number, f"{folder}/{number}")
@@ -139,7 +138,7 @@ def _describe_loss(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], co
         if record is None or record.seq < seq:
             found = "holds nothing" if record is None else f"ends at record {record.seq}"
             return f"lane {lane} {place} {found}, but the offset map in the lake holds record {seq}"
-    # No worker sends before its owner has claimed every lane, so each of them holds a record of that epoch or a later one.
+    # No worker sends before its owner has claimed every lane, so each lane must hold a record of that epoch or a later one.
     sent = [record.claim for record in last.values() if record is not None and (record.runs or record.withheld)]
     for claim in sent:
         for lane in range(claim.lanes):

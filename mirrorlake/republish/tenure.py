@@ -11,21 +11,20 @@ from mirrorlake.model.owner import new_owner, said_owner
 
 
 def replaced_error(newest: Claim) -> LaneFenced:
-    """Return the error of an owner that the owner of the `newest` claim has replaced."""
+    """Return the error of an owner that the owner of the `newest` claim has fenced."""
     why = f"{said_owner(newest.owner)} took over in epoch {newest.epoch}"
     return fenced_error(newest.flow, why, flow=newest.flow)
 
 
 class Tenure:
-    """Own a flow over several starts of its stream, until another process takes it over.
+    """Own a flow over several starts of its stream, until another process claims it.
 
-    Without it, a stream that starts again after a failure would take the flow from whoever took it over meanwhile: the newer
-    owner wins (law F).
+    Otherwise a stream that restarts after a failure would take the flow from a newer owner, who wins by law F.
 
     Args:
-        check: called before the lanes are fenced, and again before they are claimed; raises where this process is not to
-            own the flow.
-        sign: the id of the sign of life of a command that owns the flow for a moment; empty for an owner that stays.
+        check: called before the lanes are fenced, and again before they are claimed; raises if this process must not own the
+            flow.
+        sign: the id of the sign of life of a command that owns the flow for a moment; "" for an owner that stays.
     """
 
     def __init__(self, check: Callable[[], object] = lambda: None, *, sign: str = "") -> None:
@@ -36,25 +35,25 @@ class Tenure:
         self._counted: dict[int, int] = {}
 
     def new_owner(self) -> str:
-        """Make a name under which the flow may be claimed."""
+        """Return a new name under which the flow may be claimed."""
         return new_owner(self._sign)
 
     def record_owner(self, owner: str) -> None:
-        """Take note of a name under which this process claims the flow, or of a temporary owner that has ended."""
+        """Record a name under which this process claims the flow, or that of a temporary owner that has ended."""
         self._owners.add(owner)
 
     def record_claim(self, claim: Claim) -> None:
-        """Take note of a claim that stands in every lane."""
+        """Record a claim that was written to every lane."""
         self._epoch = claim.epoch
 
     def record_counted(self, records: Iterable[LedgerRecord]) -> None:
-        """Record which ledger records this process has counted as sent."""
+        """Record the ledger records that this process has counted as sent."""
         for record in records:
             lane = record.claim.lane
             self._counted[lane] = max(record.seq, self._counted.get(lane, -1))
 
     def find_uncounted(self, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
-        """Return the ledger records that an earlier owner of this process wrote and that were not counted.
+        """Return the ledger records of this process's earlier owners that were not counted.
 
         A task may commit while its ledger does not answer, and end before it does.
         """
@@ -68,7 +67,7 @@ class Tenure:
         """Check that this process may claim the flow; `before` are the newest claims of its lanes.
 
         Raises:
-            LaneFenced: another process took the flow over since this one owned it.
+            LaneFenced: another process has claimed the flow since this one owned it.
         """
         self._check()
         newest = max(before, key=lambda claim: claim.epoch, default=None)

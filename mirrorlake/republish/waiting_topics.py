@@ -1,6 +1,6 @@
-"""Topics of a flow that cannot be sent now: each waits with its reason, and the flow's other topics go on.
+"""Topics of a flow that cannot be sent now: each waits with its error, and the flow's other topics go on.
 
-Laws D and F: a topic that waits has no part in what lanes send, so its positions stay while others of the same lane move.
+Laws D and F: lanes send nothing of a waiting topic, so its positions stay while others of the same lane move.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from mirrorlake.topics import RemoteTopics
 
 log = logging.getLogger(__name__)
 
-# How often each reason is checked: it costs a few admin calls.
+# A check costs a few admin calls a topic.
 CHECK_INTERVAL_S = 30.0
 
 
 class TopicsWait(Exception):
-    """The topics that wait have changed in the middle of a batch: the flow must be claimed again."""
+    """The set of waiting topics has changed in the middle of a batch: the flow must be claimed again."""
 
 
 def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[str]) -> frozenset[str]:
-    """Return the source topics of a flow that an error is about alone; none where it stops the whole flow."""
+    """Return the source topics that an error is about alone, or none if it stops the whole flow."""
     facts = error.facts
     if isinstance(error, UnsendableRecord):
         return frozenset({facts["topic"]})
     if isinstance(error, RecordTooLarge) or (isinstance(error, StoreError) and "broken_file" in facts):
-        # A broken file may hold records of several.
+        # A broken file may hold records of several topics.
         return frozenset(facts["source_topic"].split(","))
     if isinstance(error, NotAuthorized) and facts.get("resource") == "TOPIC":
         return frozenset(name for name in topics if flow.carries(name) and flow.remote_topic(name) == facts["name"])
@@ -42,7 +42,7 @@ def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[s
 
 
 def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str, *, limit: str | None) -> bool:
-    """Return whether a topic still waits for what it waited for; a conflict shows when its remote topic is made ready.
+    """Return whether the cause of a topic's error persists; a conflict shows when its remote topic is made ready.
 
     Raises:
         ClusterError: the target does not answer.
@@ -57,9 +57,9 @@ def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str,
 
 
 class WaitingTopics:
-    """Record the waiting topics of one flow and their reasons, also in the table `control`.
+    """Record the waiting topics of one flow and their errors, also in the table `control`.
 
-    Nothing of them is lost: their positions stay, and the first check that finds the reason gone sends what came meanwhile.
+    Nothing of them is lost: their positions stay, and the first check that finds the cause gone sends their records.
     """
 
     def __init__(self, control: Control, flow: str, *, now: Callable[[], datetime]) -> None:
@@ -81,26 +81,26 @@ class WaitingTopics:
 
     @property
     def first(self) -> MirrorlakeError | None:
-        """Why the first of them waits."""
+        """The error of the first waiting topic, or None."""
         return next(iter(self._topics.values()), None)
 
     def begin_check(self) -> bool:
-        """Return whether topics wait whose reasons are to be checked now, and put the next check off if so."""
+        """Return whether waiting topics must be checked now; if so, schedule the next check."""
         is_due = bool(self._topics) and time.monotonic() >= self._next_check
         if is_due:
             self._next_check = time.monotonic() + CHECK_INTERVAL_S
         return is_due
 
     def error_of_topic(self, topic: str) -> MirrorlakeError:
-        """Return why a topic waits."""
+        """Return the error for which a topic waits."""
         return self._topics[topic]
 
     def limit(self, topic: str) -> str | None:
-        """Return the limit of the remote topic with which one of its records was refused."""
+        """Return the size limit of the remote topic that refused one of its records."""
         return self._limits.get(topic)
 
     def add(self, refused: Mapping[str, MirrorlakeError], *, limit: str | None = None) -> None:
-        """Let topics wait, and log each once. `limit` is their remote topic's, where a record was too large."""
+        """Let topics wait, and log each once. `limit` is the size limit of their remote topic, if a record was too large."""
         self._next_check = time.monotonic() + CHECK_INTERVAL_S
         self._limits |= dict.fromkeys(refused, limit)
         for topic, error in refused.items():
@@ -112,13 +112,13 @@ class WaitingTopics:
         self.publish()
 
     def release(self, topic: str) -> None:
-        """Let a topic be sent again."""
+        """Send a topic again."""
         if self._topics.pop(topic, None) is not None:
             log.warning("republish.topic_goes_on flow=%s topic=%s", self._flow, topic)
         self.publish()
 
     def publish(self) -> None:
-        """Write to the table `control` which topics wait, where it differs."""
+        """Write the waiting topics to the table `control` if they changed."""
         try:
             known = {
                 name: one for name, one in self._control.state().parked.items() if name in of_topics(self._flow, [name])
@@ -130,7 +130,7 @@ class WaitingTopics:
             for name in known:
                 self._control.append(CLEAR, Subject(kind=STREAM, name=name), value=None)
         except Exception as error:
-            # The log has it; the next look tries again.
+            # The log names the topics; the next change or check writes the table again.
             log.warning("republish.held_not_recorded flow=%s why=%s", self._flow, root_cause(str(error)))
 
     def _parked(self, topic: str, error: MirrorlakeError) -> Parked:
@@ -141,6 +141,6 @@ class WaitingTopics:
             cause=error.cause,
             remedy=error.remedy,
             exit_code=error.exit_code,
-            # No check finds a record sendable that was not; only edited settings help.
+            # Only edited settings help against an unsendable record.
             is_retried=not isinstance(error, UnsendableRecord),
         )
