@@ -1,8 +1,8 @@
-"""ACLs of one cluster: list, create, delete.
+"""List, create and delete the ACLs of one cluster.
 
-confluent-kafka (2.16.1, librdkafka 2.14) answers `describe_acls` with an empty list where the broker refused the question
-or has no authorizer at all. Taken for the truth, that would read as "every permission was revoked". So an empty list is
-believed only after the broker has said that this principal may look, and that it has an authorizer.
+confluent-kafka (2.16.1, librdkafka 2.14) answers `describe_acls` with an empty list if the broker refused the request or has
+no authorizer. Believed, that would read as "every permission was revoked". So an empty list counts only after the broker has
+confirmed that this principal may describe ACLs, and that there is an authorizer.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _RESOURCES_BACK = {"CLUSTER": ResourceType.BROKER}
 
 
 class ClusterAcls:
-    """Look at and change the ACLs of one cluster; its admin client must outlive this object."""
+    """Read and change the ACLs of one cluster; its admin client must outlive this object."""
 
     def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
         self._client = client
         self._errors = errors
 
     def list(self) -> list[Acl] | None:
-        """Return all ACLs, sorted; None where the cluster has no authorizer, so that nothing is permitted or forbidden.
+        """Return all ACLs, sorted, or None if the cluster has no authorizer.
 
         Raises:
-            NotAuthorized: this principal may not look (DESCRIBE on the cluster).
+            NotAuthorized: this principal lacks DESCRIBE on the cluster.
         """
         allowed = self._allowed()
         found = self._describe()
         if not found:
-            # Without an authorizer everything is allowed: whoever lacks something has one.
+            # Without an authorizer everything is allowed, so a missing permission proves one.
             if AclOperation.DESCRIBE_CONFIGS in allowed and not self._has_authorizer():
                 return None
             self._allowed()
@@ -66,7 +66,7 @@ class ClusterAcls:
         return found
 
     def are_shown(self, changes: Iterable[Change]) -> bool:
-        """Tell whether the ACLs among these changes are there, or gone, as they say."""
+        """Return whether the cluster shows the ACLs among these changes as created or deleted."""
         wanted = {
             Acl(**(one.after or one.before)): one.action == "create"
             for one in changes

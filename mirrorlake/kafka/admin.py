@@ -1,4 +1,4 @@
-"""Topics of one cluster: list, describe, create, grow, configure, and their offsets."""
+"""Administer the topics of one cluster: list, describe, create, grow, configure, and read their offsets."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from mirrorlake.model.plan import Change, TopicSpec, made_by
 
 GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_TIMEOUT_S = 10.0
-# Of topics that may have gone: each that has is asked for 10 s.
+# A topic that is gone by now costs 10 s of retries.
 _MAX_ASKED = 3
 _POLL_INTERVAL_S = 0.05
-# A broker that has just started, or was just elected, is named as the leader before it leads.
+# A broker that just started, or was just elected, is named as leader before it leads.
 _LEADER_STARTING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    # A new one does not know its high watermark before its followers have asked (KIP-207).
+    # A new leader knows its high watermark only after its followers have fetched (KIP-207).
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
-# A partition that was just made, or that is being moved, has its leader in a moment.
+# A new or moving partition gets its leader in a moment.
 _LEADER_UNKNOWN = {*_LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 class ClusterAdmin:
-    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient).
+    """Administer one cluster. Keep the object while its calls run: a future dies with its AdminClient.
 
-    `probes` tries its addresses before the first call (see `ClientErrors`).
+    `probes` tries the addresses before the first call (see `ClientErrors`).
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
@@ -65,7 +65,7 @@ class ClusterAdmin:
         self.topic_metadata = TopicMetadataReader(self._client, self._errors)
 
     def require_topics(self, selection: TopicPattern) -> None:
-        """Raise `NotAuthorized` where topics of a selection may not be seen: Kafka leaves them out, as if there were none."""
+        """Raise `NotAuthorized` if topics of a selection may not be described: Kafka would leave them out silently."""
         for expression in selection.expressions:
             shape = shape_of(expression)
             beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
@@ -83,7 +83,7 @@ class ClusterAdmin:
                     ) from error
 
     def require(self, topics: Iterable[str], operation: str) -> None:
-        """Check that this principal may do an operation on these topics; raise `NotAuthorized` for the first where not."""
+        """Raise `NotAuthorized` for the first of these topics on which this principal may not do an operation."""
         wanted = sorted(set(topics))
         if not wanted:
             return
@@ -103,11 +103,11 @@ class ClusterAdmin:
                 raise self._errors.forbidden_error(f"{operation.lower()} topic {name}", Need(operation, "TOPIC", name))
 
     def broker_count(self) -> int:
-        """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
+        """Return how many brokers answer; raise `ClusterUnreachable` if none does."""
         return len(self._metadata().brokers)
 
     def broker_configs(self) -> dict[str, str | None]:
-        """Return the settings of one broker by their names; none where they may not be read."""
+        """Return the settings of one broker by name, or {} if they may not be read."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
         with self._errors.translating("read the brokers' settings"):
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
@@ -119,9 +119,9 @@ class ClusterAdmin:
                 raise
 
     def default_cleanup(self, topics: Iterable[str]) -> str:
-        """Return the `cleanup.policy` in force for topics that set none themselves; empty where none of them shows it.
+        """Return the `cleanup.policy` of topics that set none themselves, or "" if none of these topics shows it.
 
-        A broker's own settings would have to be asked of that broker, which may be the one that is away.
+        A broker's own settings would have to be read from that broker, which may be unreachable.
         """
         for topic in islice(topics, _MAX_ASKED):
             try:
@@ -130,14 +130,14 @@ class ClusterAdmin:
             except ClusterUnreachable:
                 raise
             except ClusterError:
-                # It is gone, or may not be read.
+                # The topic is gone, or may not be read.
                 continue
             if entry is not None and entry.source != SET_BY_TOPIC:
                 return entry.value or ""
         return ""
 
     def effective_configs(self, topic: str) -> dict[str, str | None]:
-        """Return every setting of a topic as it is in force, defaults included."""
+        """Return every effective setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with self._errors.translating(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
             return {name: entry.value for name, entry in self._entries(resource).items()}
@@ -145,9 +145,9 @@ class ClusterAdmin:
     def effective_configs_each(
         self, names: Iterable[str], *, refused: dict[str, MirrorlakeError]
     ) -> dict[str, dict[str, str | None]]:
-        """Return the settings in force of several topics, in one request; a topic that does not exist is left out.
+        """Return the effective settings of several topics, in one request; topics that do not exist are omitted.
 
-        `refused` gets the errors by topic; a cluster that does not answer raises.
+        Errors go to `refused` by topic; an unreachable cluster raises.
         """
         found = {}
         for resource, future in self._describe_configs(names).items():
@@ -162,17 +162,17 @@ class ClusterAdmin:
         return found
 
     def cluster_id(self) -> str:
-        """Return the id that the cluster gave itself."""
+        """Return the cluster's id."""
         return str(self._metadata("read the cluster's id").cluster_id)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics, Kafka's internal ones too, sorted."""
+        """Return the names of all topics, sorted, Kafka's internal ones included."""
         return sorted(self._metadata("list topics").topics)
 
     def was_consumed(self) -> bool:
-        """Tell whether anybody ever asked for a consumer group here.
+        """Return whether the cluster has its topic of consumer groups.
 
-        Where nobody has, librdkafka's consumer does, also one that joins none, and the broker makes the topic of groups (law H).
+        Otherwise any librdkafka consumer, even one that joins no group, makes the broker create it (law H).
         """
         return GROUPS_TOPIC in self.topic_names()
 
@@ -186,9 +186,9 @@ class ClusterAdmin:
     def describe(
         self, names: Iterable[str], *, refused: dict[str, MirrorlakeError] | None = None
     ) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics; a topic that does not exist is left out.
+        """Return id and partition count of the named topics; topics that do not exist are omitted.
 
-        Where given, `refused` gets the errors by topic that are raised otherwise; a cluster that does not answer raises.
+        Errors go to `refused` by topic, if it is given; otherwise they raise. An unreachable cluster always raises.
         """
         wanted = sorted(set(names))
         if not wanted:
@@ -217,7 +217,7 @@ class ClusterAdmin:
         return found
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that each topic sets itself (defaults of the cluster are left out)."""
+        """Return the settings that each topic sets itself, without the cluster's defaults."""
         found = {}
         for resource, future in self._describe_configs(names).items():
             doing, need = f"read the configuration of {resource.name}", Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
@@ -236,7 +236,7 @@ class ClusterAdmin:
         return found
 
     def _describe_configs(self, names: Iterable[str]) -> dict[ConfigResource, Any]:
-        """Ask for the settings of several topics in one request."""
+        """Request the settings of several topics at once."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         if not resources:
             return {}
@@ -245,11 +245,11 @@ class ClusterAdmin:
         return answers
 
     def config_value(self, topic: str, key: str) -> str | None:
-        """Return the effective value of one setting of a topic, defaults included."""
+        """Return the effective value of one setting of a topic."""
         return self.effective_configs(topic).get(key)
 
     def _entries(self, resource: ConfigResource) -> dict[str, ConfigEntry]:
-        # The controller knows a new topic a moment before every broker does.
+        # The controller knows a new topic a moment before all brokers do.
         for attempt in Retrying(
             retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
         ):
@@ -259,7 +259,7 @@ class ClusterAdmin:
         return entries
 
     def apply(self, change: Change) -> None:
-        """Carry out one planned change; what is already so is left as it is (law G)."""
+        """Carry out one planned change; what already has the planned state stays as it is (law G)."""
         if (change.kind, change.action) == ("acl", "create"):
             self.acls.create([Acl(**change.after)])
         elif (change.kind, change.action) == ("acl", "delete"):
@@ -272,9 +272,9 @@ class ClusterAdmin:
             self.set_configs(change.name, change.after)
 
     def wait_for(self, changes: Iterable[Change]) -> None:
-        """Wait until the cluster shows topics and ACLs as these changes made them, 10 s at most.
+        """Wait until the cluster shows the changed topics and ACLs, at most 10 s.
 
-        It confirms what its controller knows, a moment before the broker that answers the next question knows it, too.
+        The controller confirms a change a moment before all brokers know it.
         """
         made = list(changes)
         checks = Retrying(
@@ -283,7 +283,7 @@ class ClusterAdmin:
             wait=wait_fixed(_POLL_INTERVAL_S),
             retry_error_callback=lambda _: False,
         )
-        # Whoever may change topics need not be allowed to look at them.
+        # A principal that may change topics need not be allowed to describe them.
         with suppress(ClusterError):
             checks(self._is_shown, made)
 
@@ -297,15 +297,15 @@ class ClusterAdmin:
         return has_grown and is_set and self.acls.are_shown(changes)
 
     def create(self, spec: TopicSpec) -> None:
-        """Create a topic; one that appeared meanwhile is left as it is."""
+        """Create a topic; one that exists by now stays as it is."""
         for error in self.create_all([spec]).values():
             raise error
 
     def create_all(self, specs: Iterable[TopicSpec]) -> dict[str, ClusterError]:
-        """Create topics in one request and return the refusals by topic; one that appeared meanwhile is left as it is.
+        """Create topics in one request and return the refusals by topic; topics that exist by now stay as they are.
 
         Raises:
-            ClusterUnreachable: the cluster does not answer; which topics it made is not known.
+            ClusterUnreachable: the cluster does not answer, so it is unknown which topics it created.
         """
         topics = [NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.configs)) for s in specs]
         refused = {}
@@ -321,7 +321,7 @@ class ClusterAdmin:
         return refused
 
     def _refusal_error(self, error: KafkaException, doing: str, need: Need) -> ClusterError:
-        """Return what one topic of several was refused for; raise where it is the cluster that does not answer."""
+        """Return the error for one refused topic; raise it if the cluster is unreachable."""
         own = self._errors.to_cluster_error(error.args[0], doing, need)
         own.__cause__ = error
         if isinstance(own, ClusterUnreachable):
@@ -329,7 +329,7 @@ class ClusterAdmin:
         return own
 
     def delete(self, name: str) -> None:
-        """Delete a topic; one that is gone is left so."""
+        """Delete a topic; one that is gone already is no error."""
         with self._errors.translating(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
             [future] = self._client.delete_topics([name], request_timeout=TIMEOUT_S).values()
             try:
@@ -339,7 +339,7 @@ class ClusterAdmin:
                     raise
 
     def grow(self, name: str, partitions: int) -> None:
-        """Raise the partition count of a topic; a topic that is already that large is left as it is."""
+        """Raise the partition count of a topic; one that has as many already stays as it is."""
         with self._errors.translating(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
             new = [NewPartitions(name, partitions)]
             [future] = self._client.create_partitions(new, request_timeout=TIMEOUT_S).values()
@@ -353,7 +353,7 @@ class ClusterAdmin:
                     raise
 
     def set_configs(self, name: str, values: Mapping[str, str | None]) -> None:
-        """Set some settings of a topic, None for the default, and leave the others alone (KIP-339)."""
+        """Set some settings of a topic, None for the default; the others stay (KIP-339)."""
         operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
         entries = [ConfigEntry(k, v, incremental_operation=operations[v is None]) for k, v in values.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
@@ -366,13 +366,13 @@ class ClusterAdmin:
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def last_stable_offsets(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the end of each partition as a `read_committed` reader sees it (the last stable offset)."""
+        """Return the last stable offset of each partition: the end that a `read_committed` reader sees."""
         return self._offsets(partitions, OffsetSpec.latest())
 
     def offsets_for_time(
         self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int
     ) -> dict[flow.TopicPartition, int]:
-        """Return the first offset at or after a time; the end where there is none."""
+        """Return the first offset at or after a time in each partition, or its last stable offset if there is none."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
         missing = [partition for partition, offset in found.items() if offset < 0]
         return found | self.last_stable_offsets(missing)
@@ -401,24 +401,24 @@ class ClusterAdmin:
         return {flow.TopicPartition(tp.topic, tp.partition): future.result() for tp, future in futures.items()}
 
     def members(self, group: str) -> int:
-        """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
+        """Return how many members a group has, of any protocol; Connect's workers form one, too."""
         need = Need("DESCRIBE", "GROUP", group)
         with self._errors.translating(f"describe group {group}", need), warnings.catch_warnings():
-            # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
+            # Deprecated for consumer groups, but its replacement refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
             found = retry_transient(COORDINATOR_MOVING)(self._client.list_groups, group, timeout=TIMEOUT_S)
         return sum(len(one.members) for one in found)
 
     def high_watermarks(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the end of each partition with open transactions counted (the high watermark)."""
+        """Return the high watermark of each partition: its end, open transactions included."""
         return self._offsets(partitions, OffsetSpec.latest(), is_committed=False)
 
     def high_watermarks_and_epochs(
         self, partitions: Iterable[flow.TopicPartition]
     ) -> dict[flow.TopicPartition, tuple[int, int]]:
-        """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is known.
+        """Return the high watermark and the leader epoch of each partition; the epoch is -1 if it is unknown.
 
-        The epoch grows with every election (KIP-320): while it stays, a log has only grown.
+        The epoch grows with every election (KIP-320). While it stays, a log only grows.
         """
         found = self._list_with_retry(partitions, OffsetSpec.latest(), _LEADER_UNKNOWN, is_committed=False)
         return {
@@ -427,11 +427,11 @@ class ClusterAdmin:
         }
 
     def reconnect(self) -> ClusterAdmin:
-        """Return a client of the same cluster with connections of its own: it remembers no leader."""
+        """Return a new client of the same cluster, with connections of its own and no cached leaders."""
         return ClusterAdmin(self.alias, self._errors.options)
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
-        """Drop the records below the given offsets (KIP-107)."""
+        """Delete the records below the given offsets (KIP-107)."""
         request = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         if not request:
             return

@@ -1,4 +1,4 @@
-"""Certificates and keys of a cluster's `client` section, read from their files in forms that both clients take.
+"""Read certificates and keys of a cluster's `client` section, in forms that both clients take.
 
 What is decrypted stays in memory: it goes to the client as an option that no log shows (`spark.redaction.regex`).
 """
@@ -16,7 +16,7 @@ _INSTALL = "pip install cryptography"
 
 @dataclass(frozen=True, slots=True)
 class ClientFiles:
-    """Read the files; `wrong` makes the error from a problem and its remedy."""
+    """Read the files; `wrong` builds the error from a problem and its remedy."""
 
     wrong: Callable[[str, str], ConfigError]
 

@@ -1,4 +1,4 @@
-"""Read what Kafka Connect keeps on a target about MirrorMaker 2: its source offsets and its workers' group."""
+"""Read what Kafka Connect stores on a target about MirrorMaker 2: its source offsets and its workers' group."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mirrorlake.model.mm2 import Skipped, SourceOffset, decode_all
 
 @dataclass(frozen=True, slots=True)
 class StoredOffsets:
-    """The last replicated upstream offset by source partition, None where it was forgotten (a tombstone).
+    """The last replicated upstream offset by source partition, None after a tombstone.
 
-    `others` are connector and cluster alias of offsets that belong to somebody else, `skipped` records that cannot be read.
+    `others` are connector and cluster alias of other connectors' offsets, `skipped` records that cannot be read.
     """
 
     offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
@@ -27,9 +27,9 @@ def stored_offsets(
 ) -> StoredOffsets:
     """Read Connect's offsets topic to its end.
 
-    Connect partitions the topic by the key's bytes and merges by the decoded key: where one source partition has keys
-    of several spellings, the newest record counts. The reader is a `read_committed` one of the target: under exactly-once,
-    offsets are part of transactions. `cluster` is the source's alias in MirrorMaker's settings.
+    Connect partitions the topic by the key's bytes and merges by the decoded key: if one source partition has keys of several
+    spellings, the newest record counts. The reader must be `read_committed`: under exactly-once, offsets are part of
+    transactions. `cluster` is the source's alias in MirrorMaker's settings.
     """
     newest: dict[TopicPartition, tuple[int, int | None]] = {}
     others: set[tuple[str, str]] = set()

@@ -1,7 +1,7 @@
-"""Which layer of a connection fails: TCP, TLS, SASL, or what is allowed; asked after a call has failed, in a second or two.
+"""Find which layer of a connection fails after a failed call: TCP, TLS, SASL or permissions. Takes a second or two.
 
-librdkafka tells a time-out where a login or a handshake failed, and says why beside it, in words that do not tell a wrong CA
-from a wrong host name. So TLS is tried once more here, by Python's own, with the cluster's settings. No secret is in any text.
+librdkafka reports a time-out if a login or a handshake failed; its error callback does not tell a wrong CA from a wrong host
+name. So Python's own TLS is tried with the cluster's settings. No secret is in any text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 from mirrorlake.kafka.reach import CONNECT_TIMEOUT_S
 
-# librdkafka's codes that tell more than that nobody answers, the most telling first.
+# librdkafka's codes that tell more than "no answer", the most specific first.
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
 _SPECIFIC = (*_LOGIN, KafkaError._SSL, KafkaError._TRANSPORT)  # noqa: SLF001
 _DECORATION = re.compile(r"^\w+://\S+?: |\s*\(after \d+ms in state \w+[^)]*\)")
@@ -32,7 +32,7 @@ _NO_LISTENER = "no address takes connections"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFault:
-    """The layer that fails, what is wrong with it, and what to do."""
+    """The failing layer, its problem and its remedy."""
 
     layer: str
     problem: str
@@ -41,42 +41,43 @@ class ConnectionFault:
 
 @dataclass(slots=True)
 class ClientErrorListener:
-    """What a client said of its connections while a call waited: an `error_cb`, which keeps the most telling words."""
+    """An `error_cb` that stores a client's most specific connection error during a call."""
 
     code: int | None = None
     text: str = ""
 
     def __call__(self, problem: KafkaError) -> None:
-        """Keep what the client says, where it tells more than what is kept."""
+        """Store an error that is at least as specific as the stored one."""
         code, text = problem.code(), _DECORATION.sub("", problem.str()).strip()
         if code in _SPECIFIC and (self.code is None or _rank(code, text) <= _rank(self.code, self.text)):
             self.code, self.text = code, text
 
     @property
     def is_final(self) -> bool:
-        """Whether it says that the connection is refused, and not only lost."""
+        """Whether the connection was refused, and not only lost."""
         return self.code in (*_LOGIN, KafkaError._SSL) or any(sign in self.text for sign in _REFUSED)  # noqa: SLF001
 
     def reset(self) -> None:
-        """Begin again, after a call that succeeded."""
+        """Forget the error, after a call that succeeded."""
         self.code, self.text = None, ""
 
 
 def _rank(code: int, text: str) -> tuple[int, bool]:
-    # Of lost connections those that TLS ended.
+    # Among lost connections, those that TLS ended come first.
     return _SPECIFIC.index(code), "SSL" not in text
 
 
 def diagnose_connection(
     alias: str, options: Mapping[str, Any], client_error: ClientErrorListener, *, has_worked: bool = False
 ) -> ConnectionFault | None:
-    """Find out which layer fails of a cluster whose addresses accept connections; None where none does, or no layer fails.
+    """Return the failing layer of a cluster whose addresses accept connections, or None if no layer fails.
 
     Args:
         alias: the cluster's, for the remedy.
         options: the client's, as librdkafka spells them.
-        client_error: what the client has said.
-        has_worked: whether it was connected before, and had its token: a call that comes to no end may be of a slow broker then.
+        client_error: the client's most specific connection error.
+        has_worked: whether the client was connected before. It has its token then, and a call without an end may be a slow
+            broker's.
     """
     where = f"clusters.{alias}.client"
     if client_error.code in _LOGIN:
@@ -88,7 +89,7 @@ def diagnose_connection(
     is_reached = tls_fault == "" or "SSL" not in str(options.get("security.protocol", ""))
     may_lack_token = options.get("sasl.mechanism") == "OAUTHBEARER" and not has_worked
     if may_lack_token and client_error.code is None and is_reached:
-        # librdkafka asks a server that is overloaded again and again, and says nothing.
+        # librdkafka retries an overloaded token server without reporting it.
         return _login_fault("no OAUTHBEARER token came in time", where, "OAUTHBEARER")
     if "SSL" not in str(options.get("security.protocol", "PLAINTEXT")):
         if tls_fault is None:
@@ -139,9 +140,10 @@ def _certificate_remedy(found: str, where: str) -> str:
 
 
 def _diagnose_tls(servers: str, options: Mapping[str, Any]) -> str | None:
-    """Say in which way TLS fails at the first address that takes connections.
+    """Return how TLS fails at the first address that accepts connections.
 
-    "" where nothing is, None where it does not speak TLS, `_NO_LISTENER` where no address takes any.
+    Returns:
+        "" if it works, None if the listener does not speak TLS, `_NO_LISTENER` if no address accepts connections.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = str(options.get("ssl.endpoint.identification.algorithm", "https")) != "none"
@@ -164,12 +166,12 @@ def _diagnose_tls(servers: str, options: Mapping[str, Any]) -> str | None:
             except ssl.SSLCertVerificationError as error:
                 return error.verify_message
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-                # Closed; the second up to Python 3.11.3, without a reason.
+                # The listener closed the connection (Python up to 3.11.3: the second error, without a reason).
                 return None
             except ssl.SSLError as error:
                 return None if error.reason in _WRONG_VERSION else str(error.reason)
             except OSError:
-                # Closed or silent: what a listener without TLS does with a greeting that it does not know.
+                # A listener without TLS closes the connection, or does not answer the unknown greeting.
                 return None
             finally:
                 sock.close()

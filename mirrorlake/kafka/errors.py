@@ -1,4 +1,4 @@
-"""Librdkafka's errors as mirrorlake's own; nothing above this floor sees a KafkaException."""
+"""Translate librdkafka's errors into mirrorlake's own; no package above `kafka` sees a KafkaException."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mirrorlake.model.needed_acls import acl_command
 
 T = TypeVar("T")
 
-# librdkafka's own words; it writes them to standard error unless it is given a logger.
+# librdkafka writes its log to standard error unless it is given a logger.
 client_log = logging.getLogger("mirrorlake.kafka.client")
-# Python would print it where nobody configured a log, as in a notebook.
+# Without a handler Python would print it if nothing configures logging, as in a notebook.
 client_log.addHandler(logging.NullHandler())
 
 _UNREACHABLE = {
@@ -38,21 +38,21 @@ _FORBIDDEN = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
-# What a coordinator of groups says while it moves or loads, and while its topic is made; it is right again within seconds.
+# A group coordinator's answers while it moves or loads, or while its topic is created: transient for some seconds.
 COORDINATOR_MOVING = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
-# A login that is refused is known within a second.
+# A refused login shows within a second.
 _FIRST_CALL_TIMEOUT_S = 2.0
 _IN_DOUBT = "the step did not finish; whether the cluster carried it out is not known"
-# Elections and moves of coordinators and leaders are over within seconds.
+# Elections and moves of coordinators and leaders take seconds.
 _RETRY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The ACL that a call needs: an operation on a resource; the pattern is LITERAL or PREFIXED."""
+    """The ACL that a call needs: an operation on a resource, by a LITERAL or PREFIXED pattern."""
 
     operation: str
     resource: str
@@ -70,10 +70,11 @@ class Need:
 
 @dataclass(slots=True, kw_only=True)
 class ClientErrors:
-    """Make errors of one cluster's clients; `principal` is who we are there, as far as the settings tell.
+    """Build the errors of one cluster's clients.
 
-    `probes`: until a first call succeeded, each begins with a TCP connection, which tells within two seconds what a client
-    takes fifteen for. Later a client knows brokers that the settings do not name, and is left to itself.
+    `principal` is this process's principal on the cluster, as far as the settings tell. With `probes`, each call before the
+    first success begins with a TCP connection, which fails within two seconds instead of a client's fifteen. Later a client
+    knows brokers that the settings do not name.
     """
 
     alias: str
@@ -87,7 +88,7 @@ class ClientErrors:
 
     @classmethod
     def from_options(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
-        """Make those of a client with these librdkafka options."""
+        """Build those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
         errors = cls(alias=alias, servers=servers, probes=probes, options=options)
@@ -96,11 +97,11 @@ class ClientErrors:
         return errors
 
     def with_error_callback(self) -> dict[str, Any]:
-        """Return the client's options, with one that hears what it says of its connections."""
+        """Return the client's options, with a callback for its connection errors."""
         return {**self.options, "error_cb": self.listener}
 
     def call_with_early_failure(self, call: Callable[[float], T], timeout_s: float) -> T:
-        """Make a call that takes a time-out; give up sooner where the client has said by itself that it is refused."""
+        """Make a call that takes a time-out; fail earlier if the client reports that the connection is refused."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
@@ -114,12 +115,12 @@ class ClientErrors:
                     raise
 
     def _layer_error(self, doing: str) -> ClusterError | None:
-        """Name the layer that fails, where one does."""
+        """Return the error of the connection's layer that fails, or None if none does."""
         with suppress(Exception):
-            # librdkafka's words come with the next call that asks for them.
+            # librdkafka reports errors only when polled.
             self.poll()
         if not self.options or (self.has_worked and "security.protocol" not in self.options):
-            # Whoever spoke in plain text before is not asked for TLS.
+            # A client that worked in plain text does not need TLS.
             return None
         fault = diagnose_connection(self.alias, self.options, self.listener, has_worked=self.has_worked)
         if fault is None:
@@ -127,7 +128,7 @@ class ClientErrors:
         kind = LoginRefused if fault.layer.startswith("SASL") else ClusterUnreachable
         return kind(
             f"cluster {self.alias}: {fault.layer} fails at {self.servers} while librdkafka tries to {doing}: {fault.problem}",
-            # A call may have gone out over a connection that was open.
+            # The request may have gone out over an open connection.
             consequence=_IN_DOUBT if self.has_worked else "nothing was changed by this step",
             remedy=f"{fault.remedy}; then `mirrorlake doctor`",
             alias=self.alias,
@@ -135,12 +136,12 @@ class ClientErrors:
         )
 
     def to_cluster_error(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
-        """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
+        """Return the most specific error; of the ACLs in `needs`, it names the one of the refused kind."""
         code, alias = problem.code(), self.alias
         if code in _UNREACHABLE | {KafkaError._SSL} and (own := self._layer_error(doing)):  # noqa: SLF001
             return own
         if code in _UNREACHABLE:
-            # Tried by TCP before: a proxy, a load balancer, or TLS where plain text was expected.
+            # The TCP probe succeeded: a proxy, a load balancer, or TLS in place of plain text.
             heard = (
                 "; its addresses accept connections, but no broker answers there as configured" if self.probes else ""
             )
@@ -189,7 +190,7 @@ class ClientErrors:
 
     @contextmanager
     def creating_client(self) -> Iterator[None]:
-        """Translate the error of a client that refuses its settings, such as a key store that its password does not open.
+        """Translate the error of a client that refuses its settings, such as a key store with a wrong password.
 
         Raises:
             ClusterError: the client refuses its settings.
@@ -211,7 +212,7 @@ class ClientErrors:
         """Translate every KafkaException of the block.
 
         Raises:
-            ClusterUnreachable: a client that `probes` finds nobody listening.
+            ClusterUnreachable: a client that `probes` finds no listener.
         """
         if self.probes:
             require_listening(self.alias, self.servers)
@@ -228,7 +229,7 @@ class ClientErrors:
 
 
 def retry_transient(transient: Collection[int], *, timeout_s: float = _RETRY_TIMEOUT_S) -> Retrying:
-    """Return the attempts of a call, for `timeout_s`, whose errors with these codes are transient; the last one is raised."""
+    """Return the attempts of a call that is retried for `timeout_s` after errors with these codes; the last one is raised."""
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in transient),
         stop=stop_after_delay(timeout_s),

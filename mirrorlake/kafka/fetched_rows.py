@@ -1,6 +1,6 @@
-"""The records that consumer calls brought, as Arrow columns: made once for a whole call, cut by partition when asked for.
+"""Records of consumer calls as Arrow columns: built once per call, and cut by partition on demand.
 
-Columns for each partition cost as much as 30 records each: of a thousand partitions with a record each, 0.1 s.
+Building columns costs as much as 30 records: for a thousand partitions with a record each, 0.1 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Message
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.late_times import EARLIEST_MS, LATEST_MS, too_late
 
-# Arrow's offsets have four bytes.
+# Arrow's binary type has offsets of four bytes.
 _MAX_BYTES = 2**31 - 1
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -38,12 +38,12 @@ _Offsets = npt.NDArray[np.int64]
 
 
 class UnreadableHeaders(Exception):
-    """The name of a header is not UTF-8: librdkafka's binding cannot read it, Java's client replaces what is not."""
+    """A header name is not UTF-8: librdkafka's binding cannot read it, Java's client replaces the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Messages by topic and partition, in the order in which they came within each.
+    """Messages sorted by topic and partition, in their original order within each.
 
     Those of `partitions[n]` are `messages[bounds[n]:bounds[n + 1]]`.
     """
@@ -58,16 +58,16 @@ class Sorted:
         return np.fromiter(map(Message.offset, self.messages), np.int64, len(self.messages))
 
     def only(self, keep: npt.NDArray[np.bool_]) -> Sorted:
-        """Return the chosen messages."""
+        """Return the messages that `keep` selects."""
         counts = np.add.reduceat(keep.astype(np.intp), self.bounds[:-1])
         partitions = list(compress(self.partitions, counts))
         return Sorted(list(compress(self.messages, keep)), partitions, np.append(0, np.cumsum(counts[counts > 0])))
 
 
 def sort_messages(messages: Sequence[Message]) -> tuple[Sorted, list[tuple[KafkaError, Message]]]:
-    """Sort what one call brought; what is not a record is returned apart, in its order."""
+    """Sort the messages of one call. Errors among them are returned separately, in their order."""
     problems: list[tuple[KafkaError, Message]] = []
-    # Methods are called by `map`: a loop in Python costs more than the fetch.
+    # `map` calls the methods: a loop in Python costs more than the fetch.
     if any(map(Message.error, messages)):
         errors = list(map(Message.error, messages))
         problems = [(error, message) for error, message in zip(errors, messages, strict=True) if error is not None]
@@ -111,9 +111,9 @@ class Block:
 
 
 class FetchedRows(Mapping[TopicPartition, pa.Table]):
-    """The records of several calls by partition, in the order in which they came.
+    """The records of several calls by partition, in their original order.
 
-    A partition's table is cut out when it is asked for; `in_one` costs little, however many partitions there are.
+    A partition's table is built on demand; `concatenate` is cheap for any number of partitions.
     """
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
@@ -125,7 +125,7 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
 
     @classmethod
     def from_tables(cls, tables: Mapping[TopicPartition, pa.Table]) -> FetchedRows:
-        """Return the records of tables as another client has fetched them, by partition."""
+        """Return records that another client has fetched, as tables by partition."""
         of_schema = {tp: table.select(_SCHEMA.names).cast(_SCHEMA) for tp, table in tables.items()}
         return cls(
             [Block(rows, [tp], [0, len(rows)]) for tp, table in of_schema.items() for rows in table.to_batches()]
@@ -142,11 +142,11 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(len(block.records) for block in self._blocks)
 
     def concatenate(self) -> tuple[list[TopicPartition], list[int], pa.Table]:
-        """Return the partitions sorted by topic and number, the count of records of each, and all records in that order."""
+        """Return the partitions, sorted, the record count of each, and all records in that order."""
         partitions = sorted(self._parts)
         counts = [sum(end - start for _, start, end in self._parts[partition]) for partition in partitions]
         if len(self._blocks) == 1:
@@ -160,11 +160,11 @@ class FetchedRows(Mapping[TopicPartition, pa.Table]):
 
 
 def make_block(found: Sorted, offsets: _Offsets, alias: str) -> Block:
-    """Return messages as columns.
+    """Convert messages to columns.
 
     Raises:
-        StoreError: a timestamp is outside of what the relay can hold.
-        UnreadableHeaders: a record is one for another client.
+        StoreError: a timestamp is out of the relay's range.
+        UnreadableHeaders: only Java's client can read a record's headers.
     """
     messages = found.messages
     times = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
@@ -175,7 +175,7 @@ def make_block(found: Sorted, offsets: _Offsets, alias: str) -> Block:
         raise too_late(topic, partition, int(offsets[row]), int(stamps[row]), alias=alias)
     columns = [
         pa.array(offsets, pa.int64()),
-        # Spark reads a time that a record lacks as -1 ms.
+        # Spark reads a missing timestamp as -1 ms, too.
         pa.array(stamps * 1000, pa.int64()).view(_SCHEMA.field("timestamp").type),
         pa.array(_JAVA_TYPES[kinds]),
         pa.array(list(map(Message.key, messages)), pa.binary()),
@@ -186,7 +186,7 @@ def make_block(found: Sorted, offsets: _Offsets, alias: str) -> Block:
 
 
 def _binary_column(values: Sequence[bytes | None]) -> pa.Array:
-    """Make a column of values; joined at once, they are copied once, where Arrow's own builder grows again and again."""
+    """Build a column of values. Joining them copies each once; Arrow's own builder grows again and again."""
     if None in values:
         return pa.array(values, pa.binary())
     ends = np.zeros(len(values) + 1, np.int64)

@@ -1,7 +1,7 @@
-"""Fetch the records of a source's partitions as Arrow columns, without an end and without a group (law H).
+"""Fetch the records of a source's partitions as Arrow columns, without end and without a group (law H).
 
-librdkafka asks for the coordinator of the group that it is named, even where it never joins: a broker that nobody ever
-consumed from creates `__consumer_offsets` then, as it does for anybody's first consumer.
+librdkafka requests the coordinator of its configured group even if it never joins. On a broker without any consumer so far,
+that creates `__consumer_offsets`, as any first consumer does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mirrorlake.model.chunk_size import ChunkSize
 
 log = logging.getLogger(__name__)
 
-# What a fetch finds where a topic was deleted or made again, or its log was cut: the next start looks and knows what to do.
+# A fetch's errors if a topic was deleted or created again, or its log was truncated: the next start handles all of them.
 _CHANGED = {
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001  confluent_kafka names librdkafka's local errors this way
     KafkaError._LOG_TRUNCATION,  # noqa: SLF001
@@ -43,13 +43,13 @@ _CHANGED = {
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError.INCONSISTENT_TOPIC_ID,
 }
-# Of the group that is never joined.
+# Errors about the group, which is never joined.
 _GROUPS = {KafkaError.GROUP_AUTHORIZATION_FAILED, *COORDINATOR_MOVING}
-# One call takes at most so many; where there are as many, there may be more.
+# The most messages of one call; a full call may leave more of them.
 _BATCH_SIZE = 10_000
-# A turn that begins with as many goes on for so long, unless nothing comes for a step.
+# A fetch that begins with _MANY records gathers for _GATHER_S, or until nothing arrives for _STEP_S.
 _MANY, _GATHER_S, _STEP_S = 2_500, 0.5, 0.1
-# An answer of a broker holds at most so much, of each partition, too: the largest that a fast source is asked for.
+# The largest answer of a broker, and of each partition in it.
 _MAX_ANSWER_BYTES = 8 << 20
 # A new size costs a new consumer, and what the old one has prefetched is fetched again: 0.19 of a topic where answers began with
 # 1 MiB and grew. So they begin with the largest, and after the first silence hold what 12 kB/s give in that time.
@@ -58,9 +58,9 @@ _MAX_AFTER_SILENCE_BYTES = 1 << 19
 # 0.015 cores at 1 000 records/s and saves it 25 ms; of more it collects a trickle, the longer the more partitions there are.
 _FEW_PARTITIONS, _COLLECTED_BYTES = 50, 262_144
 _COLLECT_MS, _MAX_WAIT_MS = 50, 500
-# A request that is not answered within 60 s is begun again. An answer that takes so long is asked for in a smaller size first.
+# librdkafka repeats a request after 60 s without an answer. Before that, a smaller answer is requested.
 _QUIET_S = 45.0
-# What a record weighs before one was read.
+# The assumed size of a record before the first one.
 _RECORD_BYTES = 16 << 10
 
 
@@ -70,10 +70,11 @@ class PositionGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one fetch brought, in offset order: `offset, timestamp, timestamp_type, key, value, headers` a partition.
+    """The result of one fetch, in offset order: `offset, timestamp, timestamp_type, key, value, headers` per partition.
 
-    `read_to` is the next offset to read of each partition that moved, past control records at its end. `epochs` are the leader
-    epochs in which the last record of each was written: they only grow along a log; -1 where its broker wrote none.
+    Attributes:
+        read_to: the next offset to read of each partition that moved, past control records at its end.
+        epochs: the leader epoch of each partition's last record, or -1 if its broker wrote none. Epochs only grow along a log.
     """
 
     rows: FetchedRows = field(default_factory=FetchedRows)
@@ -109,7 +110,7 @@ class Fetcher:
                 "queued.max.messages.kbytes": "32768",
                 "fetch.message.max.bytes": str(self._answer_bytes),
                 "fetch.max.bytes": str(self._answer_bytes),
-                # librdkafka asks for at least as much; a record that is larger comes all the same, alone.
+                # librdkafka requests at least this much; a larger record still arrives, alone.
                 "message.max.bytes": str(min(1_000_000, self._answer_bytes)),
             },
             logger=client_log,
@@ -127,13 +128,13 @@ class Fetcher:
         self._consumer.close()
 
     def fetch(self, gather_s: float, *, max_s: float, max_bytes: int, max_records: int, wait_s: float = 0.0) -> Fetched:
-        """Return the records that come within `gather_s`; of a backlog, which comes faster, about as much as the bounds allow.
+        """Return the records that arrive within `gather_s`, or of a backlog about as much as the bounds allow.
 
-        Where none has come by then, the first answer of a broker within `wait_s` is returned at once.
+        If none has arrived by then, a broker's first answer within `wait_s` is returned at once.
 
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.
-            UnreadableHeaders: a record is one for another client.
+            UnreadableHeaders: only Java's client can read a record's headers.
             NotAuthorized, ClusterError: the source refuses.
         """
         began, timeout, size, count = time.monotonic(), gather_s, 0, 0
@@ -155,7 +156,7 @@ class Fetcher:
             count, passed_s = count + brought, time.monotonic() - began
             if not brought or size >= max_bytes or count + batch_size > max_records or passed_s >= max_s:
                 break
-            # Where many come, some more may be on their way: each turn has its price.
+            # If many arrive, more may follow soon: each turn has a fixed cost.
             gathers = count >= _MANY and passed_s < _GATHER_S
             if brought < batch_size and not gathers:
                 break
@@ -189,7 +190,7 @@ class Fetcher:
         read_to: dict[flow.TopicPartition, int],
         epochs: dict[flow.TopicPartition, int],
     ) -> Block | None:
-        """Return the records of what one call brought; `read_to` and `epochs` get what moved."""
+        """Convert the messages of one call; update `read_to` and `epochs` of the partitions that moved."""
         found, problems = sort_messages(messages)
         found, offsets = self._drop_repeated(found, read_to)
         block = make_block(found, offsets, self._alias) if found.messages else None
@@ -211,7 +212,7 @@ class Fetcher:
     ) -> tuple[Sorted, npt.NDArray[np.int64]]:
         """Return the messages past what was read, and their offsets.
 
-        librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
+        librdkafka resumes at its position after an election; if it stepped back, a record would be landed twice.
         """
         offsets, bounds = found.offsets, found.bounds
         nexts = [self._next(tp, read_to) for tp in found.partitions]
@@ -239,9 +240,9 @@ class Fetcher:
 
 
 class _WithoutGc:
-    """Keep Python from looking for cycles as long as somebody is within; sources that drain side by side share a process.
+    """Disable Python's garbage collection while any thread is inside; sources that drain side by side share a process.
 
-    Thousands of messages at once have it look among them all, again and again: half of a fetch's CPU.
+    Thousands of new messages make the collector scan all of them again and again: half of a fetch's CPU.
     """
 
     def __init__(self) -> None:

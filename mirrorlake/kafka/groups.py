@@ -1,7 +1,7 @@
-"""Consumer groups of one cluster: which there are, what they committed, and committing for one that is not running.
+"""Read and set the committed positions of one cluster's consumer groups.
 
-Positions are read and set by a `Consumer` that never joins: `list_consumer_group_offsets` and `alter_consumer_group_offsets` of
-librdkafka 2.16.1 end the process (assertion `eonce->refcnt > 0`) where a coordinator is lost, or still loading, under them.
+A `Consumer` that never joins reads and sets positions: librdkafka 2.16.1 ends the process in `list_consumer_group_offsets` and
+`alter_consumer_group_offsets` (assertion `eonce->refcnt > 0`) if a coordinator is lost, or loading, meanwhile.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ACTIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A group's committed position: the next offset it reads, and the text it left with it."""
+    """A group's committed position: the next offset that it reads, and the metadata that it committed with it."""
 
     offset: int
     metadata: str = ""
 
 
 class Groups:
-    """Reach the consumer groups of one cluster with the librdkafka options of a consumer (`probes`: see `ClientErrors`)."""
+    """Access the consumer groups of one cluster, with librdkafka options of a consumer (`probes`: see `ClientErrors`)."""
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
@@ -64,22 +64,22 @@ class Groups:
         self._seen: set[AclNames] = set()
 
     def states(self) -> dict[str, str]:
-        """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words."""
+        """Return the state of every group that commits offsets to Kafka, of any protocol, by Kafka's names."""
         with self._errors.translating("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
-            # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
+            # Without a connected broker, listing groups would wait without end (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
             for attempt in retry_transient(COORDINATOR_MOVING):
                 with attempt:
                     found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
                     if found.errors:
-                        # A KafkaError is not an `Exception`, though it can be raised: nothing catches it, and the thread ends.
+                        # A raised KafkaError is no `Exception`: nothing would catch it, and the thread would end.
                         raise KafkaException(found.errors[0])
         return {group.group_id: group.state.name.lower() for group in found.valid}
 
     def require(self, selection: TopicPattern) -> None:
-        """Raise `NotAuthorized` where groups of a selection may not be seen: Kafka leaves them out, as if there were none.
+        """Raise `NotAuthorized` if groups of a selection may not be described: Kafka would leave them out silently.
 
-        A cluster that nobody consumed from is not asked: the question would make its topic of groups (law H).
+        A cluster without any consumer so far is not asked: that would create its topic of groups (law H).
         """
         places = [place for place in acl_names_of(selection) if place not in self._seen]
         doing = "see its consumer groups"
@@ -99,9 +99,9 @@ class Groups:
             self._seen.add(place)
 
     def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
-        """Return state and members of those of the groups that the cluster has, whatever their protocol.
+        """Return state and members of the existing ones among these groups, of any protocol.
 
-        Of one that is not a consumer group, such as Connect's workers, members are not told.
+        Kafka does not report the members of groups that are not consumer groups, such as Connect's workers.
         """
         known = self.states()
         names = sorted(known.keys() & set(groups))
@@ -128,21 +128,21 @@ class Groups:
         return found
 
     def active(self) -> set[str]:
-        """Return the groups that have members, or may have: an unknown state counts as active."""
+        """Return the groups that have members; an unknown state counts as active."""
         idle = {state.name.lower() for state in _IDLE}
         return {group for group, state in self.states().items() if state not in idle}
 
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on the partitions; where it committed nothing there is no entry."""
+        """Read what each group committed on the partitions; partitions without a commit are omitted."""
         wanted = set(partitions)
         return self.committed_each(dict.fromkeys(groups, wanted))
 
     def committed_each(
         self, asked: Mapping[str, Iterable[TopicPartition]]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on its own partitions; one request a group, eight at a time."""
+        """Read what each group committed on its own partitions; one request per group, eight at a time."""
         names = sorted(asked)
         with ThreadPoolExecutor(max_workers=8, thread_name_prefix="groups") as pool:
             found = pool.map(self._committed, names, [asked[name] for name in names])
@@ -168,14 +168,13 @@ class Groups:
         *,
         seen: Mapping[TopicPartition, int | None] = MappingProxyType({}),
     ) -> bool:
-        """Set positions of a group without members (KIP-396); others of the group stay.
+        """Set positions of a group without members (KIP-396); its other positions stay.
 
-        Returns false, with the group as it is, where it has committed something other than what the caller has `seen` of it:
-        looked at before each attempt, since an attempt that times out may have been carried out, and members have come and
-        gone since.
+        Returns False, without a change, if the group has committed anything but what the caller has `seen`. That is read
+        before each attempt: an attempt that timed out may have succeeded, and members may have come and gone since.
 
         Raises:
-            GroupActive: the group has members; the coordinator refused and nothing was changed.
+            GroupActive: the group has members; the coordinator refused, and nothing was changed.
         """
         entries = [
             ClientPartition(tp.topic, tp.partition, position.offset, metadata=position.metadata)
@@ -197,9 +196,9 @@ class Groups:
 
     @contextmanager
     def _consumer(self, group: str) -> Iterator[Consumer]:
-        """Open a consumer that speaks for a group: never subscribed, so it never joins; closing it leaves nothing behind."""
+        """Open a consumer that acts for a group. It never subscribes, so it never joins, and closing it leaves nothing behind."""
         options = {"group.id": group, "enable.auto.commit": "false", "session.timeout.ms": str(int(TIMEOUT_S * 1000))}
-        # A commit waits for its coordinator for as long as a session lasts.
+        # A commit waits for its coordinator for the session time-out.
         consumer = Consumer({**self.options, **options}, logger=client_log)
         try:
             yield consumer
@@ -248,6 +247,6 @@ def _committed_by(consumer: Consumer, wanted: list[ClientPartition]) -> list[Cli
 
 
 def _last_error(consumer: Consumer) -> KafkaError | None:
-    """Return the reason where a group's coordinator may not be asked for: it is asked for again, and the reason is a message."""
+    """Return why a group's coordinator may not be requested: the client retries, and reports the reason only as a message."""
     message = consumer.poll(0.1)
     return None if message is None else message.error()

@@ -1,4 +1,4 @@
-"""Partitions without a leader: they are left out while their brokers are away, and everything else goes on."""
+"""Find leaderless partitions: they are left out while their brokers are down, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 
-# An election takes less, and so does the first one of a new topic.
+# Any election takes less, also the first one of a new topic.
 ELECTION_TIMEOUT_S = 5.0
 _POLL_INTERVAL_S = 0.5
 
@@ -22,7 +22,7 @@ class _TopicDescriber(Protocol):
 def describe_with_leaders(
     admin: _TopicDescriber, names: Iterable[str], *, timeout_s: float = 0.0
 ) -> tuple[dict[str, TopicState], frozenset[TopicPartition]]:
-    """Return the states of topics, and the partitions that are still leaderless after `timeout_s` seconds.
+    """Return topic states and the partitions still leaderless after `timeout_s`.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -38,17 +38,17 @@ def describe_with_leaders(
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Name partitions in one order, for a log line or a message."""
+    """Format partitions, sorted, for a log line or a message."""
     return ", ".join(map(str, sorted(partitions)))
 
 
 def leaderless_error(alias: str, partitions: Iterable[TopicPartition], *, landed: str) -> ClusterUnreachable:
-    """Return the error of work that is not complete, because nobody leads some partitions."""
+    """Return the error of work that left out leaderless partitions."""
     partitions = sorted(partitions)
     return ClusterUnreachable(
-        f"nobody leads {format_partitions(partitions)} of {alias}: the brokers that hold it are away",
-        consequence=f"what it holds is not landed; {landed}",
-        remedy=f"bring these brokers of {alias} back, then run the same command again",
+        f"cluster {alias}: no leader for {format_partitions(partitions)}",
+        consequence=f"their records are not landed; {landed}",
+        remedy=f"start their brokers of {alias}, then run the same command again",
         alias=alias,
         partitions=list(map(str, partitions)),
     )

@@ -1,7 +1,7 @@
-"""Write MirrorMaker 2's topics on a target, so that what reads them needs no change (`RemoteClusterUtils`, KIP-382).
+"""Write MirrorMaker 2's internal topics on a target, so that their readers need no change (`RemoteClusterUtils`, KIP-382).
 
-Law H (source untouched): everything here goes to the target. MirrorMaker writes a flow's heartbeats to its source, too,
-and mirrors them from there; what arrives on the target by that way is written there directly.
+Law H (source untouched): everything here goes to the target. MirrorMaker writes a flow's heartbeats to its source, too, and
+mirrors them from there; the mirrored ones are written to the target directly.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from mirrorlake.model.mm2 import (
 from mirrorlake.model.plan import TopicSpec
 
 _FLUSH_S = 30.0
-# MirrorMaker's readers look at partition 0 only.
+# MirrorMaker's readers read only partition 0.
 _PARTITION = 0
-# Flows of a target write `heartbeats` in turns, and it says the same thing over and over: its last records are enough.
+# All flows of a target repeat their heartbeats in one topic: its last records are enough.
 _MAX_HEARTBEATS = 1_000
 # topic, key, value, timestamp in ms
 _Record = tuple[str, bytes | None, bytes | None, int]
 
 
 def mm2_topic(name: str, replication_factor: int | None = None) -> TopicSpec:
-    """Return one of MirrorMaker's internal topics as it creates them: one partition, compacted."""
+    """Return the spec of an internal topic as MirrorMaker creates it: one partition, compacted."""
     factor = replication_factor or -1
     return TopicSpec(name=name, partitions=1, configs=INTERNAL_TOPIC_CONFIGS, replication_factor=factor)
 
@@ -61,7 +61,7 @@ def mm2_topics(flow: FlowConfig) -> list[TopicSpec]:
 class Mm2Writer:
     """Write heartbeats, checkpoints and offset syncs of one flow on its target.
 
-    What a topic says already is not written again, so a step that is repeated adds nothing (law G). One thread at a time.
+    What a topic holds already is not written again, so a repeated step adds nothing (law G). One thread at a time.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Mm2Writer:
     def write_heartbeats(
         self, landed_ms: int, *, relayed: Iterable[tuple[str, RawRecord]] = (), is_mirrored: bool = False
     ) -> int:
-        """Write one heartbeat of the flow, and one as if it had come from the source; return how many were written.
+        """Write one heartbeat of the flow, and one as if mirrored from the source. Return how many were written.
 
             heartbeats             source -> target    what the flow's own heartbeat connector writes
             <source>.heartbeats    target -> source    what the opposite connector writes on the source, mirrored here
@@ -97,8 +97,8 @@ class Mm2Writer:
         Clients derive the topology from the names of these topics (`MirrorClient.upstreamClusters`, `replicationHops`).
 
         Args:
-            landed_ms: when landing last worked, which is what the heartbeats tell; none is written twice.
-            relayed: heartbeats that stand on the source, with their topic there; they get one more hop.
+            landed_ms: when landing last worked, the heartbeats' time; none is written twice.
+            relayed: the source's own heartbeats, with their topic there; they get one more hop.
             is_mirrored: `heartbeats` of the source is mirrored with the records, and nobody else writes its remote topic.
         """
         flow = self._flow
@@ -121,11 +121,11 @@ class Mm2Writer:
         return count
 
     def write_checkpoints(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Write the checkpoints that the topic does not hold yet; return how many.
+        """Write the checkpoints that the topic does not hold yet. Return how many.
 
-        MirrorMaker emits a checkpoint when it is the first of its group and partition, when the group went back on the
-        source, or when it got further on the target (`MirrorCheckpointTask.checkpointIsMoreRecent`); here every change
-        is written, because the map is exact and never moves back by itself (law B).
+        MirrorMaker emits a checkpoint if it is the first of its group and partition, if the group went back on the source, or
+        if it got further on the target (`MirrorCheckpointTask.checkpointIsMoreRecent`). Here every change is written, because
+        the offset map is exact and never moves back by itself (law B).
         """
         topic = self._names.checkpoints(self._flow.source)
         if self._checkpoints is None:
@@ -141,13 +141,13 @@ class Mm2Writer:
     def write_offset_syncs(
         self, syncs: Iterable[OffsetSync], *, is_outdated: Callable[[OffsetSync], bool] = lambda _: False
     ) -> int:
-        """Write the offset syncs that come after those that the topic holds; return how many.
+        """Write the offset syncs that come after those in the topic. Return how many.
 
-        Readers forget everything when a sync goes back upstream (`OffsetSyncStore`), so one that was written before is
-        not repeated. A topic that was created again starts over upstream and goes on downstream: that is a newer one. Of one
-        partition, syncs come in the order of their records.
+        Readers forget everything if a sync goes back upstream (`OffsetSyncStore`), so an older one is not written again. A
+        recreated topic starts over upstream and continues downstream, which makes its syncs newer. Syncs of one partition
+        come in the order of their records.
 
-        `is_outdated` tells of a partition's newest sync in the topic that it says nothing any more: all are written then.
+        `is_outdated` tells whether a partition's newest sync in the topic is obsolete; then all are written.
         """
         topic = self._names.offset_syncs(self._flow.source)
         if self._syncs is None:
@@ -174,7 +174,7 @@ class Mm2Writer:
             producer.purge()
 
     def _ensure(self, topic: str) -> bool:
-        """Create the topic where it is missing; return whether it may hold something."""
+        """Create the topic if it is missing. Return whether it may hold records."""
         if topic in self._ready:
             return True
         exists = topic in self._target.describe([topic])
@@ -206,7 +206,7 @@ class Mm2Writer:
         need = Need("WRITE", "TOPIC", records[0][0])
         try:
             with errors.translating(doing, need):
-                # Not by its truth: a producer is as long as its queue.
+                # Compared with None: a producer with an empty queue is falsy.
                 if self._producer is None:
                     self._producer = Producer(self._producer_options, logger=client_log)
                 for topic, key, value, timestamp in records:
@@ -225,7 +225,7 @@ class Mm2Writer:
                     alias=alias,
                 )
         except Exception:
-            # Whatever is in doubt is looked up again: the topic may be gone, the records may have arrived.
+            # The topic may be gone, or the records may have arrived: read everything again.
             self.close()
             self._ready.clear()
             self._checkpoints = self._syncs = None
@@ -250,5 +250,5 @@ def mm2_writer(
 
 
 def write_plan_checkpoints(writer: Mm2Writer, plan: GroupPlan) -> int:
-    """Write what a group plan says as checkpoints; return how many were new."""
+    """Write a group plan as checkpoints. Return how many were new."""
     return writer.write_checkpoints(checkpoints_of(plan))

@@ -1,7 +1,7 @@
-"""Tokens for Amazon MSK's IAM login, signed on this machine when librdkafka asks for one.
+"""Sign tokens for Amazon MSK's IAM login on this machine when librdkafka requests one.
 
-The signer (`pip install 'mirrorlake[msk]'`) takes credentials from AWS's usual chain, from a profile, or from a role; nothing
-of them stands in the settings. A token lives 15 minutes and librdkafka asks again before it ends.
+The signer (`pip install 'mirrorlake[msk]'`) takes credentials from AWS's usual chain, from a profile, or from a role; the
+settings hold none of them. A token lives 15 minutes, and librdkafka requests the next one before it ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 @dataclass(frozen=True, slots=True)
 class MskToken:
-    """Sign a token whenever librdkafka calls; can be sent to Spark's workers, and holds no credentials.
+    """Sign a token whenever librdkafka calls. It holds no credentials and can be sent to Spark's workers.
 
-    `profile` is one of AWS's shared configuration, None for the default chain; `role` the ARN of a role to assume instead.
+    `profile` is one of AWS's shared configuration, None for the default chain; `role` is the ARN of a role to assume instead.
     """
 
     region: str
@@ -32,7 +32,7 @@ class MskToken:
     session: str | None = None
 
     def __call__(self, _: str | None = None) -> tuple[str, float]:
-        """Return a token and when it ends, in seconds since 1970, as librdkafka counts."""
+        """Return a token and its end, in seconds since 1970."""
         signer = _signer()
         if self.role is not None:
             more = {} if self.session is None else {"sts_session_name": self.session}
@@ -45,7 +45,7 @@ class MskToken:
 
 
 def msk_token(spec: str, servers: str, *, file: str, place: str) -> MskToken:
-    """Return the call-back for a cluster; `spec` says who logs in, `servers` or the environment the region.
+    """Return the callback for a cluster; `spec` tells who logs in, `servers` or the environment the region.
 
     Raises:
         ConfigError: the signer is not installed, or the region is not known.

@@ -1,4 +1,4 @@
-"""Client options at the edge: references resolved, files read, what each role needs added.
+"""Build client options: resolve references, read files, and add what each role needs.
 
 Spark's options travel in its plan: the session's `spark.redaction.regex` must cover `jaas`, `keystore` and `password`.
 """
@@ -46,14 +46,14 @@ _ROLES: dict[Role, dict[str, str]] = {
         "acks": "all",
         "max.in.flight.requests.per.connection": "5",
         "compression.type": "lz4",
-        # A commit waits for the last linger, so a transaction wants a short one.
+        # A commit waits for the last linger, so transactions need a short one.
         "linger.ms": "5",
         "batch.size": "1000000",
         "batch.num.messages": "100000",
         # Large enough that one chunk always fits and `produce` never meets a full queue.
         "queue.buffering.max.messages": "2000000",
         "queue.buffering.max.kbytes": "1048576",
-        # Every record names its partition; this only speaks for the one that would not.
+        # Only for a record without a partition; every record names one.
         "partitioner": "murmur2_random",
     },
 }
@@ -68,9 +68,9 @@ _JAVA = {
 
 
 def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Make the options of confluent-kafka for a cluster: texts, and the call-back that signs tokens where MSK asks for them.
+    """Build the options of confluent-kafka for a cluster: texts, and the callback that signs tokens for MSK.
 
-    `extra` is a flow's `producer` section, which beats the cluster's `client`.
+    `extra` is a flow's `producer` section, which overrides the cluster's `client`.
 
     Raises:
         ConfigError: a reference cannot be resolved, a PEM file cannot be read, a resolved value does not fit, or MSK's
@@ -98,7 +98,7 @@ def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, s
 
 
 def spark_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Return the same for `spark.readStream.format("kafka").options(...)`: every name with the prefix `kafka.`."""
+    """Build the options for `spark.readStream.format("kafka").options(...)`: those of Java's consumer, prefixed with `kafka.`."""
     return {f"kafka.{name}": value for name, value in java_options(cluster, shaded=shaded).items()}
 
 

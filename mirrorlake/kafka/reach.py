@@ -1,4 +1,4 @@
-"""Whether anything listens at a cluster's addresses: a TCP connection, before a client waits for its time-outs."""
+"""Probe a cluster's addresses by TCP, before a client waits for its time-outs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 
 from mirrorlake.errors import ClusterUnreachable
 
-# A connection over the longest lines takes half a second; a name that hangs, or a firewall, takes for ever.
+# A connection over the longest distance takes half a second; a hanging name server or a firewall takes forever.
 CONNECT_TIMEOUT_S = 2.0
-# One look at all clusters serves every client that is made for them next.
+# One probe of all clusters serves every client that is created for them next.
 _CACHE_S = 1.0
 _cache: dict[str, tuple[float, dict[str, str]]] = {}
 
 
 def probe(clusters: Mapping[str, str], *, timeout_s: float = CONNECT_TIMEOUT_S) -> dict[str, dict[str, str]]:
-    """Connect to every address of these clusters, side by side, and say what is wrong with each; empty where it listens.
+    """Connect to every address of these clusters in parallel. Return each address's fault, or "" if it listens.
 
-    TLS and SASL are not tried: a port that listens is enough.
+    TLS and SASL are not tried: an open port is enough.
 
     Args:
         clusters: `host:port,…` by alias.
@@ -39,10 +39,10 @@ def probe(clusters: Mapping[str, str], *, timeout_s: float = CONNECT_TIMEOUT_S) 
 
 
 def require_listening(alias: str, servers: str) -> None:
-    """Check that one address of a cluster listens; the others may be away.
+    """Check that at least one address of a cluster listens.
 
     Raises:
-        ClusterUnreachable: none does; names each address and what is wrong with it.
+        ClusterUnreachable: none does; names each address and its fault.
     """
     at, problems = _cache.get(servers, (float("-inf"), {}))
     if time.monotonic() - at > _CACHE_S:
@@ -65,10 +65,10 @@ def _addresses(servers: str) -> list[str]:
 
 
 def _connect_all(addresses: set[str], timeout_s: float) -> dict[str, str]:
-    """Name the fault of each address that came to an end in time."""
+    """Return the faults of the addresses that answered or failed in time."""
     ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     for address in addresses:
-        # Daemons: a look-up of a name cannot be interrupted, and must not hold up anybody.
+        # Daemon threads: a name look-up cannot be interrupted, and must not delay the process's end.
         work = threading.Thread(target=lambda one=address: ended.put((one, _connect(one, timeout_s))), daemon=True)
         work.start()
     faults: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Read records of single partitions by offset, joining no group and committing nothing (law H).
 
-One limit: librdkafka asks for the coordinator of the group it is named, even where it never joins. A broker that nobody ever
-consumed from creates `__consumer_offsets` then, as it does for anybody's first consumer. Sampling and landing by batches do not
-ask; a long-lived landing task, `browse`, `passport` and `takeover` do, and `status` and `lag` where records are not landed.
+One limit: librdkafka requests the coordinator of its configured group even if it never joins. On a broker without any
+consumer so far, that creates `__consumer_offsets`, as any first consumer does. Sampling and landing by batches do not request
+it; a long-lived landing task, `browse`, `passport` and `takeover` do, and so do `status` and `lag` if records are not landed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mirrorlake.kafka.errors import ClientErrors, Need, client_log, retry_transi
 from mirrorlake.model import flow
 
 _POLL_S = 30.0
-# So many partitions are read together: an answer holds up to 1 MB of each.
+# Partitions that are read together: an answer holds up to 1 MB of each.
 _BATCH_SIZE = 100
-# How soon a reader that follows hears that it is to stop.
+# How soon a following reader notices that it must stop.
 _FOLLOW_S = 0.2
-# How often a reader that follows a topic looks for new partitions.
+# How often a following reader checks for new partitions.
 _GROWTH_S = 5.0
-# A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
+# For reading a few records: by default librdkafka fetches 64 MiB ahead, which nobody would read.
 SMALL_QUEUES = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
-# A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
+# Not every broker knows the leader of a partition that was just created or moved.
 _LEADER_UNKNOWN = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -39,7 +39,7 @@ _LEADER_UNKNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """One record as it was read; `timestamp_ms` is -1 where it has none."""
+    """One record as it was read; `timestamp_ms` is -1 if it has none."""
 
     partition: int
     offset: int
@@ -53,7 +53,7 @@ class RecordReader:
     """Read one cluster's records; close it, or use it in a `with` block.
 
     `committed` leaves aborted and open transactions out. `unread` counts the offsets that the last `read` left before the
-    partition's high watermark: those since the first transaction that is open. `probes`: see `ClientErrors`.
+    high watermark: those since the first open transaction. `probes`: see `ClientErrors`.
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True, probes: bool = False) -> None:
@@ -86,19 +86,19 @@ class RecordReader:
         self._consumer.close()
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """Return the first offset that is held and the one after the last that this reader sees."""
+        """Return the log start offset, and the offset after the last record that this reader sees."""
         with self._errors.translating(f"read the ends of {topic}", Need("READ", "TOPIC", topic)):
             for attempt in retry_transient(_LEADER_UNKNOWN):
                 with attempt:
                     if topic not in self._known:
-                        # Else librdkafka looks for the leader every 0.1, 0.2, 0.3 s until it is connected: 0.7 s in half the cases.
+                        # Otherwise librdkafka searches the leader at intervals until it is connected: 0.7 s in half the cases.
                         self._consumer.list_topics(topic, timeout=_POLL_S)
                         self._known.add(topic)
                     low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
         return int(low), int(high)
 
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
-        """Yield the records from an offset to the partition's end as it is when the reader comes there."""
+        """Yield the records from an offset to the partition's end, as of when the reader reaches it."""
         doing = f"read {topic}-{partition}"
         with self._errors.translating(doing, Need("READ", "TOPIC", topic)), self._assigned(topic, partition, start):
             while True:
@@ -109,7 +109,7 @@ class RecordReader:
                 if problem is None:
                     yield _raw(message)
                 elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    # Known from the fetch that came to the end.
+                    # Cached by the fetch that reached the end.
                     _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
                     self.unread = max(0, int(high) - int(message.offset()))
                     return
@@ -117,9 +117,9 @@ class RecordReader:
                     raise self._errors.to_cluster_error(problem, doing, Need("READ", "TOPIC", topic))
 
     def read_each(self, places: Mapping[flow.TopicPartition, int]) -> dict[flow.TopicPartition, RawRecord]:
-        """Return the first record at or past an offset of each of several partitions, all of them read together.
+        """Return the first record at or past an offset in each of several partitions, read together.
 
-        A partition that ends there is left out.
+        Partitions that end before such a record are omitted.
         """
         found: dict[flow.TopicPartition, RawRecord] = {}
         with self._errors.translating("read records"):
@@ -164,16 +164,16 @@ class RecordReader:
         try:
             yield
         finally:
-            # A reader that is kept would go on asking for more, a hundred times a second; one that is closed does not.
+            # Otherwise an idle reader would go on fetching, a hundred times a second.
             with suppress(RuntimeError):
                 self._consumer.unassign()
 
     def follow(
         self, topic: str, positions: Mapping[int, int], *, stopped: Callable[[], bool], grows: bool = False
     ) -> Iterator[RawRecord]:
-        """Yield the records of several partitions from these offsets on, as they come, until `stopped` says so.
+        """Yield the records of several partitions from these offsets on, as they arrive, until `stopped` returns True.
 
-        Where it `grows`, partitions that the topic gets meanwhile are read from their beginning on.
+        If it `grows`, new partitions of the topic are read from their beginning.
         """
         doing, known = f"read {topic}", set(positions)
         look_at = time.monotonic() + _GROWTH_S
@@ -195,7 +195,7 @@ class RecordReader:
                     raise self._errors.to_cluster_error(problem, doing, Need("READ", "TOPIC", topic))
 
     def _partitions(self, topic: str) -> set[int]:
-        # What a look does not see, the next one does.
+        # The next check sees what this one misses.
         with suppress(KafkaException):
             return set(self._consumer.list_topics(topic, timeout=_GROWTH_S).topics[topic].partitions)
         return set()

@@ -1,4 +1,4 @@
-"""Whether remote topics are still those that a ledger knows."""
+"""Check whether remote topics are still those that a ledger knows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic, cut_id, is_other, known_id
 
-# A broker learns of a new topic a moment after the controller has created it; one that is gone stays gone.
+# A broker learns of a new topic a moment after the controller has created it.
 _RETRY_TIMEOUT_S = 2.0
 
 
 def describe_with_retry(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, TopicState]:
-    """Describe topics as `ClusterAdmin.describe` does; a missing one is asked for until that is certain."""
+    """Describe topics as `ClusterAdmin.describe` does; retry missing ones until their absence is certain."""
     wanted = set(names)
     found: dict[str, TopicState] = {}
 
@@ -42,7 +42,7 @@ def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -
     """Check that each remote topic exists with the id that the ledger knows (law F); an empty id is not compared.
 
     Raises:
-        RemoteTopicLost: one has another, or is gone.
+        RemoteTopicLost: one has another id, or is gone.
         ClusterError: the target does not answer.
     """
     found = describe_with_retry(admin, ids)
@@ -57,14 +57,14 @@ def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -
 def find_truncated_topics(
     admin: ClusterAdmin, sent: Mapping[TopicPartition, int], ids: Mapping[str, str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Find remote topics whose log ends before what was sent: by partition its end, and the end of what was sent.
+    """Find remote topics whose log ends before what was sent. Return by partition the log's end, and the end of what was sent.
 
-    `sent` is the offset after the last confirmed record, `ids` the topics' ids; a topic that is gone or has another id is
-    left out. An end is the high watermark of a leader that knows it (KIP-207), and a confirmed record is below that, so only
-    a log that went back ends before it. A leader that was replaced and has not heard of it tells an old end, and a person
-    deletes what is found here: whoever seems to lack something is asked again, over connections of its own.
+    `sent` is the offset after the last confirmed record, `ids` the topics' ids; topics that are gone or have another id are
+    omitted. A high watermark comes from a leader that knows it (KIP-207), and a confirmed record lies below it, so only a
+    truncated log ends before it. A deposed leader that has not noticed reports an old end, and a person deletes what is found
+    here: so partitions with missing records are read again, over new connections.
 
-    A partition that does not answer is left out: what is written there is compared before its commit.
+    Partitions that do not answer are omitted: what is written to them is compared before its commit.
 
     Raises:
         ClusterError: the target does not answer.
@@ -82,7 +82,7 @@ def find_truncated_topics(
     while short and time.monotonic() < until:
         time.sleep(_RETRY_TIMEOUT_S / 4)
         still = _shorter_logs(again, {tp: expected[tp] for tp in short})
-        # Where it was cut is told by the first look: markers of transactions may come after that.
+        # The first read tells the truncation: transaction markers may follow it later.
         short = {tp: end for tp, end in short.items() if tp in still}
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for tp, end in short.items():
@@ -97,13 +97,13 @@ def _shorter_logs(admin: ClusterAdmin, sent: Mapping[TopicPartition, int]) -> di
 def truncated_topic_error(
     flow: str, target: str, remote: str, topic_id: str, missing: Mapping[int, tuple[int, int]]
 ) -> RemoteTopicLost:
-    """Return the refusal to go on in a remote topic whose log went back."""
+    """Return the refusal to continue in a remote topic whose log was truncated."""
     known = cut_id(topic_id, missing)
     return lost_topic_error(HeldTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
 
 
 def lost_topic_error(*topics: HeldTopic) -> RemoteTopicLost:
-    """Return the refusal to go on without a person's choice, for one or several topics of a flow."""
+    """Return the refusal to continue without a person's choice, for one or several topics of a flow."""
     first = topics[0]
     return RemoteTopicLost(
         "; ".join(one.cause for one in topics),

@@ -1,8 +1,8 @@
-"""Tombstones for erased records on a target: only where the log's newest record of a key is one that was erased.
+"""Write tombstones for erased records on a target, only if a key's newest record is an erased one.
 
-The log itself decides, so nothing is deleted that nobody erased: a newer record of the key, whoever wrote it, has the cleaner
-remove the erased ones by itself, and a tombstone that stands there already is not written again (law F). All of them are one
-transaction; a record that comes between the look and a tombstone has it aborted, and looked at again.
+The log itself decides, so nothing is deleted that nobody erased: if the key has a newer record, the cleaner removes the
+erased ones by itself, and an existing tombstone is not written again (law F). All tombstones are one transaction; a record
+that arrives between the inspection and a tombstone aborts it, and the log is inspected again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mirrorlake.model.flow import TopicPartition
 
 ERASED_KEY = "mirrorlake.erased"
 _CALL_S = 30.0
-# Each is a record of an erased key that came at that very moment.
+# Each attempt fails only by a record of an erased key that arrives at that very moment.
 _ATTEMPTS = 5
 
 Ranges = Sequence[tuple[int, int]]
@@ -33,13 +33,13 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(slots=True, kw_only=True)
 class ErasedOnTarget:
-    """What one partition still holds of erased records.
+    """The erased records that one partition still holds.
 
     Attributes:
-        records: erased records that stand there.
-        keyless: those of them without a key, which no tombstone removes.
+        records: the number of erased records in the log.
+        keyless: how many of them have no key; no tombstone removes them.
         due: keys whose newest record is an erased one.
-        read_to: the offset up to which was read.
+        read_to: the offset up to which the partition was read.
     """
 
     records: int = 0
@@ -49,7 +49,7 @@ class ErasedOnTarget:
 
 
 def judge_records(records: Iterable[RawRecord], erased: Ranges, *, end: int) -> ErasedOnTarget:
-    """Read a partition from its first erased record on, up to `end`, and tell which keys want a tombstone.
+    """Read a partition from its first erased record on, up to `end`, and find the keys that need a tombstone.
 
     Example:
         >>> log = [RawRecord(partition=0, offset=at, key=key, value=value)
@@ -58,7 +58,7 @@ def judge_records(records: Iterable[RawRecord], erased: Ranges, *, end: int) -> 
         [b'b']
     """
     found = ErasedOnTarget(read_to=end)
-    # Of a key of an erased record: whether its newest record is one that a tombstone has to follow.
+    # Keys of erased records, and whether their newest record needs a tombstone.
     newest: dict[bytes, bool] = {}
     number = 0
     for record in records:
@@ -76,7 +76,7 @@ def judge_records(records: Iterable[RawRecord], erased: Ranges, *, end: int) -> 
 
 @dataclass(slots=True)
 class _Sent:
-    """What was sent of one attempt: the offset of each key's tombstone, by partition."""
+    """What one attempt sent: the offset of each key's tombstone, by partition."""
 
     offsets: dict[TopicPartition, dict[bytes, int]] = field(default_factory=dict)
     refused: KafkaError | None = None
@@ -87,7 +87,7 @@ class _Sent:
 
 
 class TombstoneWriter:
-    """Look for erased records on one target, and write tombstones; one transactional id, so that a killed one's are aborted."""
+    """Find erased records on one target, and write tombstones. One transactional id fences a killed writer."""
 
     def __init__(
         self, alias: str, *, producer: Mapping[str, Any], reader: Mapping[str, Any], transactional_id: str
@@ -97,7 +97,7 @@ class TombstoneWriter:
             **producer,
             "enable.idempotence": "true",
             "transactional.id": transactional_id,
-            # While it is open, nobody reads past it.
+            # Committed readers cannot read past an open transaction.
             "transaction.timeout.ms": "60000",
             "queue.buffering.max.messages": "10000000",
         }
@@ -105,7 +105,7 @@ class TombstoneWriter:
         self._id = transactional_id
 
     def inspect(self, erased: Mapping[TopicPartition, Ranges]) -> dict[TopicPartition, ErasedOnTarget]:
-        """Tell what stands of erased records, by partition; reads each from its first one to its end.
+        """Find the erased records that each partition holds, reading from its first one to its end.
 
         Raises:
             ClusterError: the target does not answer, or refuses.
@@ -113,7 +113,7 @@ class TombstoneWriter:
         found = {}
         with RecordReader(self._alias, self._reader_options) as reader:
             for tp, ranges in sorted(erased.items()):
-                # Below it every transaction is decided.
+                # Every transaction below this end is decided.
                 _, end = reader.ends(tp.topic, tp.partition)
                 if ranges and ranges[0][0] < end:
                     records = reader.read(tp.topic, tp.partition, ranges[0][0])
@@ -128,9 +128,10 @@ class TombstoneWriter:
         spared: Callable[[Collection[bytes]], Collection[bytes]],
         announce: Callable[[Mapping[TopicPartition, Sequence[int]]], None],
     ) -> int:
-        """Write what is due, in one transaction, and count it; doing it again writes nothing.
+        """Write the tombstones that are due, in one transaction. Return their number; a second call writes none.
 
-        `spared` names, of some keys, those that get none; `announce` is told where they stand before they are committed.
+        `spared` returns those of some keys that get no tombstone; `announce` gets the tombstones' offsets before they are
+        committed.
 
         Raises:
             ClusterError: the target does not answer, or refuses.
@@ -144,7 +145,7 @@ class TombstoneWriter:
         with errors.translating("write tombstones", *needs):
             producer = Producer(self._producer_options, logger=client_log)
             try:
-                # Aborts what a killed one has left open.
+                # Aborts the transaction of a killed writer.
                 producer.init_transactions(_CALL_S)
                 for _ in range(_ATTEMPTS):
                     looks = self.inspect(erased)
@@ -195,14 +196,14 @@ class TombstoneWriter:
         return sent
 
     def _is_overtaken(self, looks: Mapping[TopicPartition, ErasedOnTarget], sent: _Sent) -> bool:
-        """Tell whether a record of one of the keys stands between what was looked at and its tombstone."""
+        """Return whether a record of one of the keys arrived between the inspection and its tombstone."""
         with RecordReader(self._alias, self._reader_options, committed=False) as reader:
             for tp, offsets in sent.offsets.items():
                 last = max(offsets.values())
                 for record in reader.read(tp.topic, tp.partition, looks[tp].read_to):
                     if record.offset >= last:
                         break
-                    # What deletes a key itself, an earlier attempt perhaps, loses nothing by a tombstone after it.
+                    # A tombstone before this one, perhaps of an earlier attempt, loses nothing.
                     if (
                         record.key is not None
                         and record.value is not None

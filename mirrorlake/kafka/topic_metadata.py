@@ -1,4 +1,4 @@
-"""Look at all topics of a cluster in a few calls, however many there are; what one of them refuses is left out."""
+"""Read all topics of a cluster in a few calls, however many there are; topics that refuse are omitted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ SET_BY_TOPIC = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: not a def
 class TopicState:
     """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
 
-    `replicas` is the smallest number that a partition has, 0 where that is not known; `leaderless` are the partitions that
-    nobody leads now.
+    Attributes:
+        replicas: the smallest number of replicas of a partition, 0 if unknown.
+        leaderless: the partitions without a leader.
     """
 
     name: str
@@ -42,7 +43,7 @@ def list_partitions(states: Mapping[str, TopicState]) -> list[flow.TopicPartitio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition as the cluster describes it, brokers by id; `leader` is None while it has none."""
+    """One partition as the cluster describes it, brokers by id; `leader` is None without one."""
 
     partition: int
     leader: int | None = None
@@ -52,21 +53,21 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSetting:
-    """A setting of a topic as it is in force; `is_own` where the topic sets it itself."""
+    """An effective setting of a topic; `is_own` if the topic sets it itself."""
 
     value: str
     is_own: bool
 
 
 class TopicMetadataReader:
-    """Look at the topics of one cluster; its admin client must outlive this object."""
+    """Read the topics of one cluster; its admin client must outlive this object."""
 
     def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
         self._client = client
         self._errors = errors
 
     def layout(self) -> dict[str, tuple[PartitionState, ...]]:
-        """Return every topic with its partitions, Kafka's internal ones too; one question."""
+        """Return every topic with its partitions, Kafka's internal ones included, by one request."""
         with self._errors.translating("list topics"):
             found = self._client.list_topics(timeout=TIMEOUT_S)
         return {
@@ -83,7 +84,7 @@ class TopicMetadataReader:
         }
 
     def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
-        """Return the settings in force of topics; those of which they may not be read, or that are gone, are left out."""
+        """Return the effective settings of topics; topics that are gone, or whose settings may not be read, are omitted."""
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(names)]
@@ -103,18 +104,18 @@ class TopicMetadataReader:
         return found
 
     def offset_ranges(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of each partition, open transactions counted; one without a leader is left out."""
+        """Return log start offset and high watermark of each partition; leaderless ones are omitted."""
         wanted = list(partitions)
         with ThreadPoolExecutor(2, thread_name_prefix="offsets") as pool:
             first, end = pool.map(partial(self._offsets, wanted), (OffsetSpec.earliest(), OffsetSpec.latest()))
         return {tp: (first[tp], end[tp]) for tp in wanted if tp in first and tp in end}
 
     def high_watermarks(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the end of each partition, open transactions counted; one whose leader does not tell it now is left out."""
+        """Return the high watermark of each partition; those whose leader does not report it now are omitted."""
         return self._offsets(list(partitions), OffsetSpec.latest())
 
     def newest_times(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
-        """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are left out."""
+        """Return the largest timestamp of each partition, in milliseconds since 1970 (KIP-734); empty ones are omitted."""
         found = self._list_offsets(list(partitions), OffsetSpec.max_timestamp())
         return {tp: int(one.timestamp) for tp, one in found.items() if one.timestamp is not None and one.timestamp >= 0}
 

@@ -1,4 +1,4 @@
-"""Read the high watermarks of the same partitions again and again, many of them for little CPU."""
+"""Read the high watermarks of the same partitions repeatedly, at a low CPU cost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mirrorlake.kafka.reach import probe
 from mirrorlake.model import flow
 
 Offsets = npt.NDArray[np.int64]
-# librdkafka searches its answer for each partition that it was given: 1 000 in one call cost 6 ms, in ten 2.
+# librdkafka searches its answer for each requested partition: 1 000 in one call cost 6 ms, in ten calls 2 ms.
 _BATCH_SIZE = 100
-# Of brokers that are gone a client says now this, now that, and waits: their addresses tell at once.
+# A client's errors about absent brokers vary and come late; probing their addresses tells at once.
 _FIRST_TIMEOUT_S, _TIMEOUT_S = 0.25, 2.0
 _NO_ANSWER = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001  librdkafka's own
 
@@ -30,9 +30,9 @@ class SourceSilent(Exception):
 
 
 class WatermarkReader:
-    """Read high watermarks (the ends, open transactions counted) and leader epochs; close it, or use it in a `with` block.
+    """Read high watermarks and leader epochs; close it, or use it in a `with` block.
 
-    Its connections are its own: on a consumer's, a broker answers after the fetch that waits before it.
+    It has its own connections: on a consumer's, the broker's answer would wait behind a pending fetch.
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], partitions: Sequence[flow.TopicPartition]) -> None:
@@ -55,13 +55,13 @@ class WatermarkReader:
         self._consumer.close()
 
     def read(self) -> tuple[Offsets, Offsets]:
-        """Return high watermark and leader epoch of each partition, -1 for those whose leader does not answer.
+        """Return high watermark and leader epoch of each partition, -1 if its leader does not answer.
 
         Raises:
             SourceSilent: no broker answers.
         """
         found = []
-        # What the client logs waits for a poll.
+        # The client's log lines wait for a poll.
         self._consumer.poll(0)
         try:
             for at in range(0, len(self._asked), _BATCH_SIZE):
@@ -71,7 +71,7 @@ class WatermarkReader:
         return _column(found, "offset"), _column(found, "leader_epoch")
 
     def _read_batch(self, asked: list[TopicPartition]) -> list[TopicPartition]:
-        """Ask the leaders of some partitions; the call fails as a whole where one of them does not answer."""
+        """Request the watermarks of some partitions; the call fails as a whole if one leader does not answer."""
         timeout, deadline = _FIRST_TIMEOUT_S, time.monotonic() + _TIMEOUT_S
         while True:
             try:
@@ -86,7 +86,7 @@ class WatermarkReader:
                 return found
 
     def _read_each(self) -> tuple[Offsets, Offsets]:
-        """Ask for each partition by itself: eight times the CPU, and one leader that is away hides no other."""
+        """Request each partition by itself: eight times the CPU, but one absent leader hides no other."""
         futures = self._admin.list_offsets(
             {one: OffsetSpec.latest() for one in self._asked},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,

@@ -1,4 +1,4 @@
-"""The records that a lane sends: batches of one source partition, cut into chunks of a bounded size."""
+"""Batches of a lane's records, each of one source partition, and their division into chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Batch:
 
 
 class Chunks:
-    """Cut the records at or after a lane's positions, which grow while it sends, into chunks; a chunk can be read ahead.
+    """Cut the records at or after a lane's positions into chunks. The positions grow while the lane sends; a chunk can be read ahead.
 
-    `max_bytes` is called for each chunk. A chunk also ends after a few seconds of reading, for stores that are slow.
+    `max_bytes` is called for each chunk. For slow stores, a chunk also ends after a few seconds of reading.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Chunks:
         self._read_s = 0.0
 
     def read_ahead(self) -> None:
-        """Read the next chunk's files now, unless the last ones took long: an open transaction would time out meanwhile."""
+        """Read the next chunk's files, unless the last ones took long: an open transaction would time out meanwhile."""
         if self._read_s < AIM_S:
             self._read()
 
     def take(self) -> list[Batch]:
-        """Return the next chunk, an empty one after the last."""
+        """Return the next chunk, or [] after the last."""
         self._read()
         chunk, self._ahead = self._ahead or [], None
         return chunk
@@ -107,7 +107,7 @@ class Chunks:
 
 
 def first_part(batches: Iterable[Batch], *, max_records: int, max_bytes: int) -> list[Batch]:
-    """Return the first records of batches, as many as a transaction may hold, and at least one."""
+    """Return the first records of batches, as many as a transaction may hold, at least one."""
     return next(_cut(batches, {}, max_records=max_records, max_bytes=lambda: max_bytes), [])
 
 
@@ -122,7 +122,7 @@ def _cut(
     chunk: list[Batch] = []
     began = clock()
     records = size = 0
-    # A relay that holds a record twice may give it twice, too.
+    # A relay that holds a record twice may yield it twice.
     reached: dict[SourcePartition, int] = {}
     for batch in batches:
         known = max(positions.get(batch.source, 0), reached.get(batch.source, 0))
@@ -147,7 +147,7 @@ def _cut(
 
 
 def _fitting(batch: Batch, max_records: int, max_bytes: int, *, is_first: bool) -> int:
-    """Return how many of the first records fit, by their mean size; the first of a chunk fits always."""
+    """Return how many of the first records fit, by their mean size; a chunk's first record always fits."""
     rows = min(len(batch.records), max_records)
     if batch.nbytes * rows > max_bytes * len(batch.records):
         rows = max(0, max_bytes) * len(batch.records) // batch.nbytes
@@ -155,10 +155,9 @@ def _fitting(batch: Batch, max_records: int, max_bytes: int, *, is_first: bool) 
 
 
 def gather(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-    """Yield consecutive batches together, as many as make a few hundred records or a megabyte.
+    """Yield consecutive batches in groups of a few hundred records or a megabyte.
 
-    What is done for each of these costs as much as 50 records do: where many partitions have a record each, ten times as much
-    as the records.
+    A call per batch costs as much as 50 records: with many partitions of one record each, ten times as much as the records.
     """
     gathered: list[Batch] = []
     records = size = 0
@@ -174,7 +173,7 @@ def gather(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
 
 
 def concatenate(batches: Sequence[Batch]) -> list[tuple[Sequence[Batch], pa.RecordBatch]]:
-    """Return the records of batches as one record batch, or as several where their columns differ in type."""
+    """Return the records of batches as one record batch, or as several if their columns differ in type."""
     if len(batches) == 1:
         return [(batches, batches[0].records)]
     schema = batches[0].records.schema

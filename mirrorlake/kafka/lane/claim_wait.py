@@ -1,4 +1,4 @@
-"""The time that a fenced lane leaves to whoever fenced it: the newer owner wins, once it has claimed the lane."""
+"""The time that a fenced lane leaves to its fencer: the newer owner wins, once it has claimed the lane."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import suppress
 
 from mirrorlake.kafka.lane.faults import RestartProducer
 
-# A claimant first decides what counts: half a second in a small lake, some seconds in one of a million runs.
+# A claimant first reads the lake: half a second in a small one, some seconds in one of a million mapped ranges.
 _MIN_WAIT_S, _MAX_WAIT_S, _POLL_INTERVAL_S = 5.0, 60.0, 0.5
-# A claimant whose claim fails fences again soon; a fence after so long is another one's.
+# A claimant that failed fences again soon; a fence after this time is another claimant's.
 _SAME_CLAIMANT_S = 300.0
 
 
 class ClaimWait:
     """Count the fences of one lane, and wait for a claim before the lane is fenced again.
 
-    The wait doubles with each fence in a row, so that a slow claimant comes to its end. A coordinator that ends a transaction
-    for its age looks the same.
+    The wait doubles with each fence in a row, so that a slow claimant can finish. A coordinator that aborts an old
+    transaction looks the same.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class ClaimWait:
         self._is_fenced = False
 
     def wait(self, check: Callable[[], object]) -> None:
-        """Wait while somebody else may claim the lane; `check` raises once another owner has claimed it."""
+        """Wait while another producer may claim the lane; `check` raises once another owner has claimed it."""
         until = time.monotonic() + (self._wait_s if self._is_fenced else 0.0)
         while time.monotonic() < until:
             with suppress(RestartProducer):

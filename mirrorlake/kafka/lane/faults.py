@@ -1,4 +1,4 @@
-"""What stops a lane: which errors a new start may help, and the words for those that it does not."""
+"""The errors of a lane: which of them a new producer may resolve, and the messages of the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PERMANENT = {
 
 
 class RestartProducer(Exception):
-    """Start the protocol again with a new producer; `last` is what is raised when that never helps."""
+    """Start the protocol again with a new producer; `last` is raised if that never helps."""
 
     def __init__(self, problem: KafkaError | None, doing: str, *, last: MirrorlakeError | None = None) -> None:
         self.problem = problem
@@ -41,14 +41,14 @@ class RestartProducer(Exception):
 
 
 class RestartWithReports(RestartProducer):
-    """Start again, and ask each record of the topics for its own answer: the ends of the chunk do not tell enough."""
+    """Start again, and request a delivery report of each record: the ends of the chunk do not tell enough."""
 
 
 @contextmanager
 def restarting_if_unreachable(doing: str) -> Iterator[None]:
-    """Start again where the target is away.
+    """Start again if the target is unreachable.
 
-    Not where it refuses the login: a task keeps the secret that it was given, and the next one resolves it again.
+    A refused login is raised: a task does not read its secret again, but the next one does.
     """
     try:
         yield
@@ -59,27 +59,27 @@ def restarting_if_unreachable(doing: str) -> Iterator[None]:
 
 
 def is_too_large(problem: KafkaError | None) -> bool:
-    """Tell whether an error says that a record, or the batch that holds it, is too large."""
+    """Return whether an error means that a record, or its batch, is too large."""
     return problem is not None and (problem.code() in _TOO_LARGE or "Message size too large" in str(problem))
 
 
 def is_replaced(problem: KafkaError) -> bool:
-    """Tell whether an error says that another producer holds the lane."""
+    """Return whether an error means that another producer holds the lane."""
     return problem.code() in _REPLACED or problem.fatal()
 
 
 def is_permanent(problem: KafkaError) -> bool:
-    """Tell whether an error comes again with every new start."""
+    """Return whether an error comes again after every restart."""
     return problem.code() in _PERMANENT
 
 
 def is_contested(error: BaseException) -> bool:
-    """Tell whether a claim failed because somebody fenced the claimant first; whoever claims again may get the lane."""
+    """Return whether a claim failed because another producer fenced the claimant first; a second claim may succeed."""
     return isinstance(error, LaneFenced) and bool(error.facts.get("contested"))
 
 
 def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
-    """Return the error of an owner that another republisher has replaced in a flow, or in `what` of it."""
+    """Return the error of an owner that another republisher has fenced, in a flow or in the part of it that `what` names."""
     return LaneFenced(
         f"{what} belongs to another republisher: {why}",
         consequence="this one wrote nothing more and stopped",
@@ -90,7 +90,7 @@ def fenced_error(what: str, why: str, *, flow: str, **facts: Any) -> LaneFenced:
 
 
 class Faults:
-    """Make the errors of one lane."""
+    """Build the errors of one lane."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self._spec = spec
@@ -99,11 +99,11 @@ class Faults:
         self._ledger = ledger_topic(spec.claim.flow)
 
     def fenced_error(self, why: str, *, contested: bool = False) -> LaneFenced:
-        """Another owner holds the lane; where the claim is `contested`, that is not decided yet (see `is_contested`)."""
+        """Return the error that another owner holds the lane; a `contested` claim is not decided yet (see `is_contested`)."""
         return fenced_error(f"lane {self._lane} of {self._flow}", why, flow=self._flow, contested=contested)
 
     def tail_lost_error(self, known: int, last: LedgerRecord | None) -> LedgerLost:
-        """The ledger's tail is older than what this owner has confirmed there."""
+        """Return the error that the ledger's tail is older than what this owner has confirmed there."""
         found = "holds nothing" if last is None else f"ends at record {last.seq} of {said_owner(last.claim.owner)}"
         return LedgerLost(
             f"lane {self._lane} of the ledger {self._ledger} on {self._spec.target} {found}, but its owner "
@@ -115,7 +115,7 @@ class Faults:
         )
 
     def gave_up_error(self, restart: RestartProducer) -> MirrorlakeError:
-        """No new start helped within the task's patience."""
+        """Return the error of a lane that no restart helped within its `retry_timeout_s`."""
         if restart.last is not None:
             return restart.last
         if restart.problem is not None:
@@ -129,7 +129,7 @@ class Faults:
         )
 
     def cluster_error(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
-        """The target answered with an error."""
+        """Return the error for the target's answer."""
         needs = [Need("WRITE", "TOPIC", topic) for topic in topics]
         needs += [Need("WRITE", "TRANSACTIONAL_ID", transactional_id(self._flow, self._lane))]
         return ClientErrors.from_options(self._spec.target, self._spec.options).to_cluster_error(problem, doing, *needs)
@@ -137,7 +137,7 @@ class Faults:
     def refused_record_error(
         self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None
     ) -> ClusterError:
-        """The target did not take a ledger record."""
+        """Return the error for a ledger record that the target refused."""
         if not is_too_large(problem):
             return self.cluster_error(problem, doing, self._ledger)
         target, size = self._spec.target, f" of {len(record.to_json())} bytes" if record else ""

@@ -1,7 +1,7 @@
-"""Hold a lane: fence its older holders, read where it stands, claim it, and give it up after an error.
+"""Hold a lane: fence its older holders, read its ledger, claim it, and drop it after an error.
 
-librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
-producer is destroyed, and the next use opens the lane from the beginning.
+librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer. After any error the producer is
+destroyed, and the next use opens the lane from the beginning.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class LaneHolder:
         self._sends_singly = False
 
     def accept(self, spec: LaneSpec) -> bool:
-        """Tell whether this sender may go on with a later task of the same lane, and take the task over.
+        """Accept a later spec of the same lane. Return False if the lane must be opened again.
 
-        It may not where the owner or the options changed, nor where another worker has sent in between.
+        It must if the owner or the options changed, or if another worker has sent in between.
         """
         same = (self.spec.claim.owner, self.spec.options) == (spec.claim.owner, spec.options)
         if self._producer is None or not same or spec.seq != self.seq:
@@ -76,22 +76,22 @@ class LaneHolder:
         return True
 
     def open(self) -> LedgerRecord | None:
-        """Fence older holders, then read where the lane stands; return its last ledger record."""
+        """Fence older holders, then read the lane's last ledger record and return it."""
         for attempt in self._retrying():
             with attempt:
                 self._open_once()
         return self._last
 
     def fence(self) -> LedgerRecord | None:
-        """Fence older holders and return the lane's last ledger record, whosever it is; for the driver of a new owner."""
+        """Fence older holders and return the lane's last ledger record of any owner; for the driver of a new owner."""
         self._is_fencing = True
         return self.open()
 
     def claim(self, record: LedgerRecord) -> LedgerRecord:
-        """Commit one record that makes its epoch the lane's owner; used by the driver before any worker sends.
+        """Commit a record that makes its epoch the lane's owner; for the driver, before any worker sends.
 
         Raises:
-            LaneFenced: somebody has fenced the lane since; `is_contested` tells that it may be claimed again.
+            LaneFenced: another producer has fenced the lane since; by `is_contested` it may be claimed again.
         """
         transaction = self._transaction()
         try:
@@ -109,7 +109,7 @@ class LaneHolder:
         return record
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is aborted by the next holder, or by its time-out."""
+        """Drop the producer. The next holder, or the time-out, aborts an open transaction."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -117,7 +117,7 @@ class LaneHolder:
     def _retrying(self) -> Retrying:
         return Retrying(
             retry=retry_if_exception_type(RestartProducer),
-            # A process that slept has used its patience up at once: whether somebody took over, only the ledger tells it.
+            # A process that slept has used up its time at once, but only the ledger tells whether another owner has claimed the lane.
             stop=stop_after_attempt(2) & stop_after_delay(self.spec.retry_timeout_s),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             retry_error_callback=self._give_up,
@@ -140,14 +140,14 @@ class LaneHolder:
                 with restarting_if_unreachable("say where its topics end"):
                     self._ends.require_not_truncated(self._admin)
         except BaseException:
-            # A producer that has not read the ledger would send again what stands there.
+            # A producer that has not read the ledger would send its records again.
             self.close()
             raise
         self._last = last
         self._records.open(last)
         if last is not None:
             self.seq = last.seq
-            # In place: the chunks to come are cut at these positions.
+            # Updated in place: later chunks are cut at these positions.
             self.positions.clear()
             self.positions.update(of_lane(last.positions, self.spec.claim.lane, lanes=self.spec.claim.lanes))
 
@@ -171,7 +171,7 @@ class LaneHolder:
         return ClusterAdmin(self.spec.target, self.spec.options)
 
     def _require_writable(self, topics: Iterable[str]) -> None:
-        """Raise `NotAuthorized` where a topic may not be written to: librdkafka purges what was sent, and says why in its log alone."""
+        """Raise `NotAuthorized` if a topic may not be written: librdkafka purges its records, and only logs the reason."""
         with suppress(ClusterUnreachable):
             self._admin.require(topics, "WRITE")
 
@@ -180,7 +180,7 @@ class LaneHolder:
         return Transaction(self._producer, self.spec, dense=self._dense, reports_each=self._reports_each)
 
     def _fail(self, error: KafkaException, doing: str, transaction: Transaction | None = None) -> NoReturn:
-        """Destroy the producer, then raise the own error, or `RestartProducer` where a new start may help."""
+        """Destroy the producer, then raise mirrorlake's own error, or `RestartProducer` if a restart may help."""
         problem, failed, topics = error.args[0], None, list[str]()
         if transaction is not None:
             failed, topics = transaction.error, transaction.topics
@@ -188,7 +188,7 @@ class LaneHolder:
         if self.spec.exactly_once and any(seen is not None and is_replaced(seen) for seen in (failed, problem)):
             self._claim_wait.record_fence()
         if failed is not None:
-            # What failed first may have had no callback; the next attempt hears from every record.
+            # The first failed record may have had no callback; the next attempt gets a report of every record.
             self._dense.update(topics)
         if transaction is not None and is_too_large(transaction.ledger_refused):
             raise self._faults.refused_record_error(transaction.ledger_refused, doing) from error

@@ -1,4 +1,4 @@
-"""The ledger records of a lane that sends: of what moved, and every so many a full one."""
+"""Build the ledger records of a sending lane: partial ones of what moved, and regularly a full one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-# Whoever reads a lane reads up to so many records, or bytes of them beside a full record's
+# The most partial records that a reader of a lane must read, and their size as a multiple of the full record's
 # (docs/decisions/0043-ledger-records-of-what-moved.md).
 MAX_PARTIAL_RECORDS = 250
 MAX_PARTIAL_SHARE = 8
-# What a record takes without what moved, and for each partition that moved; measured with names of 30 characters.
+# The size of a record without partitions, and of each partition in it; measured with names of 30 characters.
 _RECORD_BYTES, _MOVED_BYTES = 400, 130
 
 
 class LaneRecords:
-    """Make the ledger records of one holder of a lane.
+    """Build the ledger records of one holder of a lane.
 
-    Law F (repeatable): a record of what moved names the last full record, so a reader knows when that is gone.
+    Law F (repeatable): a partial record names the last full record, so a reader notices if that is gone.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class LaneRecords:
         self._partial_bytes = 0
 
     def open(self, last: LedgerRecord | None) -> None:
-        """Go on after the lane's newest record, as `fold` returns it; None where there is none yet."""
+        """Continue after the lane's newest record, as `fold` returns it; None without one."""
         self._remotes = dict(last.remotes) if last is not None else {}
         self._full_seq = None
         if last is not None:
@@ -56,7 +56,7 @@ class LaneRecords:
             self._full_seq is None
             or seq - self._full_seq > MAX_PARTIAL_RECORDS
             or self._partial_bytes >= MAX_PARTIAL_SHARE * self._full_bytes
-            # Where everything moved, a full record costs nothing.
+            # If every partition moved, a full record costs nothing.
             or reached.keys() >= positions.keys()
         )
         written = {**positions, **reached} if is_full else reached

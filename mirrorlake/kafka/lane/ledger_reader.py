@@ -1,4 +1,4 @@
-"""Read a flow's ledger: where a lane stands, or every record from a position on."""
+"""Read a flow's ledger: a lane's newest record, or every record from an offset on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.ledger import LedgerRecord, fold, supersedes
 from mirrorlake.model.plan import TopicSpec
 
-# A record is bounded by the chunk that it describes; 16 MiB hold a chunk of 100 000 records with a hole between any two.
+# A record is bounded by its chunk; 16 MiB hold a chunk of 100 000 records with a hole between any two.
 LEDGER_CONFIGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -20,14 +20,14 @@ LEDGER_CONFIGS = {
 
 
 def ledger_spec(topic: str, lanes: int, replication_factor: int | None = None) -> TopicSpec:
-    """Return the ledger topic as it must be: a partition a lane, nothing ever expired, replicated like the remote topics."""
+    """Return the spec of a ledger topic: one partition per lane, unlimited retention, replicated like the remote topics."""
     return TopicSpec(name=topic, partitions=lanes, configs=LEDGER_CONFIGS, replication_factor=replication_factor or -1)
 
 
 class LedgerReader:
     """Read the committed records of one ledger topic; close it, or use it in a `with` block.
 
-    Several ledgers of a cluster may be read through one `records`: opening a consumer costs more than a look.
+    Several ledgers of a cluster may share one `records`: opening a consumer costs more than reading.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class LedgerReader:
         self._records.close()
 
     def last(self, lane: int, *, epoch: int = 0, allow_partial: bool = False) -> LedgerRecord | None:
-        """Return the lane's newest committed record with all positions of the lane (`fold`), None when there never was one.
+        """Return the lane's newest committed record with all positions of the lane (`fold`), or None if there is none.
 
-        Walks backwards from the end to the last full record, in growing steps: a record and its commit marker are two
-        offsets, but aborted chunks may stand between, and without transactions records of owners that were replaced.
+        Reads backwards from the end to the last full record, in growing steps: a record and its commit marker are two
+        offsets, but aborted chunks may lie between, and without transactions records of fenced owners.
 
         Args:
             lane: the lane.
-            epoch: an epoch known to have claimed the lane; older owners' records count for nothing.
-            allow_partial: return a record that is not `is_whole` where the last full record is gone.
+            epoch: an epoch known to have claimed the lane; records of older owners do not count.
+            allow_partial: return a record that is not `is_whole` if the last full record is gone.
 
         Raises:
-            ClusterError: the last full record is gone (law F: a reader never believes a part to be the whole).
+            ClusterError: the last full record is gone (law F: a reader never takes a part for the whole).
         """
         low, high = self.ends(lane)
         step = 4
@@ -85,13 +85,13 @@ class LedgerReader:
 
     @property
     def unread(self) -> int:
-        """How many offsets lie between what was read last and the high watermark: those of an open transaction."""
+        """How many offsets lie between the last read and the high watermark: those of an open transaction."""
         return self._records.unread
 
     def since(self, lane: int, offset: int) -> list[tuple[int, LedgerRecord]]:
         """Return the committed records of a lane at or after a ledger offset, with their offsets.
 
-        Records of owners that were replaced before are left out (`supersedes`).
+        Records of owners that were fenced before are omitted (`supersedes`).
         """
         low, high = self.ends(lane)
         found: list[tuple[int, LedgerRecord]] = []
@@ -101,7 +101,7 @@ class LedgerReader:
         return found
 
     def ends(self, lane: int) -> tuple[int, int]:
-        """Return the first offset that the lane still holds and the one after its last committed record."""
+        """Return the lane's log start offset, and the offset after its last committed record."""
         return self._records.ends(self.topic, lane)
 
     def _read(self, lane: int, start: int) -> Iterator[tuple[int, LedgerRecord]]:

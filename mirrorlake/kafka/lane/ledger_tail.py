@@ -1,7 +1,7 @@
-"""The tail of a lane's ledger: the record that a new holder of the lane goes on from.
+"""Read the tail of a lane's ledger: the record from which a new holder of the lane continues.
 
-Law F (repeatable): a worker goes on only from a tail that is its own owner's, at the sequence that the driver knows or later,
-read up to the high watermark.
+Law F (repeatable): a worker continues only from a tail of its own owner, at the sequence that the driver knows or later, read
+up to the high watermark.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.owner import said_owner
 
-# Later than every owner's: all records of the lane are looked at.
+# Later than every owner's epoch, so all records of the lane are read.
 _NO_EPOCH = 2**63
 
 
 def read_ledger_tail(spec: LaneSpec, *, epoch: int, allow_partial: bool = False) -> LedgerRecord | None:
-    """Read the lane's newest ledger record, whosever it is; `epoch` is known to have claimed the lane (`LedgerReader.last`).
+    """Read the lane's newest ledger record, of any owner; `epoch` is known to have claimed the lane (`LedgerReader.last`).
 
-    Records that replaced owners appended without transactions may stand after it, in any number.
+    Records that fenced owners appended without transactions may follow it, in any number.
 
     Raises:
         RestartProducer: it cannot be read up to the high watermark now.
@@ -37,7 +37,7 @@ def read_ledger_tail(spec: LaneSpec, *, epoch: int, allow_partial: bool = False)
 def read_any_tail(spec: LaneSpec) -> LedgerRecord | None:
     """Read the lane's newest ledger record for the driver of a new owner, whose claim carries the newest epoch that it knows.
 
-    Without transactions owners are not fenced, and that epoch may not be the newest: the whole lane is read. Where the last
+    Without transactions owners are not fenced, and that epoch may not be the newest, so the whole lane is read. If the last
     full record is gone, the driver decides (`check_whole`): the lake may restore it.
 
     Raises:
@@ -48,7 +48,7 @@ def read_any_tail(spec: LaneSpec) -> LedgerRecord | None:
 
 
 def read_own_tail(spec: LaneSpec, *, seq: int) -> LedgerRecord | None:
-    """Read the lane's newest ledger record, at record `seq` or later, if the task's owner may go on from it.
+    """Read the lane's newest ledger record, at record `seq` or later, if the spec's owner may continue from it.
 
     Raises:
         LaneFenced: another owner holds the lane.

@@ -1,4 +1,4 @@
-"""What of a batch goes out, where to, and what is withheld: by the flow's view, or because librdkafka cannot send it."""
+"""Decide what of a batch is sent, where to, and what is withheld: by the flow's view, or because librdkafka cannot send it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNSENDABLE = "unsendable"
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """The parts of a batch that go out, one a target partition, and the records that do not.
+    """The parts of a batch to send, one per target partition, and its withheld records.
 
-    `is_placed` where the view chose the partitions: other lanes then write to them, too.
+    `is_placed` if the view chose the partitions: other lanes may write to them, too.
     """
 
     batches: tuple[Batch, ...]
@@ -34,10 +34,10 @@ class Outgoing:
 def build_outgoing(
     batch: Batch, view: View | None, *, quarantines: bool, refused: Mapping[int, str] = MappingProxyType({})
 ) -> Outgoing:
-    """Build the records to send of a batch, and list those to withhold.
+    """Split a batch into the records to send and those to withhold.
 
-    With `quarantines`, what cannot be sent unchanged is withheld, and so is what the target has `refused` (upstream offset:
-    why); otherwise the sender raises when it meets it.
+    With `quarantines`, records that cannot be sent unchanged are withheld, and so are those that the target has `refused`
+    (upstream offset: reason); otherwise the sender raises when it meets them.
     """
     if view is None and not quarantines:
         return Outgoing((batch,) if len(batch.records) else (), (), is_placed=False)
@@ -84,7 +84,7 @@ def _by_partition(batch: Batch, viewed: Viewed) -> Iterator[Batch]:
     if viewed.partitions is None:
         yield batch if viewed.records is batch.records else Batch(batch.source, batch.target, viewed.records)
         return
-    # A key has one partition, so its records stay in order although partitions are sent one after another (law D).
+    # A key has one partition, so sending one partition after another keeps its records in order (law D).
     for partition in np.unique(viewed.partitions).tolist():
         rows = np.flatnonzero(viewed.partitions == partition)
         records = viewed.records if len(rows) == len(viewed.records) else viewed.records.take(pa.array(rows))

@@ -1,9 +1,9 @@
-"""The very records that a target refuses because of their size.
+"""Find the records that a target refuses because of their size.
 
-A broker refuses batches, and what counts is a batch's compressed size, so no record's length says whether it is one of them.
-Those of a refused batch, and those that are too long to share one, are therefore tried one by one, each in a transaction of
-its own that is aborted (law E: exactly what cannot be sent is held back, and everything else is sent). Without transactions
-the whole chunk is sent again, each record in a batch of its own and in its turn (law D).
+A broker refuses batches by their compressed size, so no record's length proves it guilty. The records of a refused batch, and
+those too long to share one, are tried one by one, each in a transaction that is aborted (law E: exactly what cannot be sent
+is withheld, and everything else is sent). Without transactions the whole chunk is sent again, each record in a batch of its
+own and in order (law D).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Refused = Mapping[SourcePartition, frozenset[int]]
 
 
 class TooLarge(Exception):
-    """The target, or the client before it, refused batches that held these records."""
+    """The target, or the client before it, refused batches with these records."""
 
     def __init__(self, records: Refused) -> None:
         self.records = records
@@ -34,7 +34,7 @@ class TooLarge(Exception):
 
 
 def group_by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
-    """Return records by their source partition."""
+    """Group upstream offsets by source partition."""
     found: dict[SourcePartition, set[int]] = {}
     for source, offset in records:
         found.setdefault(source, set()).add(offset)
@@ -54,7 +54,7 @@ def merge_refused(one: Refused, other: Refused) -> Refused:
 
 
 def list_suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int = 2**63 - 1) -> Iterator[Batch]:
-    """Yield one by one, in upstream order, the records that were refused, and those longer than a batch may be."""
+    """Yield each record, in upstream order, that was refused, or that is longer than a batch may be."""
     for batch in batches:
         named = np.isin(batch.offsets(), list(refused.get(batch.source, ())))
         long = sizes(batch.records) + _OVERHEAD > batch_bytes
@@ -76,7 +76,7 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
-    """Return the error for a record, alone in its batch, that the target refuses."""
+    """Return the error for a record that the target refuses alone in its batch."""
     [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
     return RecordTooLarge(
         f"{target} refuses record {batch.source}@{offset} of {size} bytes for {batch.target.topic}: "
@@ -95,7 +95,7 @@ def too_large_error(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
 
 
 def batches_refused_error(*, flow: str, target: str) -> ClusterError:
-    """Return the error for records that are refused in the stream of the others, and taken by themselves."""
+    """Return the error for records that are refused in batches and taken alone."""
     return ClusterError(
         f"{target} refuses records of {flow} as too large, and takes each of them when it is tried by itself",
         consequence=f"{flow} stopped before the chunk that holds them; the relay holds the records",

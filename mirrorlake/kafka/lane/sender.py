@@ -1,18 +1,17 @@
-"""The lane producer: republish records of one lane, exactly once, and say where each one went.
+"""Republish the records of one lane, exactly once, and record where each one went.
 
-    init_transactions      fences every older holder of the lane, who then waits for a claim before it fences again
+    init_transactions      fences older holders of the lane, who wait for a claim before they fence again
     read the ledger        only now: nobody else can add to it any more
     for each chunk:
         begin · records · flush · one ledger record · are the remote topics the same? · commit
 
-Law F (repeatable): whatever is killed whenever, the ledger record and the records it covers are visible together or
-not at all, and a new holder skips what the ledger says is done (`tail.py`: from where it goes on). The id of a topic never
-comes back: a remote topic that has the ledger's id after the flush holds what was sent; one with another id gets nothing
-of the transaction. A remote topic whose log ends before what was sent gets nothing more (`sent_ends.py`).
-Law D (order): one producer, one partition, in order.
+Law F (repeatable): after any kill, a ledger record and the records that it covers are visible together or not at all, and a
+new holder skips what the ledger covers (`ledger_tail.py`). A topic id never comes back: a remote topic with the ledger's id
+after the flush holds what was sent, and one with another id gets nothing of the transaction. A remote topic whose log ends
+before what was sent gets nothing more (`sent_ends.py`). Law D (order): one producer, one partition, in order.
 
-librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
-producer is destroyed and the protocol starts again at the first line.
+librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer. After any error the producer is
+destroyed, and the protocol starts again at the first line.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ class LaneSender(LaneHolder):
         self._refused: Refused = {}
 
     def send(self, batches: Iterable[Batch], view: View | None = None) -> Iterator[LedgerRecord]:
-        """Send what the ledger does not hold yet, chunk by chunk; yield each committed ledger record.
+        """Send what the ledger lacks, chunk by chunk; yield each committed ledger record.
 
-        `view` is what the flow makes of records on their way; None sends them as they stand in the relay.
+        `view` changes, filters and places the records; None sends them as they are in the relay.
         """
         self._view = view
         if self._producer is None:
@@ -84,7 +83,7 @@ class LaneSender(LaneHolder):
         )
         while chunk := chunks.take():
             self.throttle.wait(spec.rate, chunk)
-            # The rest of a chunk that failed is sent in smaller ones.
+            # After a failure, the rest of the chunk is sent in smaller transactions.
             while rest := self._unsent(chunk):
                 yield from self._send_chunk(rest, chunks)
 
@@ -100,29 +99,29 @@ class LaneSender(LaneHolder):
             try:
                 self._send_unrefused(chunk, chunks, committed)
             except TooLarge as found:
-                # Each turn finds at least one more, or sends each record alone, so it comes to an end.
+                # Each turn finds at least one more refused record, or sends each record alone, so the loop ends.
                 exactly = self._find_refused if self.spec.exactly_once else self._find_refused_in_order
                 self._refused = merge_refused(self._refused, exactly(chunk, found.records))
             else:
                 if self._sends_singly and not self.spec.exactly_once:
-                    # The chunks to come go in batches again.
+                    # Later chunks are sent in batches again.
                     self.close()
                     self._sends_singly = False
                 return committed
 
     def _send_unrefused(self, chunk: list[Batch], chunks: Chunks, committed: list[LedgerRecord]) -> None:
-        """Send what of a chunk is not known to be refused."""
+        """Send the records of a chunk that are not known to be refused."""
         for attempt in self._retrying():
             with attempt:
                 if self._producer is None:
                     known = self.seq
                     self._open_once()
                     if self._last is not None and self._last.seq == known + 1:
-                        # The commit had arrived although its answer had not.
+                        # The commit had succeeded, but its answer was lost.
                         committed.append(self._last)
-                    # Where the topic is gone, every attempt would wait for it until the time-out.
+                    # If the topic is gone, every attempt would wait for it until the time-out.
                     self._require_remotes(chunk)
-                # Where something has failed, each record is asked for its own answer.
+                # After a failure, each record gets its own delivery report.
                 self._reports_each = self._sends_singly or attempt.retry_state.attempt_number > 1 or bool(self._refused)
                 size = self._chunk_size
                 part = first_part(self._unsent(chunk), max_records=self.spec.chunk_records, max_bytes=size.limit)
@@ -153,7 +152,7 @@ class LaneSender(LaneHolder):
             transaction.begin()
             for parts in gather(self._parts(chunk, withheld)):
                 transaction.send(*parts)
-            # librdkafka's own thread is busy sending: the next chunk's files are read meanwhile.
+            # librdkafka's own thread sends meanwhile.
             chunks.read_ahead()
             transaction.flush()
             runs = transaction.runs()
@@ -178,7 +177,7 @@ class LaneSender(LaneHolder):
         except KafkaException as error:
             self._fail(error, "commit a chunk", transaction)
         except SystemError as error:
-            # confluent-kafka raises a fatal error inside the delivery callback that happens to run; Python then wraps it.
+            # confluent-kafka raises a fatal error inside whichever delivery callback runs; Python then wraps it.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._fail(error.__cause__, "commit a chunk", transaction)
@@ -192,7 +191,7 @@ class LaneSender(LaneHolder):
         return record
 
     def _parts(self, chunk: Iterable[Batch], withheld: list[Withheld]) -> Iterator[Batch]:
-        """Yield what goes out of a chunk; `withheld` gets what does not."""
+        """Yield the parts of a chunk to send; append to `withheld` what is not sent."""
         for batch in chunk:
             out = self._outgoing(batch)
             withheld += out.withheld
@@ -206,7 +205,7 @@ class LaneSender(LaneHolder):
         return build_outgoing(batch, self._view, quarantines=self.spec.quarantines, refused=refused)
 
     def _require_remotes(self, chunk: Iterable[Batch]) -> None:
-        """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent."""
+        """Check that the chunk's remote topics are the ledger's; otherwise drop the producer and what it sent."""
         known = self.spec.remotes
         remotes = {known[batch.source.topic] for batch in chunk if batch.source.topic in known}
         try:
@@ -219,7 +218,7 @@ class LaneSender(LaneHolder):
     # -- records that the target refuses ---------------------------------------------------------------------------
 
     def _find_refused(self, chunk: list[Batch], refused: Refused) -> Refused:
-        """Return the records of a chunk that the target refuses alone; raise for the first where they halt the flow."""
+        """Return the records of a chunk that the target refuses alone; raise for the first if they halt the flow."""
         spec = self.spec
         rest = (self._outgoing(batch.after(self.positions.get(batch.source))) for batch in chunk)
         parts = [part for out in rest for part in out.batches]
@@ -233,12 +232,12 @@ class LaneSender(LaneHolder):
         self.close()
         if not refused_alone and self._sends_singly:
             raise batches_refused_error(flow=spec.claim.flow, target=spec.target)
-        # The limit was lowered while this ran: where no record alone is too large, the batch was.
+        # If no record alone is too large, the batch was: the limit was lowered meanwhile.
         self._sends_singly = self._sends_singly or not refused_alone
         return group_by_source(refused_alone)
 
     def _find_refused_in_order(self, chunk: list[Batch], refused: Refused) -> Refused:
-        """Return the records that were refused alone, in their turn; none where they shared batches, as none will from now on.
+        """Return the records that were refused alone; none if they shared batches, which no record does from now on.
 
         Law D: without transactions a record that is tried by itself stays on the target, before earlier ones.
         """
@@ -250,7 +249,7 @@ class LaneSender(LaneHolder):
         return refused if was_single else {}
 
     def _is_refused(self, one: Batch) -> bool:
-        """Tell whether the target refuses a record because of its size; nothing of it becomes visible."""
+        """Return whether the target refuses a record because of its size; nothing of it becomes visible."""
         for attempt in self._retrying():
             with attempt:
                 if self._producer is None:

@@ -1,7 +1,7 @@
-"""How far a lane has filled its remote topics, so that a log that went back is noticed before more is written (law F).
+"""Track how far a lane has filled its remote topics, to detect a truncated log before more is written (law F).
 
-The ledger is another topic: it may stand whole where a remote topic lost its end (an unclean election, a lost disk). What is
-written after such a cut gets offsets that the map gives to other records.
+The ledger is another topic: it may be complete when a remote topic has lost its end (an unclean election, a lost disk).
+Records written after such a truncation get offsets that the offset map gives to other records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 
-# A cut takes what was written last.
+# A truncation takes the newest records, so older ranges need not be compared.
 _NEWEST = 64
 
 
@@ -37,10 +37,10 @@ def find_ends(runs: Iterable[Run]) -> dict[TopicPartition, int]:
 
 
 class OverwriteDetector:
-    """Find a log that went back where several lanes write to a partition: no two records stand at one offset (law F).
+    """Detect truncated logs of remote partitions that several lanes write: no two records may have one offset (law F).
 
-    A lane knows what it wrote itself. What another wrote last, and a cut took, it writes over unseen; whoever hears of all
-    lanes sees it.
+    A lane knows its own records. If a truncation took another lane's last records, the lane overwrites them unnoticed; only
+    an observer of all lanes can tell.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class OverwriteDetector:
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def record(self, lane: int, runs: Iterable[Run]) -> dict[TopicPartition, tuple[int, int]]:
-        """Take note of runs of a lane; return where they stand over others: where the log was cut, and where it ended before.
+        """Record mapped ranges of a lane. Return where they overlap others: the log's end after the truncation, and before it.
 
         Example:
             >>> from mirrorlake.model.flow import SourcePartition
@@ -74,7 +74,7 @@ class OverwriteDetector:
 
 
 class SentEnds:
-    """The offsets after the last records that are known to be confirmed in each remote partition of a lane."""
+    """The offsets after the last confirmed records in each remote partition of a lane."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self._flow, self._target = spec.claim.flow, spec.target
@@ -83,30 +83,30 @@ class SentEnds:
         self.take_spec(spec)
 
     def take_spec(self, spec: LaneSpec) -> None:
-        """Learn what a task's driver knows."""
+        """Take the ends that a spec's driver knows."""
         self._ids = {one.name: one.topic_id for one in spec.remotes.values()}
         self._raise_ends(spec.ends)
 
     def record(self, record: LedgerRecord) -> None:
-        """Learn what a committed ledger record says of the remote topics that its lane has now."""
+        """Take the ends of a committed ledger record, in the lane's present remote topics."""
         same = {one.name for one in record.remotes.values() if self._ids.get(one.name) == one.topic_id}
         self._raise_ends(find_ends(run for run in record.runs if run.target.topic in same))
 
     def require_not_truncated(self, admin: ClusterAdmin) -> None:
-        """Ask the target whether its logs hold what was sent.
+        """Check that the target's logs hold what was sent.
 
         Raises:
-            RemoteTopicLost: one went back.
+            RemoteTopicLost: one was truncated.
             ClusterError: the target does not answer.
         """
         for remote, lacking in sorted(find_truncated_topics(admin, self._ends, self._ids).items()):
             raise truncated_topic_error(self._flow, self._target, remote, self._ids[remote], lacking)
 
     def require_after(self, runs: Iterable[Run]) -> None:
-        """Check that what was just written stands after what was sent before.
+        """Check that the records just written follow those sent before.
 
         Raises:
-            RemoteTopicLost: a log went back since it was asked for.
+            RemoteTopicLost: a log was truncated since the last check.
         """
         for run in runs:
             sent = self._ends.get(run.target, 0)

@@ -1,4 +1,4 @@
-"""What a worker needs to hold a lane."""
+"""The spec that a worker needs to hold a lane."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ RETRY_TIMEOUT_S = 180.0
 class LaneSpec:
     """A lane's claim, its limits, the remote topics by source topic, and the options of the target cluster.
 
-    `seq` is the lane's newest ledger record that the driver knows, None for who is not sent by one; `ends` are the offsets
-    after the last records that were confirmed in the remote topics, as far as it knows.
+    Attributes:
+        seq: the lane's newest ledger record that the driver knows; None without a driver.
+        ends: the offsets after the last confirmed records in the remote topics that the driver knows.
     """
 
     claim: Claim

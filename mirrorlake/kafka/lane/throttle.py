@@ -1,4 +1,4 @@
-"""Hold a lane to its rate: wait between two chunks, outside of any transaction."""
+"""Limit a lane to its rate by waiting between two chunks, outside of any transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Throttle:
         self._paid_until: float | None = None
 
     def wait(self, rate: Rate, chunk: Iterable[Batch]) -> None:
-        """Wait until the rate allows the chunk; not at all where there is none."""
+        """Wait until the rate allows the chunk; return at once without a rate."""
         if not rate:
             return
         records, size = 0, 0
@@ -35,7 +35,7 @@ class Throttle:
 
 
 def slices(batches: Iterable[Batch], rate: Rate) -> Iterator[Batch]:
-    """Yield the batches, cut so that none holds more bytes than the rate allows in a second, as far as records allow it."""
+    """Yield batches of at most as many bytes as the rate allows in a second, but of at least one record."""
     for batch in batches:
         rows, limit = len(batch.records), rate.bytes_per_second
         if limit is None or rows < 2 or batch.nbytes <= limit:

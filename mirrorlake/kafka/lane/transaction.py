@@ -1,6 +1,6 @@
-"""One transaction of a lane: the records of a chunk, their ledger record, and what the target says of them.
+"""One transaction of a lane: the records of a chunk, their ledger record, and the target's delivery reports.
 
-Without transactions (`at_least_once`) the same steps, each confirmed by a flush.
+Without transactions (`at_least_once`) the steps are the same, each confirmed by a flush.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
 
 CALL_TIMEOUT_S = 30.0
-# Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
+# Enough for a batch of 1 MB over a slow line; a refused record must be found soon.
 _STALL_TIMEOUT_S = 10.0
 
 _Offsets = npt.NDArray[np.int64]
 
 
 class Transaction:
-    """One attempt at a chunk, by a producer that holds the lane.
+    """One attempt to send a chunk, by a producer that holds the lane.
 
-    Of the topics in `dense`, each record is asked for its downstream offset; with `reports_each`, each says which one it is, so
-    that `refused` holds those that are too large.
+    Each record of the topics in `dense` reports its downstream offset. With `reports_each`, each report also names its
+    record, so that `refused` holds those that are too large.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Transaction:
 
     @property
     def error(self) -> KafkaError | None:
-        """What was said first of a record that failed."""
+        """The first error of a record."""
         return next((one.error for one in self._sent.values() if one.error is not None), None)
 
     @property
     def refused(self) -> Refused:
-        """The records whose own answer said that they are too large."""
+        """The records whose own report says that they are too large."""
         return group_by_source((source, offset) for (source, _), one in self._sent.items() for offset in one.refused)
 
     @property
     def topics(self) -> list[str]:
-        """The remote topics that records were sent to."""
+        """The remote topics to which records were sent."""
         return list(dict.fromkeys(target.topic for _, target in self._sent))
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class Transaction:
 
         Raises:
             UnsendableRecord: one cannot be sent unchanged.
-            TooLarge: one is beyond the client's own limit.
+            TooLarge: one exceeds the client's own limit.
         """
         for several, records in concatenate(batches):
             self._send(several, records)
@@ -109,7 +109,7 @@ class Transaction:
         except KafkaException as error:
             if not is_too_large(error.args[0]):
                 raise
-            # The record is the one that was taken last.
+            # The refused record is the last one taken.
             batch, row = _locate_row(batches, len(stamps) - length_hint(asked) - 1)
             raise TooLarge(group_by_source([(batch.source, int(batch.offsets()[row]))])) from error
 
@@ -123,14 +123,14 @@ class Transaction:
         )
 
     def flush(self) -> None:
-        """Wait until everything is confirmed.
+        """Wait until every record is confirmed.
 
-        A record that the target refuses holds up all that follow it, and without a callback of its own nobody says so:
-        where nothing moves for a while, the next attempt asks for each record's answer.
+        A refused record blocks all that follow it, and without a callback of its own nothing reports it. If nothing moves for
+        a while, the next attempt requests a report of each record.
         """
         left, moved = len(self._producer), time.monotonic()
         while self._producer.flush(0.5):
-            # What was sent stays without transactions: each further attempt doubles it, so this one hears of every record.
+            # Without transactions each further attempt repeats what was sent, so this one waits for every report.
             if self.error is not None and (self._spec.exactly_once or not self._reports_each):
                 raise KafkaException(self.error)
             if len(self._producer) < left:
@@ -138,12 +138,12 @@ class Transaction:
             elif time.monotonic() - moved > _STALL_TIMEOUT_S:
                 if self.error is not None:
                     raise KafkaException(self.error)
-                # Records that answer for themselves only wait: a quota delays a batch of 1 MB by 20 s at 50 kB/s.
+                # Records with own reports just wait: a quota of 50 kB/s delays a batch of 1 MB by 20 s.
                 if not self._reports_each:
                     raise RestartWithReports(None, f"confirm {left} records")
 
     def runs(self) -> tuple[Run, ...]:
-        """Return where the confirmed records stand.
+        """Return the mapped ranges of the confirmed records.
 
         Raises:
             RestartWithReports: another producer wrote in between.
@@ -151,7 +151,7 @@ class Transaction:
         return tuple(run for (source, target), sent in self._sent.items() for run in sent.runs(source, target))
 
     def record(self, record: LedgerRecord) -> None:
-        """Hand the producer the ledger record that covers what was sent."""
+        """Hand the producer the ledger record that covers the sent records."""
         topic, claim = ledger_topic(self._spec.claim.flow), record.claim
         self._producer.produce(
             topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._on_ledger_delivery
@@ -164,11 +164,11 @@ class Transaction:
             return
         self.flush()
         if self.ledger_refused is not None:
-            # No transaction ties it to its records: what is sent again stands there twice, as the flow's delivery says.
+            # No transaction ties it to its records: they will be sent twice, as `at_least_once` allows.
             raise KafkaException(self.ledger_refused)
 
     def abort(self) -> None:
-        """Make nothing of it visible."""
+        """Abort: nothing of it becomes visible."""
         if self._spec.exactly_once:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
 
@@ -177,7 +177,7 @@ class Transaction:
 
 
 def _locate_row(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
-    """Return the batch that holds a row of all of them, and the row in it."""
+    """Return the batch that holds a row of all batches, and the row in it."""
     for batch in batches:
         if row < len(batch.records):
             return batch, row
@@ -186,10 +186,10 @@ def _locate_row(batches: Sequence[Batch], row: int) -> tuple[Batch, int]:
 
 
 class _Sent:
-    """What was sent of one source partition, and the downstream offsets that came back.
+    """What was sent of one source partition, and the downstream offsets that were reported.
 
-    Callbacks on the first and the last record only: `last - first = n - 1` proves every offset between them, and saves
-    0.2 to 0.4 CPU-µs a record. Where another producer wrote in between, each record gets one (dense).
+    Only the first and the last record have callbacks: `last - first = n - 1` proves every offset between them, and saves 0.2
+    to 0.4 CPU-µs a record. If another producer wrote in between, each record gets one (dense).
     """
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class _Sent:
         self.refused: list[int] = []
 
     def callbacks(self, offsets: _Offsets, *, is_dense: bool, reports_each: bool) -> Iterable[Any]:
-        """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
+        """Return the delivery callbacks, or None, of the next records."""
         self._upstream.append(offsets)
         self._is_dense = is_dense or reports_each
         if reports_each:
@@ -226,7 +226,7 @@ class _Sent:
             self.refused.append(offset)
 
     def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[Run]:
-        """Yield the runs, one where the downstream offsets are dense."""
+        """Yield the mapped ranges, each with dense downstream offsets."""
         if self.error is not None:
             raise KafkaException(self.error)
         upstream = self._upstream[0] if len(self._upstream) == 1 else np.concatenate(self._upstream)

@@ -338,10 +338,10 @@ def test_law_e_a_partition_that_nobody_leads_keeps_no_other_from_being_landed(
     drained, _ = world.started(once=True)
     assert drained.is_drained
     whole: Any = SimpleNamespace(_context=drained, _settings=drained.settings)
-    with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east") as incomplete:
+    with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0, prices-0") as incomplete:
         Lander._require_leaders(whole)
     assert "all other partitions were landed" in incomplete.value.consequence
-    with pytest.raises(ClusterUnreachable, match=r"nobody leads clicks-0, prices-0 of east"):
+    with pytest.raises(ClusterUnreachable, match=r"cluster east: no leader for clicks-0, prices-0"):
         # A query of Spark's asks for all partitions.
         world.lander().prepare(once=True, rebuild=False, is_live=False)
     world.source.leaderless = set()
