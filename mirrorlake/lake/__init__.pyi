@@ -137,7 +137,6 @@ from mirrorlake.lake.signs import flow_sign as flow_sign
 from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.store_check import check_store as check_store
 from mirrorlake.lake.table_maintenance import RELAY_ROWS as RELAY_ROWS
-from mirrorlake.lake.table_maintenance import LiveFile as LiveFile
 from mirrorlake.lake.table_maintenance import TableMaintenance as TableMaintenance
 from mirrorlake.lake.table_schema import REMOVABLE as REMOVABLE
 from mirrorlake.lake.table_schema import TableSchema as TableSchema

@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from mirrorlake.lake.file_spans import TAG
 from mirrorlake.lake.opening import commit_name, flush_commits, open_table, read_commit
 from mirrorlake.lake.relay_writer import WrittenFile
-from mirrorlake.runtime import flush, flush_folder, folder_of
+from mirrorlake.runtime import flush, flush_folder, open_folder
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def replace_files(
         flush_commits(path, [version + 1])
         return True
     folder, gone = Path(path, "_delta_log"), {file.path for file in removed}
-    log_folder = folder_of(str(folder))
+    log_folder = open_folder(str(folder))
     text = _text(_actions(added, {}, signature, removed, is_change=is_change))
     while not put_commit(folder, version + 1, text):
         version += 1

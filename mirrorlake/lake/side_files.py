@@ -21,7 +21,7 @@ from pyarrow import fs
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile, stats_value
-from mirrorlake.lake.table_maintenance import LiveFile, TableMaintenance
+from mirrorlake.lake.table_maintenance import TableMaintenance
 from mirrorlake.lake.table_schema import REMOVABLE
 from mirrorlake.runtime import open_address
 

@@ -26,8 +26,8 @@ from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 _ENDED = "ended"
 # A lane with a rate limit may take hours over the records in hand; reading again drops those that were erased meanwhile.
 _REREAD_INTERVAL_S = 5.0
-# After a commit a follower of a folder looks for the next one this often for a while: a look costs 10 to 20 us.
-_QUICK_LOOK_S, _QUICK_FOR_S = 0.0025, 0.5
+# After a commit a follower of a folder polls for the next one this often for a while: a poll costs 10 to 20 us.
+_QUICK_POLL_INTERVAL_S, _QUICK_FOR_S = 0.0025, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class FollowerSpec:
     Attributes:
         ends: whether the follower ends after the planned files.
         ignored: source topics that are not sent.
-        caches_producers: whether the next follower in this process reuses the producers. It looks at the log each `pace_s`, with `looks_quickly` more often after a commit.
+        caches_producers: whether the next follower in this process reuses the producers.
+        polls_quickly: whether it polls the log more often than each `poll_interval_s` for a while after a commit.
     """
 
     lanes: tuple[LaneAssignment, ...]
@@ -47,7 +48,7 @@ class FollowerSpec:
     ignored: frozenset[str]
     run_marker: RunMarker
     poll_interval_s: float
-    looks_quickly: bool = False
+    polls_quickly: bool = False
     caches_producers: bool = True
 
 
@@ -112,7 +113,9 @@ def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> s
     memory, next_poll, quick_until = BacklogMemory(), 0.0, 0.0
     while work.run_marker.exists():
         if not work.ends and (now := time.monotonic()) >= next_poll:
-            next_poll = now + (min(work.pace_s, _QUICK_LOOK_S) if now < quick_until else work.pace_s)
+            next_poll = now + (
+                min(work.poll_interval_s, _QUICK_POLL_INTERVAL_S) if now < quick_until else work.poll_interval_s
+            )
             # A view, because copying the positions of 10 000 partitions for each poll would cost a core.
             positions = ChainMap(*(lane.sender.positions for lane in lanes.values()))
             if unready := _assign_files(relay.new_files(positions), work, lanes):
@@ -120,7 +123,7 @@ def _send_all(work: FollowerSpec, relay: RelayLog, lanes: dict[int, _Lane]) -> s
         busy = [lane for lane in lanes.values() if lane.has_due]
         if not busy and work.ends:
             break
-        if busy and work.looks_quickly:
+        if busy and work.polls_quickly:
             quick_until = time.monotonic() + _QUICK_FOR_S
         records = 0
         for lane in busy:

@@ -108,7 +108,7 @@ def send_by_followers(
             ignored=frozenset(ignored),
             run_marker=run_marker,
             poll_interval_s=pace_s,
-            looks_quickly=not owned.flow.trigger and ":/" not in relay.path,
+            polls_quickly=not owned.flow.trigger and ":/" not in relay.path,
             caches_producers=spark is not None,
         )
         for number in range(tasks)

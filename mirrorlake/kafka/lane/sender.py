@@ -166,8 +166,8 @@ class LaneSender(LaneHolder):
                 withheld=withheld,
                 view=self._view.version if self._view is not None else "",
             )
-            # Of a transaction the ledger record is on its way meanwhile, and gone with it; without one it is there to stay.
-            if self.task.exactly_once:
+            # An abort takes the ledger record away again; without transactions it would stay.
+            if self.spec.exactly_once:
                 transaction.record(record)
                 self._require_remotes(chunk)
             else:

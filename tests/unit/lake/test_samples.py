@@ -15,7 +15,6 @@ from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.samples import prune_samples
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
-from mirrorlake.lake.log_commits import LiveFile
 from mirrorlake.lake.table_maintenance import TableMaintenance
 
 AT, DAY = datetime(2026, 7, 1, 12, tzinfo=timezone.utc), timedelta(days=1)

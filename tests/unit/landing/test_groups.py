@@ -18,7 +18,15 @@ def task_of(partitions: int, **parts: Any) -> LandTaskSpec:
     start = {SourcePartition(name, 1, partition): 7 for name in TOPICS for partition in range(partitions)}
     seat, run_marker = RelayClaim("east", "/relay", 3, "me", as_of=5), lambda: True
     return LandTaskSpec(
-        **{"relay_claim": seat, "schema": None, "options": {}, "start": start, "topic_ids": {}, "leader_epochs": {}, "pace_s": 0.0}
+        **{
+            "relay_claim": seat,
+            "schema": None,
+            "options": {},
+            "start": start,
+            "topic_ids": {},
+            "leader_epochs": {},
+            "pace_s": 0.0,
+        }
         | parts,
         run_marker=run_marker,  # type: ignore[arg-type]
     )

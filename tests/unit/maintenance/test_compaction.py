@@ -68,7 +68,7 @@ def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path)
 
 
-def group_of(upkeep: TableUpkeep) -> tuple[list[LiveFile], Split]:
+def group_of(upkeep: TableMaintenance) -> tuple[list[LiveFile], Split]:
     """Return all live files of a relay, as those to remove and as what to write in their place."""
     group = sorted(kept_files(upkeep), key=lambda file: file.first_offset)
     return [LiveFile(file.path, file.size) for file in group], Split(
@@ -250,7 +250,7 @@ def test_files_are_replaced_beside_a_lander_that_commits_faster_than_they_can_be
 ) -> None:
     for offset in range(FANOUT):
         relay.land(rows("orders", 0, offset))
-    upkeep, offsets, listed = TableUpkeep(relay.path), count(FANOUT), log_commits.is_plain_table
+    upkeep, offsets, listed = TableMaintenance(relay.path), count(FANOUT), log_commits.is_plain_table
     removed, split = group_of(upkeep)
 
     def is_plain_table(table: DeltaTable) -> bool:
