@@ -19,8 +19,8 @@ from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import KnownMaps, known_maps, settled_ends
-from mirrorlake.verify.places import Places
-from mirrorlake.verify.spans import Spans
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRanges
 
 RUN_COLUMNS = (
     "flow, source_topic, generation, source_partition, first_upstream, last_upstream, holes, target_topic, "
@@ -80,7 +80,7 @@ def _remote(flow: FlowConfig, topic: str) -> str | None:
         return None
 
 
-def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, Spans]]) -> pa.Table | None:
+def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, OffsetRanges]]) -> pa.Table | None:
     """Read the runs of flows that hold a record of some upstream offsets; None for no offsets."""
     rows = [
         (flow, source.topic, source.generation, source.partition, span.first, span.end)
@@ -97,7 +97,7 @@ def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, Spans]]
     )
 
 
-def sent_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+def read_sent_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
     """Read where the records of a source partition stand that a flow sent."""
     runs = cut.maps.table(
         "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
@@ -105,10 +105,10 @@ def sent_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
         flow=flow,
         **asdict(source),
     )
-    return Places.of_runs(runs, np.zeros(len(runs), np.int64))
+    return OffsetColumns.from_runs(runs, np.zeros(len(runs), np.int64))
 
 
-def kept_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+def read_withheld_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
     """Read which records of a source partition a flow withheld."""
     rows = cut.maps.ask(
         "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
@@ -116,5 +116,5 @@ def kept_places(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
         flow=flow,
         **asdict(source),
     )
-    spans = Spans((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
-    return Places.unchanged((span, 0) for span in spans)
+    spans = OffsetRanges((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
+    return OffsetColumns.identity((span, 0) for span in spans)

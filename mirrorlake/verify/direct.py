@@ -19,26 +19,26 @@ from mirrorlake.kafka import ClusterAdmin, Fetched, PositionGone
 from mirrorlake.lake import KnownTopic, RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.content import Offsets
-from mirrorlake.verify.cut import FixedCut, kept_places, sent_places
+from mirrorlake.verify.cut import FixedCut, read_sent_offsets, read_withheld_offsets
 from mirrorlake.verify.feeds import within
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import ALL_COLUMNS, LandedCount, Relay
-from mirrorlake.verify.source_side import SourceSide, compacts, still_held
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
-from mirrorlake.verify.unit import Fetching, Unit, fetch_to_end
+from mirrorlake.verify.source_side import SourceSide, compacts, read_log_ranges
+from mirrorlake.verify.unit import ComparisonUnit, Fetching, fetch_to_end
 
 # A consumer a feed, and each fetches ahead: fewer partitions at once than where one consumer reads them all.
-TOGETHER = 4
-_MOST_UNKNOWN = 1_000
+MAX_PARTITIONS = 4
+_MAX_UNKNOWN = 1_000
 
 
-def held_at_source(
+def read_available_ranges(
     admin: ClusterAdmin,
     recorded: Mapping[str, KnownTopic],
     sources: Iterable[SourcePartition],
     *,
     default_cleanup: str,
-) -> dict[SourcePartition, OffsetSpan]:
+) -> dict[SourcePartition, OffsetRange]:
     """Find what a source still holds whole of the newest lives of some partitions.
 
     Where a log went back, what it holds from before the cut belongs to an earlier life. `default_cleanup` is the policy of topics
@@ -55,28 +55,30 @@ def held_at_source(
         and topic.generation_of(source.partition) == source.generation
         and not compacts(topic, default_cleanup)
     ]
-    there = still_held(admin, ids, living) if living else {}
+    there = read_log_ranges(admin, ids, living) if living else {}
     return {
-        source: OffsetSpan(max(span.first, recorded[source.topic].starts_at(source.partition)), span.end)
+        source: OffsetRange(max(span.first, recorded[source.topic].starts_at(source.partition)), span.end)
         for source, span in there.items()
     }
 
 
-def before_landing(source: SourcePartition, began: int, left: Spans, held: Spans, *, sent_from: int = EVER) -> Spans:
+def find_before_landing(
+    source: SourcePartition, began: int, left: OffsetRanges, available: OffsetRanges, *, sent_from: int = UNBOUNDED
+) -> OffsetRanges:
     """Choose from what the source holds what precedes the landing, which `began` with the relay's first record.
 
     That is a landing that left the past out for a flow's `start`; nobody was to send it. Where records `left` the relay, or were
     sent, it had begun with them at the latest. A later life of a topic is landed from its beginning.
 
-    >>> before_landing(SourcePartition("orders", 1, 0), 70, Spans([(20, 30)]), Spans([(5, 99)]))
-    Spans[5..19]
+    >>> find_before_landing(SourcePartition("orders", 1, 0), 70, OffsetRanges([(20, 30)]), OffsetRanges([(5, 99)]))
+    OffsetRanges[5..19]
     """
     if source.generation > 1:
-        return Spans()
-    return held & Spans([(0, min(began, sent_from, left.first if left else EVER))])
+        return OffsetRanges()
+    return available & OffsetRanges([(0, min(began, sent_from, left.first if left else UNBOUNDED))])
 
 
-def by_the_relay(side: SourceSide) -> frozenset[str]:
+def topics_compared_by_relay(side: SourceSide) -> frozenset[str]:
     """Choose the topics that the source holds and that are compared by the relay all the same: both hops of them (law E)."""
     return frozenset(name for name in side.topics if compacts(side.recorded.get(name), side.default_cleanup))
 
@@ -97,30 +99,30 @@ class SourceFeed:
     version: int
     alias: str
     source: SourcePartition
-    held: OffsetSpan
-    due: Spans
-    sent: Places
-    kept: Places
-    erased: Spans
-    fetched: Callable[[OffsetSpan], Iterator[Fetched]]
+    available: OffsetRange
+    due: OffsetRanges
+    sent: OffsetColumns
+    withheld: OffsetColumns
+    erased: OffsetRanges
+    fetched: Callable[[OffsetRange], Iterator[Fetched]]
     has_files: bool = False
     unknown: set[int] = field(default_factory=set)
-    _read: Spans = field(default_factory=Spans)
+    _read: OffsetRanges = field(default_factory=OffsetRanges)
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
         """Count what the relay holds."""
         return self.relay.landed
 
-    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the relay's offsets in a range."""
         return self.relay.offsets(source, span)
 
-    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
+    def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the relay's records in a range."""
         return self.relay.count(source, span)
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """List no files: a task could not read the source by them."""
         raise AssertionError((source, span))
 
@@ -128,36 +130,36 @@ class SourceFeed:
         """List the partitions that the relay holds records of more than once."""
         return self.relay.doubled()
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:  # noqa: ARG002
+    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
         """Learn nothing: a log holds each offset once."""
         return ()
 
-    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order."""
         parts = (
-            OffsetSpan(span.first, min(span.end, self.held.first)),
-            OffsetSpan(max(span.first, self.held.first), min(span.end, self.held.end)),
-            OffsetSpan(max(span.first, self.held.end), span.end),
+            OffsetRange(span.first, min(span.end, self.available.first)),
+            OffsetRange(max(span.first, self.available.first), min(span.end, self.available.end)),
+            OffsetRange(max(span.first, self.available.end), span.end),
         )
         for number, part in enumerate(parts):
             if part.first < part.end:
                 yield from self._from_source(part) if number == 1 else self.relay.rows(source, part)
 
-    def narrow(self, held: OffsetSpan) -> None:
+    def narrow(self, available: OffsetRange) -> None:
         """Begin again with what the source still holds; what it has deleted meanwhile is not due here any more."""
-        first = min(max(self.held.first, held.first), self.held.end)
-        self.held = OffsetSpan(first, max(first, min(self.held.end, held.end)))
-        self.due &= Spans([self.held])
+        first = min(max(self.available.first, available.first), self.available.end)
+        self.available = OffsetRange(first, max(first, min(self.available.end, available.end)))
+        self.due &= OffsetRanges([self.available])
         self.unknown.clear()
-        self._read = Spans()
+        self._read = OffsetRanges()
 
     def rest(self) -> None:
         """Read what is due and lies past the records that were compared: none of it may be unknown."""
-        for span in self.due & Spans([self.held]) - self._read:
+        for span in self.due & OffsetRanges([self.available]) - self._read:
             for _ in self._from_source(span):
                 pass
 
-    def _from_source(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def _from_source(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         tp = TopicPartition(self.source.topic, self.source.partition)
         position = span.first
         try:
@@ -165,40 +167,42 @@ class SourceFeed:
                 for batch in got.rows[tp].to_batches() if tp in got.rows else ():
                     yield from self._chosen(batch, span)
                 reached = max(position, got.read_to.get(tp, position))
-                self._read += Spans([(position, min(reached, span.end))])
+                self._read += OffsetRanges([(position, min(reached, span.end))])
                 position = reached
         except PositionGone as error:
             raise SourceMoved(f"{self.alias} deleted records of {tp} while they were compared: {error}") from error
 
-    def _chosen(self, batch: pa.RecordBatch, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def _chosen(self, batch: pa.RecordBatch, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         offsets = batch.column("offset").to_numpy()
         wanted = (offsets >= span.first) & (offsets < span.end) & ~within(self.erased, offsets)
         offsets = offsets[wanted]
         if not len(offsets):
             return
-        strange = within(self.due, offsets) & ~self.sent.find(offsets)[1] & ~self.kept.find(offsets)[1]
+        strange = within(self.due, offsets) & ~self.sent.find(offsets)[1] & ~self.withheld.find(offsets)[1]
         if strange.any():
-            self.unknown.update(offsets[strange][: _MOST_UNKNOWN - len(self.unknown)].tolist())
+            self.unknown.update(offsets[strange][: _MAX_UNKNOWN - len(self.unknown)].tolist())
         rows = batch.select(list(ALL_COLUMNS))
         yield rows if wanted.all() else rows.take(pa.array(np.flatnonzero(wanted)))
 
 
-def source_feeds(
+def build_source_feeds(
     flow: FlowConfig,
-    wanted: Mapping[SourcePartition, Spans],
+    wanted: Mapping[SourcePartition, OffsetRanges],
     *,
-    held: Mapping[SourcePartition, OffsetSpan],
+    available: Mapping[SourcePartition, OffsetRange],
     cut: FixedCut,
     relay: Relay,
-    erased: Mapping[SourcePartition, Spans],
+    erased: Mapping[SourcePartition, OffsetRanges],
     fetching: Fetching,
     options: Mapping[str, Any],
 ) -> dict[SourcePartition, SourceFeed]:
     """Make the feeds of a flow whose `wanted` offsets its source still holds."""
 
-    def fetched(source: SourcePartition, span: OffsetSpan) -> Iterator[Fetched]:
+    def fetched(source: SourcePartition, span: OffsetRange) -> Iterator[Fetched]:
         tp = TopicPartition(source.topic, source.partition)
-        unit = Unit(alias=flow.source, options=options, partitions=(tp,), fetched=(), feeds=(), fed_is_source=True)
+        unit = ComparisonUnit(
+            alias=flow.source, options=options, partitions=(tp,), fetched=(), feeds=(), fed_is_source=True
+        )
         return fetch_to_end(unit, {tp: span}, fetching)
 
     return {
@@ -207,13 +211,13 @@ def source_feeds(
             version=relay.version,
             alias=flow.source,
             source=source,
-            held=span,
+            available=span,
             due=due,
-            sent=sent_places(flow.name, source, cut),
-            kept=kept_places(flow.name, source, cut),
-            erased=erased.get(source, Spans()),
+            sent=read_sent_offsets(flow.name, source, cut),
+            withheld=read_withheld_offsets(flow.name, source, cut),
+            erased=erased.get(source, OffsetRanges()),
             fetched=partial(fetched, source),
         )
-        for source, span in held.items()
-        if (due := wanted[source] & Spans([span]))
+        for source, span in available.items()
+        if (due := wanted[source] & OffsetRanges([span]))
     }

@@ -11,12 +11,12 @@ import pyarrow as pa
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules import View
 from mirrorlake.verify.content import Flags, Offsets
-from mirrorlake.verify.places import Places
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class FeedTarget:
     """How records of a feed come to a fetched partition: its number, and what the rules made of them.
 
     `version` names the rules. Where `view` lacks they are not those of the settings, and only the presence is compared.
@@ -40,10 +40,10 @@ class RelayFeed:
     """
 
     source: SourcePartition
-    places: Places
-    ways: Sequence[Way]
+    offsets: OffsetColumns
+    targets: Sequence[FeedTarget]
     batches: Iterator[pa.RecordBatch]
-    removed: Spans = field(default_factory=Spans)
+    removed: OffsetRanges = field(default_factory=OffsetRanges)
     read: int = 0
     position: int = 0
 
@@ -56,36 +56,36 @@ class FetchedPart:
     `compacts` says that its log may be compacted; at `tombstones` stand what an erasure wrote.
     """
 
-    span: OffsetSpan
+    span: OffsetRange
     own: frozenset[str] | None = None
     compacts: bool = False
-    tombstones: Spans = field(default_factory=Spans)
+    tombstones: OffsetRanges = field(default_factory=OffsetRanges)
 
 
-class Needs:
+class ReadHorizons:
     """How far feeds must be read before a fetched partition can be compared up to an offset."""
 
     def __init__(self, feeds: Sequence[RelayFeed], target: int) -> None:
         self._feeds = feeds
-        self._ways: dict[int, tuple[Offsets, Offsets, Offsets, Offsets]] = {}
+        self._columns: dict[int, tuple[Offsets, Offsets, Offsets, Offsets]] = {}
         for number, feed in enumerate(feeds):
-            labels = np.array([way.target == target for way in feed.ways], np.bool_)
-            mine = labels[feed.places.labels] if len(feed.places) else np.zeros(0, np.bool_)
+            labels = np.array([way.target == target for way in feed.targets], np.bool_)
+            mine = labels[feed.offsets.labels] if len(feed.offsets) else np.zeros(0, np.bool_)
             if mine.any():
-                places = feed.places.where(mine)
+                places = feed.offsets.where(mine)
                 order = np.argsort(places.downstream, kind="stable")
                 upstream, lengths = places.upstream[order], places.lengths[order]
                 reached = np.maximum.accumulate(upstream + lengths - 1)
-                self._ways[number] = places.downstream[order], upstream, lengths, reached
+                self._columns[number] = places.downstream[order], upstream, lengths, reached
 
     @property
     def feeds(self) -> Iterable[int]:
         """The numbers of the feeds that lead to the partition."""
-        return self._ways.keys()
+        return self._columns.keys()
 
     def up_to(self, horizon: int) -> Iterator[tuple[int, int]]:
         """Yield each feed with a record before a downstream offset, and the last upstream offset it has to come past."""
-        for feed, (downstream, upstream, lengths, reached) in self._ways.items():
+        for feed, (downstream, upstream, lengths, reached) in self._columns.items():
             at = int(np.searchsorted(downstream, horizon)) - 1
             if at >= 0:
                 here = int(upstream[at] + min(int(lengths[at]), horizon - int(downstream[at])) - 1)
@@ -94,7 +94,7 @@ class Needs:
     def removed(self, offsets: Offsets) -> Flags:
         """Flag the downstream offsets whose records left the relay."""
         flags = np.zeros(len(offsets), np.bool_)
-        for number, (downstream, upstream, lengths, _) in self._ways.items():
+        for number, (downstream, upstream, lengths, _) in self._columns.items():
             gone = self._feeds[number].removed
             if not gone:
                 continue
@@ -104,11 +104,11 @@ class Needs:
         return flags
 
 
-def within(spans: Spans, offsets: Offsets) -> Flags:
+def within(spans: OffsetRanges, offsets: Offsets) -> Flags:
     """Flag the offsets that lie in some ranges.
 
     Example:
-        >>> within(Spans([(2, 4)]), np.array([1, 2, 4])).tolist()
+        >>> within(OffsetRanges([(2, 4)]), np.array([1, 2, 4])).tolist()
         [False, True, False]
     """
     if not spans:

@@ -23,47 +23,47 @@ from mirrorlake.model.verify import (
     PartitionProof,
     VerifyReport,
 )
+from mirrorlake.verify.comparison_results import HopResult
+from mirrorlake.verify.completeness import LostRecords, PendingRecords, SendBounds, WithheldCount
 from mirrorlake.verify.cut import FixedCut, runs_within
 from mirrorlake.verify.direct import SourceFeed
-from mirrorlake.verify.due import Bounds, KeptBack, Lost, Waiting
-from mirrorlake.verify.hops import HopResult
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRanges
 from mirrorlake.verify.relays import LandedCount
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import Spans
-from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, by_feed
+from mirrorlake.verify.target_side import FeedKey, FeedSummary, TargetResult, by_feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class FlowAtCut:
     """Where a flow stands at the cut: what was landed, sent and withheld of it, and what is proven of it."""
 
     flow: FlowConfig
     landed: Mapping[SourcePartition, LandedCount]
-    bounds: Mapping[SourcePartition, Bounds]
-    mine: Sequence[Piece]
-    kept: Mapping[SourcePartition, KeptBack]
+    bounds: Mapping[SourcePartition, SendBounds]
+    feeds: Sequence[FeedSummary]
+    withheld: Mapping[SourcePartition, WithheldCount]
     ranges: Sequence[ProvenRange]
-    due: Mapping[SourcePartition, Spans]
-    unproven: Mapping[SourcePartition, Spans]
+    due: Mapping[SourcePartition, OffsetRanges]
+    unproven: Mapping[SourcePartition, OffsetRanges]
     directly: Mapping[SourcePartition, SourceFeed]
 
     @property
     def sent(self) -> Counter[SourcePartition]:
         """Count the records that were sent."""
         counts: Counter[SourcePartition] = Counter()
-        for piece in self.mine:
+        for piece in self.feeds:
             counts[piece.key.source] += piece.records
         return counts
 
 
-def flow_report(
-    stand: Stand,
+def build_flow_report(
+    at_cut: FlowAtCut,
     landing: HopResult,
     sending: TargetResult,
     *,
-    lost: Sequence[Lost],
-    left: Mapping[SourcePartition, Waiting],
+    lost: Sequence[LostRecords],
+    pending: Mapping[SourcePartition, PendingRecords],
     before: Counter[SourcePartition],
     explained: tuple[Explained, ...],
     leaderless: Collection[TopicPartition] = (),
@@ -71,18 +71,18 @@ def flow_report(
     """Report on a flow.
 
     Args:
-        stand: where it stands at the cut.
+        at_cut: what was landed, sent and proven of it at the cut.
         landing: what was found between its source and the relay.
         sending: what was found between the relay, or the source, and its target.
         lost: records that its ledger says are done and that no run holds.
-        left: records that it has not come to.
+        pending: records that it has not come to.
         before: how many records were proven by earlier verifications and not read again.
         explained: what is missing, and why.
         leaderless: partitions of its source that were not asked.
     """
-    flow, sent = stand.flow, stand.sent
-    places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
-    for piece in stand.mine:
+    flow, sent = at_cut.flow, at_cut.sent
+    places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in at_cut.landed}
+    for piece in at_cut.feeds:
         places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
     remotes = {flow.remote_topic(s.topic) for s in places}
     differences = [d for d in landing.differences if flow.carries(d.topic)]
@@ -91,14 +91,14 @@ def flow_report(
     wrong = {(d.topic, d.partition) for d in differences}
     differences += [
         Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
-        for s, one in left.items()
+        for s, one in pending.items()
     ]
     partitions = []
     for s in sorted(places):
-        held = stand.landed[s].records if s in stand.landed else 0
-        withheld = stand.kept[s].records if s in stand.kept else 0
+        held = at_cut.landed[s].records if s in at_cut.landed else 0
+        withheld = at_cut.withheld[s].records if s in at_cut.withheld else 0
         verified = before[s] + sending.verified[FeedKey(flow.name, s)]
-        owing = left[s].records if s in left else 0
+        owing = pending[s].records if s in pending else 0
         partitions.append(
             PartitionProof(
                 topic=s.topic,
@@ -130,7 +130,7 @@ def flow_report(
     )
 
 
-def explained_by(
+def count_explained(
     flow: FlowConfig,
     kinds_by_topic: Mapping[str, Counter[tuple[str, str]]],
     tombstones: Iterable[Tombstones],
@@ -154,14 +154,14 @@ def explained_by(
     )
 
 
-def proven_before(stand: Stand, cut: FixedCut, scope: Scope) -> Counter[SourcePartition]:
+def count_proven_before(at_cut: FlowAtCut, cut: FixedCut, scope: Scope) -> Counter[SourcePartition]:
     """Count the records that earlier verifications proved and that this one did not read again."""
     if scope.full:
         return Counter()
     missing: Counter[SourcePartition] = Counter()
-    name, sent = stand.flow.name, stand.sent
-    runs = runs_within(cut, ((name, s, spans) for s, spans in stand.unproven.items() if sent[s]))
+    name, sent = at_cut.flow.name, at_cut.sent
+    runs = runs_within(cut, ((name, s, spans) for s, spans in at_cut.unproven.items() if sent[s]))
     for key, mine in by_feed(runs) if runs is not None else ():
-        places = Places.of_runs(mine, np.zeros(len(mine), np.int64))
-        missing[key.source] = places.upstream_within(stand.unproven[key.source]).records
-    return Counter({s: count - missing[s] for s, count in sent.items() if s in stand.bounds and count > missing[s]})
+        places = OffsetColumns.from_runs(mine, np.zeros(len(mine), np.int64))
+        missing[key.source] = places.upstream_within(at_cut.unproven[key.source]).records
+    return Counter({s: count - missing[s] for s, count in sent.items() if s in at_cut.bounds and count > missing[s]})

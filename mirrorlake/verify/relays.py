@@ -19,14 +19,14 @@ from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, group_overlappin
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.verify.content import Offsets
-from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.offset_ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ALL_COLUMNS = (*COLUMNS, "timestamp_type")
 # Offsets that one query of the session reads: rows of 1 KB are 200 MB then.
-_AT_ONCE = 200_000
+_BATCH_SIZE = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class LandedCount:
     last: int
 
     @property
-    def span(self) -> OffsetSpan:
+    def span(self) -> OffsetRange:
         """The offsets from the first to the last."""
-        return OffsetSpan(self.first, self.last + 1)
+        return OffsetRange(self.first, self.last + 1)
 
 
 class Relay(Protocol):
@@ -54,22 +54,22 @@ class Relay(Protocol):
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
         """Count what it holds, per source partition."""
 
-    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the offsets in a range, ascending; a record that stands there twice comes twice."""
 
-    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
+    def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range, each once."""
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """List the files that hold a range; there are some where `has_files`."""
 
-    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order, each offset once."""
 
     def doubled(self) -> Iterable[SourcePartition]:
         """List the partitions that hold a record more than once."""
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:
+    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
         """Learn how many records `rows` gave for a whole range, each once; return the offsets that stand there twice."""
 
 
@@ -126,20 +126,20 @@ class FolderRelay:
         found = {}
         for source, files in self._files.items():
             rows = sum(file.records for file in files)
-            whole = OffsetSpan(files[0].first_offset, max(file.last_offset for file in files) + 1)
+            whole = OffsetRange(files[0].first_offset, max(file.last_offset for file in files) + 1)
             found[source] = LandedCount(
                 rows=rows, records=self.count(source, whole), first=whole.first, last=whole.end - 1
             )
         return found
 
-    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the offsets in a range."""
         parts = [read_offsets(file) for file in self.files(source, span)]
         offsets = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         low, high = np.searchsorted(offsets, span)
         return offsets[low:high]
 
-    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
+    def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range; files are opened where they cross its ends, overlap, or hold more than fits."""
         count = 0
         for stretch in group_overlapping(self.files(source, span)):
@@ -152,7 +152,7 @@ class FolderRelay:
                 count += int(np.diff(np.searchsorted(offsets, span))[0])
         return count
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """List the files that hold a range."""
         return tuple(
             file
@@ -160,7 +160,7 @@ class FolderRelay:
             if file.last_offset >= span.first and file.first_offset < span.end
         )
 
-    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
         return rows_of_files(self.files(source, span), span)
 
@@ -168,7 +168,7 @@ class FolderRelay:
         """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:
+    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
         """Find doubles within a file that has holes, too: its statistics cannot tell the two apart."""
         files = self.files(source, span)
         are_whole = all(file.first_offset >= span.first and file.last_offset < span.end for file in files)
@@ -184,7 +184,7 @@ class FolderRelay:
         return doubled
 
 
-def rows_of_files(files: Sequence[RelayFile], span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+def rows_of_files(files: Sequence[RelayFile], span: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range of one source partition from its files, each offset once and in order (law D)."""
     for rows in read_in_order(files, position=span.first, columns=ALL_COLUMNS):
         low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
@@ -231,19 +231,19 @@ class SessionRelay:
             for row in found.collect()
         }
 
-    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
         """Read the offsets in a range."""
         offsets: Offsets = np.sort(self._part(source, span).select("offset").toArrow().column(0).to_numpy())
         return offsets
 
-    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
+    def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range."""
         held = self.landed.get(source)
         if held is not None and span.first <= held.first and held.last < span.end:
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+    def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
         """List the files that hold a range; the first call reads the small columns of the whole relay."""
         with self._lock:
             listed = self._files.get(source, ())
@@ -261,10 +261,10 @@ class SessionRelay:
             found.setdefault(file.source, []).append(file)
         return found
 
-    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, some at a time."""
-        for first in range(span.first, span.end, _AT_ONCE):
-            part = self._part(source, OffsetSpan(first, min(first + _AT_ONCE, span.end)))
+        for first in range(span.first, span.end, _BATCH_SIZE):
+            part = self._part(source, OffsetRange(first, min(first + _BATCH_SIZE, span.end)))
             rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()
             if not len(rows):
                 continue
@@ -275,11 +275,11 @@ class SessionRelay:
         """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:  # noqa: ARG002
+    def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
         """Learn nothing: distinct offsets were counted."""
         return ()
 
-    def _part(self, source: SourcePartition, span: OffsetSpan) -> DataFrame:
+    def _part(self, source: SourcePartition, span: OffsetRange) -> DataFrame:
         return self._frame.where(
             f"topic = {quote(source.topic)} AND generation = {source.generation} AND partition = {source.partition} "
             f"AND `offset` >= {span.first} AND `offset` < {span.end}"

@@ -12,10 +12,10 @@ from mirrorlake.lake import Lake, ProvenRange, RelayPart, erased_from, left_befo
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_other
 from mirrorlake.model.removed import Removed
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
 # A sample is taken in stretches: single records would cost a request each.
-_STRETCH = 2_000
+_SAMPLE_RANGE = 2_000
 
 _BETWEEN = """
     SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) + 1 AS end_at
@@ -36,7 +36,7 @@ class Scope:
     """
 
     full: bool = False
-    between: Mapping[str, Mapping[SourcePartition, OffsetSpan]] | None = None
+    between: Mapping[str, Mapping[SourcePartition, OffsetRange]] | None = None
     sample: float | None = None
     seed: str = ""
 
@@ -45,47 +45,47 @@ class Scope:
         """Whether everything is looked at that is not proven."""
         return self.between is None and self.sample is None
 
-    def of(self, alias: str, source: SourcePartition, due: Spans) -> Spans:
+    def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
         """Choose from what is due of a source partition."""
         if self.between is not None:
             span = self.between.get(alias, {}).get(source)
-            due &= Spans([span] if span else [])
-        return due if self.sample is None else Spans(self._sampled(source, due, self.sample))
+            due &= OffsetRanges([span] if span else [])
+        return due if self.sample is None else OffsetRanges(self._sampled(source, due, self.sample))
 
-    def _sampled(self, source: SourcePartition, due: Spans, share: float) -> Iterable[OffsetSpan]:
+    def _sampled(self, source: SourcePartition, due: OffsetRanges, share: float) -> Iterable[OffsetRange]:
         for span in due:
-            for first in range(span.first - span.first % _STRETCH, span.end, _STRETCH):
+            for first in range(span.first - span.first % _SAMPLE_RANGE, span.end, _SAMPLE_RANGE):
                 text = f"{self.seed}/{source}/{first}"
                 if int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < share * 2**32:
-                    yield OffsetSpan(max(first, span.first), min(first + _STRETCH, span.end))
+                    yield OffsetRange(max(first, span.first), min(first + _SAMPLE_RANGE, span.end))
 
 
-def between(
+def read_time_ranges(
     lake: Lake, aliases: Iterable[str], since: datetime | None, until: datetime | None
-) -> dict[str, dict[SourcePartition, OffsetSpan]]:
+) -> dict[str, dict[SourcePartition, OffsetRange]]:
     """Find the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
-    found: dict[str, dict[SourcePartition, OffsetSpan]] = {}
+    found: dict[str, dict[SourcePartition, OffsetRange]] = {}
     for alias in aliases:
         rows = lake.query_rows(
             _BETWEEN,
             relay=alias,
             part=RelayPart({}),
-            since=-EVER if since is None else micros(since),
-            until=EVER if until is None else micros(until),
+            since=-UNBOUNDED if since is None else micros(since),
+            until=UNBOUNDED if until is None else micros(until),
         )
         found[alias] = {
-            SourcePartition(row.topic, row.generation, row.partition): OffsetSpan(int(row.first), int(row.end_at))
+            SourcePartition(row.topic, row.generation, row.partition): OffsetRange(int(row.first), int(row.end_at))
             for row in rows
         }
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownRanges:
     """What is proven of one hop, by source partition, and what could not be compared."""
 
-    proven: Mapping[SourcePartition, Spans] = field(default_factory=dict)
-    gone: Mapping[SourcePartition, Spans] = field(default_factory=dict)
+    proven: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
+    gone: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -95,7 +95,7 @@ class Known:
         *,
         sources: Mapping[str, str],
         targets: Mapping[str, str],
-    ) -> Known:
+    ) -> KnownRanges:
         """Take the ranges of a hop that were made of the present topics (their ids by name)."""
         kinds = set(kinds)
         found: dict[bool, dict[SourcePartition, list[tuple[int, int]]]] = {False: {}, True: {}}
@@ -106,37 +106,42 @@ class Known:
             )
             if one.kind in kinds and not any(is_other(then or "", now or "") for then, now in ends):
                 found[one.is_gone].setdefault(one.partition, []).append((one.first, one.end))
-        proven, gone = ({source: Spans(spans) for source, spans in found[which].items()} for which in (False, True))
+        proven, gone = (
+            {source: OffsetRanges(spans) for source, spans in found[which].items()} for which in (False, True)
+        )
         return cls(proven=proven, gone=gone)
 
-    def left(self, source: SourcePartition, whole: Spans, scope: Scope) -> Spans:
+    def unproven(self, source: SourcePartition, whole: OffsetRanges, scope: Scope) -> OffsetRanges:
         """Leave out of offsets what need not be compared."""
         if scope.full:
             return whole
-        return whole - self.proven.get(source, Spans()) - self.gone.get(source, Spans())
+        return whole - self.proven.get(source, OffsetRanges()) - self.gone.get(source, OffsetRanges())
 
 
-def removed_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
+def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
     """Read which offsets left the relay of a source, explained (law E)."""
-    expired = {source: Spans([(0, position)]) for source, position in left_before(lake, alias).items()}
-    found = _spans_by_source(removed_from(lake, alias))
-    return {source: expired.get(source, Spans()) + found.get(source, Spans()) for source in {**expired, **found}}
+    expired = {source: OffsetRanges([(0, position)]) for source, position in left_before(lake, alias).items()}
+    found = _ranges_by_source(removed_from(lake, alias))
+    return {
+        source: expired.get(source, OffsetRanges()) + found.get(source, OffsetRanges())
+        for source in {**expired, **found}
+    }
 
 
-def erased_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
+def read_erased_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
     """Read which offsets were erased from the relay of a source."""
-    return _spans_by_source(erased_from(lake, alias))
+    return _ranges_by_source(erased_from(lake, alias))
 
 
-def _spans_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, Spans]:
+def _ranges_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, OffsetRanges]:
     found: dict[SourcePartition, list[tuple[int, int]]] = {}
     for one in removed:
         ranges = [(first, first + length) for first, length in one.ranges]
         found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
-    return {source: Spans(spans) for source, spans in found.items()}
+    return {source: OffsetRanges(spans) for source, spans in found.items()}
 
 
-def explained_of(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
+def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
     """Count, by topic, the offsets of a source that were never landed, and those that left the relay, by place and kind."""
     found: dict[str, Counter[tuple[str, str]]] = {}
     rows = lake.query_rows(

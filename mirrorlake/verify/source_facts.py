@@ -10,9 +10,9 @@ from mirrorlake.context import Context
 from mirrorlake.kafka import describe_with_leaders, format_partitions
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.verify.direct import held_at_source
-from mirrorlake.verify.scope import erased_spans, explained_of, removed_spans
-from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.direct import read_available_ranges
+from mirrorlake.verify.offset_ranges import OffsetRange
+from mirrorlake.verify.scope import count_explained_offsets, read_erased_ranges, read_removed_ranges
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class SourceFacts:
         self._alias = alias
         self.is_asked = not is_lost and not context.config.cluster(alias).is_lake
         self.recorded = newest_topics(lake, alias, "source")
-        self.removed = removed_spans(lake, alias)
-        self.erased = erased_spans(lake, alias)
-        self.explained = explained_of(lake, alias)
+        self.removed = read_removed_ranges(lake, alias)
+        self.erased = read_erased_ranges(lake, alias)
+        self.explained = count_explained_offsets(lake, alias)
         self.leaderless: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -67,8 +67,8 @@ class SourceFacts:
         if self.leaderless:
             log.warning("verify.no_leader source=%s partitions=%s", self._alias, format_partitions(self.leaderless))
 
-    def held(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetSpan]:
+    def available_ranges(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetRange]:
         """Find what the source still holds whole of partitions that somebody leads."""
         led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
         admin = self._context.admin(self._alias)
-        return held_at_source(admin, self.recorded, led, default_cleanup=self.default_cleanup)
+        return read_available_ranges(admin, self.recorded, led, default_cleanup=self.default_cleanup)

@@ -14,14 +14,14 @@ from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
-from mirrorlake.verify.feeds import FetchedPart, Way
-from mirrorlake.verify.hops import HopResult, claims, passes
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.comparison_results import HopResult, provable_ranges, range_passes
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.scope import Known, Scope
-from mirrorlake.verify.spans import OffsetSpan, Spans
-from mirrorlake.verify.unit import Compared, FeedWork, Unit, bundles
-from mirrorlake.verify.workers import Capacity
+from mirrorlake.verify.runners import RunnerChoice
+from mirrorlake.verify.scope import KnownRanges, Scope
+from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, UnitResult, group_by_shared_feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class SourceSide:
     alias: str
     relay: Relay
     topics: frozenset[str]
-    known: Known
+    known: KnownRanges
     recorded: Mapping[str, KnownTopic]
-    removed: Mapping[SourcePartition, Spans]
+    removed: Mapping[SourcePartition, OffsetRanges]
     options: Mapping[str, Any] = field(default_factory=dict)
     default_cleanup: str = ""
     leaderless: frozenset[TopicPartition] = frozenset()
@@ -47,25 +47,25 @@ class SourceSide:
         return {name: topic.topic_id for name, topic in self.recorded.items()}
 
 
-def dense(side: SourceSide, scope: Scope) -> HopResult:
+def compare_dense_offsets(side: SourceSide, scope: Scope) -> HopResult:
     """Check the relay of a lake cluster: it is the source itself, and its offsets are 0, 1, 2, ..."""
     hop = HopResult()
     for source, held in side.relay.landed.items():
         if source.topic not in side.topics:
             continue
-        gone = side.removed.get(source, Spans()) & Spans([(0, held.last + 1)])
+        gone = side.removed.get(source, OffsetRanges()) & OffsetRanges([(0, held.last + 1)])
         if held.records + gone.size != held.last + 1:
             hop.differences.append(Difference.at(source, held.first, where="relay", problem="missing"))
         else:
-            due = scope.of(side.alias, source, side.known.left(source, Spans([(0, held.last + 1)]), scope))
+            due = scope.of(side.alias, source, side.known.unproven(source, OffsetRanges([(0, held.last + 1)]), scope))
             hop.proofs += [
                 _proof(side, source, span, held.first, records=span.end - span.first, how=_how(scope)) for span in due
             ]
     return hop
 
 
-def against_source(
-    side: SourceSide, admin: ClusterAdmin, scope: Scope, capacity: Capacity, tell: Callable[[int], None]
+def compare_with_source(
+    side: SourceSide, admin: ClusterAdmin, scope: Scope, capacity: RunnerChoice, tell: Callable[[int], None]
 ) -> HopResult:
     """Compare what is due of the relay with the source.
 
@@ -77,33 +77,33 @@ def against_source(
         for source, held in side.relay.landed.items()
         if source.topic in side.topics and TopicPartition(source.topic, source.partition) not in side.leaderless
     }
-    there = still_held(admin, side.ids, landed)
+    there = read_log_ranges(admin, side.ids, landed)
     due = {
-        source: scope.of(side.alias, source, side.known.left(source, Spans([held.span]), scope))
+        source: scope.of(side.alias, source, side.known.unproven(source, OffsetRanges([held.span]), scope))
         for source, held in landed.items()
     }
-    held = {source: Spans([span]) for source, span in there.items()}
+    held = {source: OffsetRanges([span]) for source, span in there.items()}
     hop = HopResult()
     for source, spans in due.items():
-        gone = spans - held.get(source, Spans())
+        gone = spans - held.get(source, OffsetRanges())
         hop.proofs += [
             _proof(side, source, span, landed[source].first, records=0, how="gone") for span in gone if scope.is_whole
         ]
-    for chosen in passes({source: spans & held[source] for source, spans in due.items() if source in held}):
-        workers = capacity.workers(chosen.values())
-        units = _units(side, chosen, workers.together)
-        results = workers.compared(units, relay_of=lambda _: side.relay, admin=admin, tell=tell)
+    for chosen in range_passes({source: spans & held[source] for source, spans in due.items() if source in held}):
+        workers = capacity.choose(chosen.values())
+        units = _units(side, chosen, workers.max_partitions)
+        results = workers.compare(units, relay_of=lambda _: side.relay, admin=admin, tell=tell)
         hop.add(results, where="relay")
         for result in results:
-            for feed, read, doubts in zip(result.unit.feeds, result.read, result.doubts, strict=True):
-                doubts.add(side.relay.gave(feed.source, feed.span, read))
+            for feed, read, doubts in zip(result.unit.feeds, result.read, result.suspects, strict=True):
+                doubts.add(side.relay.find_doubles(feed.source, feed.span, read))
             hop.proofs += _proofs(side, result, due, landed, scope)
     return hop
 
 
-def still_held(
+def read_log_ranges(
     admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]
-) -> dict[SourcePartition, OffsetSpan]:
+) -> dict[SourcePartition, OffsetRange]:
     """Find which offsets a source still holds of some partitions, of which the newest lives count; `ids` are the recorded ones.
 
     Raises:
@@ -125,16 +125,18 @@ def still_held(
     }
     earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
     # A log that went back ends before what was landed.
-    return {source: OffsetSpan(earliest[tp], ends[tp]) for tp, source in newest.items()}
+    return {source: OffsetRange(earliest[tp], ends[tp]) for tp, source in newest.items()}
 
 
-def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int) -> list[Unit]:
+def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetRange], together: int) -> list[ComparisonUnit]:
     order = sorted(chosen)
     units = []
-    for numbers in bundles(((frozenset([source]), number) for number, source in enumerate(order)), together):
+    for numbers in group_by_shared_feed(
+        ((frozenset([source]), number) for number, source in enumerate(order)), together
+    ):
         sources = [order[number] for number in numbers]
         units.append(
-            Unit(
+            ComparisonUnit(
                 alias=side.alias,
                 options=side.options,
                 partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
@@ -145,12 +147,12 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], toget
                     for source in sources
                 ),
                 feeds=tuple(
-                    FeedWork(
+                    FeedSpec(
                         key=source,
                         source=source,
-                        places=Places.unchanged([(chosen[source], 0)]),
-                        ways=(Way(target=number),),
-                        removed=side.removed.get(source, Spans()),
+                        offsets=OffsetColumns.identity([(chosen[source], 0)]),
+                        targets=(FeedTarget(target=number),),
+                        removed=side.removed.get(source, OffsetRanges()),
                     )
                     for number, source in enumerate(sources)
                 ),
@@ -167,16 +169,16 @@ def compacts(topic: KnownTopic | None, default_cleanup: str) -> bool:
 
 def _proofs(
     side: SourceSide,
-    result: Compared,
-    due: Mapping[SourcePartition, Spans],
+    result: UnitResult,
+    due: Mapping[SourcePartition, OffsetRanges],
     landed: Mapping[SourcePartition, Any],
     scope: Scope,
 ) -> Iterable[RangeProof]:
     for number, feed in enumerate(result.unit.feeds):
-        doubts = result.doubts[number]
+        doubts = result.suspects[number]
         span = result.unit.fetched[number].span
-        mine = due[feed.source] & Spans([span])
-        proven = claims(mine, doubts=doubts.offsets, end=doubts.end, gone=Spans())
+        mine = due[feed.source] & OffsetRanges([span])
+        proven = provable_ranges(mine, suspects=doubts.offsets, end=doubts.end, gone=OffsetRanges())
         digests = {one.feed: one for one in result.proven}
         whole = digests.get(number) if len(proven) == 1 and not doubts.offsets else None
         begins = landed[feed.source].first
@@ -191,7 +193,7 @@ def _proofs(
                 how=_how(scope),
                 digest=whole.digest if whole else None,
             )
-        for differing in doubts.spans(span.end):
+        for differing in doubts.ranges(span.end):
             yield _proof(side, feed.source, differing, begins, records=0, how="different")
 
 
@@ -202,7 +204,7 @@ def _how(scope: Scope) -> str:
 def _proof(
     side: SourceSide,
     source: SourcePartition,
-    span: OffsetSpan,
+    span: OffsetRange,
     begins: int,
     *,
     records: int,

@@ -21,21 +21,21 @@ from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
+from mirrorlake.verify.comparison_results import range_passes
 from mirrorlake.verify.cut import RUN_COLUMNS
-from mirrorlake.verify.feeds import FetchedPart, Way
-from mirrorlake.verify.hops import passes
-from mirrorlake.verify.places import Places, joined_places
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart
+from mirrorlake.verify.offset_columns import OffsetColumns, join_columns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+from mirrorlake.verify.runners import RunnerChoice
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import OffsetSpan, Spans
-from mirrorlake.verify.target_proofs import count_verified, proofs_of, proofs_without_records
-from mirrorlake.verify.target_ranges import due_places, ranges_to_fetch
-from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide, by_feed, run_ends, targets_of
-from mirrorlake.verify.unit import FeedWork, Unit, bundles
-from mirrorlake.verify.workers import Capacity
+from mirrorlake.verify.target_proofs import build_proofs, count_verified, proofs_without_records
+from mirrorlake.verify.target_ranges import find_due_offsets, ranges_to_fetch
+from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide, by_feed, find_last_ends, targets_of
+from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, group_by_shared_feed
 
 
-def against_target(
-    side: TargetSide, admin: ClusterAdmin, scope: Scope, capacity: Capacity, tell: Callable[[int], None]
+def compare_with_target(
+    side: TargetSide, admin: ClusterAdmin, scope: Scope, capacity: RunnerChoice, tell: Callable[[int], None]
 ) -> TargetResult:
     """Compare what is due of the chosen flows with the target.
 
@@ -43,27 +43,27 @@ def against_target(
         ClusterError: the target does not answer.
     """
     hop = TargetResult()
-    mine = {piece.target for piece in side.pieces if piece.key.flow in side.chosen}
+    mine = {piece.target for piece in side.summaries if piece.key.flow in side.chosen}
     states = admin.describe({tp.topic for tp in mine})
     hop.differences += [
         Difference.at(tp, -1, where="target", problem="missing") for tp in sorted(mine) if tp.topic not in states
     ]
     there = sorted(tp for tp in mine if tp.topic in states and tp.partition < states[tp.topic].partitions)
     earliest = admin.log_start_offsets(there)
-    ends = {tp: side.cut.ends.get(tp, end) for tp, end in run_ends(side).items() if tp in earliest}
-    held = {tp: OffsetSpan(earliest[tp], ends[tp]) for tp in there}
-    places = due_places(side)
+    ends = {tp: side.cut.ends.get(tp, end) for tp, end in find_last_ends(side).items() if tp in earliest}
+    held = {tp: OffsetRange(earliest[tp], ends[tp]) for tp in there}
+    places = find_due_offsets(side)
     ids = {name: known_id(state.topic_id) for name, state in states.items()}
     compacting = _compacting(admin, states)
     written = _tombstones(side, ids)
-    for chosen in passes(ranges_to_fetch(side, places, held, scope)):
-        workers = capacity.workers(chosen.values())
-        units = _units(side, chosen, compacting, written, workers.together)
-        results = workers.compared(units, relay_of=lambda feed: side.relay_of(feed.key), admin=admin, tell=tell)
+    for chosen in range_passes(ranges_to_fetch(side, places, held, scope)):
+        workers = capacity.choose(chosen.values())
+        units = _units(side, chosen, compacting, written, workers.max_partitions)
+        results = workers.compare(units, relay_of=lambda feed: side.relay_of(feed.key), admin=admin, tell=tell)
         hop.add(results, where="target")
         for result in results:
             count_verified(hop, result, places)
-            hop.proofs += proofs_of(side, result, places, held, ids, scope)
+            hop.proofs += build_proofs(side, result, places, held, ids, scope)
     if scope.is_whole:
         hop.proofs += proofs_without_records(side, places, held, ids)
     hop.proofs = [_at_cut(side, proof, ends) for proof in hop.proofs]
@@ -81,11 +81,11 @@ def _at_cut(side: TargetSide, proof: RangeProof, ends: Mapping[TopicPartition, i
 
 def _units(
     side: TargetSide,
-    chosen: Mapping[TopicPartition, OffsetSpan],
+    chosen: Mapping[TopicPartition, OffsetRange],
     compacting: frozenset[str],
-    written: Mapping[TopicPartition, Spans],
+    written: Mapping[TopicPartition, OffsetRanges],
     together: int,
-) -> list[Unit]:
+) -> list[ComparisonUnit]:
     order = sorted(tp for tp, span in chosen.items() if span.first < span.end)
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": chosen[tp].first, "end_at": chosen[tp].end}
@@ -106,11 +106,11 @@ def _units(
     own = _with_own_records(side)
     units = []
     parts = ((frozenset[Any](of_target[tp]) or frozenset([tp]), number) for number, tp in enumerate(order))
-    for numbers in bundles(parts, together):
+    for numbers in group_by_shared_feed(parts, together):
         partitions = [order[number] for number in numbers]
         keys = sorted({key for tp in partitions for key in of_target[tp]})
         units.append(
-            Unit(
+            ComparisonUnit(
                 alias=side.alias,
                 options=side.options,
                 partitions=tuple(partitions),
@@ -119,7 +119,7 @@ def _units(
                         span=chosen[tp],
                         own=own.get(tp.topic),
                         compacts=tp.topic in compacting,
-                        tombstones=written.get(tp, Spans()),
+                        tombstones=written.get(tp, OffsetRanges()),
                     )
                     for tp in partitions
                 ),
@@ -135,26 +135,28 @@ def _feed(
     key: FeedKey,
     runs: pa.Table,
     partitions: Sequence[TopicPartition],
-    chosen: Mapping[TopicPartition, OffsetSpan],
-) -> FeedWork:
+    chosen: Mapping[TopicPartition, OffsetRange],
+) -> FeedSpec:
     numbers = {tp: number for number, tp in enumerate(partitions)}
     versions = runs.column("view").to_pylist()
     ways = [(numbers[TopicPartition(*pair)], version) for pair, version in zip(targets_of(runs), versions, strict=True)]
     distinct = sorted(set(ways), key=lambda way: (way[0], way[1] or ""))
     number_of = {way: number for number, way in enumerate(distinct)}
     labels = np.array([number_of[way] for way in ways], np.int64)
-    whole = Places.of_runs(runs, labels)
+    whole = OffsetColumns.from_runs(runs, labels)
     target_of = np.array([target for target, _ in distinct])[whole.labels]
-    places = joined_places(
+    places = join_columns(
         whole.where(target_of == number).downstream_within(*chosen[tp]) for tp, number in numbers.items()
     )
     view = side.views.get(key.flow)
-    return FeedWork(
+    return FeedSpec(
         key=key,
         source=key.source,
-        places=places,
-        ways=tuple(
-            Way(target=target, version=version, view=view if version and view and view.version == version else None)
+        offsets=places,
+        targets=tuple(
+            FeedTarget(
+                target=target, version=version, view=view if version and view and view.version == version else None
+            )
             for target, version in distinct
         ),
         removed=side.removed_of(key),
@@ -167,7 +169,7 @@ def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
     Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is not the flow's.
     """
     writers: dict[str, set[str]] = {}
-    for piece in side.pieces:
+    for piece in side.summaries:
         writers.setdefault(piece.target.topic, set()).add(piece.key.flow)
     flows: Mapping[str, FlowConfig] = side.cut.flows
     return {
@@ -177,13 +179,13 @@ def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
     }
 
 
-def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition, Spans]:
+def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition, OffsetRanges]:
     """Find where erasures wrote tombstones into the present remote topics."""
-    found: dict[TopicPartition, Spans] = {}
+    found: dict[TopicPartition, OffsetRanges] = {}
     for one in side.tombstones:
         if not is_other(one.topic_id, ids.get(one.partition.topic, "")):
-            spans = Spans((first, first + length) for first, length in one.ranges)
-            found[one.partition] = found.get(one.partition, Spans()) + spans
+            spans = OffsetRanges((first, first + length) for first, length in one.ranges)
+            found[one.partition] = found.get(one.partition, OffsetRanges()) + spans
     return found
 
 

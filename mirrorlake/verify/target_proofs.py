@@ -8,50 +8,50 @@ import numpy as np
 
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.verify.hops import claims
+from mirrorlake.verify.comparison_results import provable_ranges
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
-from mirrorlake.verify.target_ranges import DuePlaces
+from mirrorlake.verify.target_ranges import DueOffsets
 from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide
-from mirrorlake.verify.unit import Compared
+from mirrorlake.verify.unit import UnitResult
 
 
-def count_verified(hop: TargetResult, result: Compared, places: Mapping[FeedKey, DuePlaces]) -> None:
+def count_verified(hop: TargetResult, result: UnitResult, places: Mapping[FeedKey, DueOffsets]) -> None:
     """Count the due records that were found equal; what was read once more beside them is left out."""
     spans = dict(zip(result.unit.partitions, (one.span for one in result.unit.fetched), strict=True))
     for number, feed in enumerate(result.unit.feeds):
         if feed.key in places:
             due = sum(places[feed.key].on(tp).downstream_within(*span).records for tp, span in spans.items())
-            hop.verified[feed.key] += max(0, result.matched[number] - (feed.places.records - due))
+            hop.verified[feed.key] += max(0, result.matched[number] - (feed.offsets.records - due))
 
 
-def proofs_of(
+def build_proofs(
     side: TargetSide,
-    result: Compared,
-    places: Mapping[FeedKey, DuePlaces],
-    held: Mapping[TopicPartition, OffsetSpan],
+    result: UnitResult,
+    places: Mapping[FeedKey, DueOffsets],
+    held: Mapping[TopicPartition, OffsetRange],
     ids: Mapping[str, str],
     scope: Scope,
 ) -> Iterable[RangeProof]:
     """Say what one unit proves of each feed, and what it found to differ."""
     for number, feed in enumerate(result.unit.feeds):
-        if feed.key not in side.due or not len(feed.places):
+        if feed.key not in side.due or not len(feed.offsets):
             continue
-        doubts, span = result.doubts[number], feed.span
-        gone, beyond = _not_held(places[feed.key], held)
-        mine = side.due[feed.key] & Spans([_grown(side.due[feed.key], span)])
-        proven = claims(mine, doubts=doubts.offsets, end=min(doubts.end, beyond), gone=gone + feed.removed)
+        doubts, span = result.suspects[number], feed.span
+        gone, beyond = _find_missing(places[feed.key], held)
+        mine = side.due[feed.key] & OffsetRanges([_grown(side.due[feed.key], span)])
+        proven = provable_ranges(mine, suspects=doubts.offsets, end=min(doubts.end, beyond), gone=gone + feed.removed)
         ways = [one for one in result.proven if one.feed == number]
-        is_whole = len(proven) == 1 and not doubts.offsets and doubts.end == EVER
+        is_whole = len(proven) == 1 and not doubts.offsets and doubts.end == UNBOUNDED
         for part in proven:
             if not ways:
                 yield _proof(side, feed.key, part, ids, how="full" if scope.sample is None else "sampled")
             for one in ways:
-                inside = feed.places.where(
-                    np.array([(w.target, w.version) == (one.target, one.version) for w in feed.ways])[
-                        feed.places.labels
+                inside = feed.offsets.where(
+                    np.array([(w.target, w.version) == (one.target, one.version) for w in feed.targets])[
+                        feed.offsets.labels
                     ]
-                ).upstream_within(Spans([part]))
+                ).upstream_within(OffsetRanges([part]))
                 how = "sampled" if scope.sample is not None else "full" if one.is_comparable else "present"
                 yield _proof(
                     side,
@@ -67,22 +67,24 @@ def proofs_of(
                     digest=one.digest if is_whole and one.is_comparable else None,
                     view=one.version,
                 )
-        for differing in doubts.spans(span.end):
+        for differing in doubts.ranges(span.end):
             yield _proof(side, feed.key, differing, ids, how="different")
 
 
-def _grown(due: Spans, span: OffsetSpan) -> OffsetSpan:
+def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
     """Take what is due around a range, too: offsets without a record of their own on the target."""
     touched = [one for one in due if one.first < span.end and one.end > span.first]
     return (
-        OffsetSpan(min(one.first for one in touched), max(one.end for one in touched)) if touched else OffsetSpan(0, 0)
+        OffsetRange(min(one.first for one in touched), max(one.end for one in touched))
+        if touched
+        else OffsetRange(0, 0)
     )
 
 
-def _not_held(due: DuePlaces, held: Mapping[TopicPartition, OffsetSpan]) -> tuple[Spans, int]:
+def _find_missing(due: DueOffsets, held: Mapping[TopicPartition, OffsetRange]) -> tuple[OffsetRanges, int]:
     """Find what has left the target, as upstream offsets, and the first one past the cut."""
     gone: list[tuple[int, int]] = []
-    beyond = EVER
+    beyond = UNBOUNDED
     for tp in due.targets:
         if tp not in held:
             # The topic is missing: that is a difference, and nothing of it is proven.
@@ -92,16 +94,16 @@ def _not_held(due: DuePlaces, held: Mapping[TopicPartition, OffsetSpan]) -> tupl
         left = due.on(tp).downstream_within(0, span.first)
         if len(left):
             gone.append((int(left.upstream[0]), int((left.upstream + left.lengths).max())))
-        late = due.on(tp).downstream_within(span.end, EVER)
+        late = due.on(tp).downstream_within(span.end, UNBOUNDED)
         if len(late):
             beyond = min(beyond, int(late.upstream[0]))
-    return Spans(gone), beyond
+    return OffsetRanges(gone), beyond
 
 
 def proofs_without_records(
     side: TargetSide,
-    places: Mapping[FeedKey, DuePlaces],
-    held: Mapping[TopicPartition, OffsetSpan],
+    places: Mapping[FeedKey, DueOffsets],
+    held: Mapping[TopicPartition, OffsetRange],
     ids: Mapping[str, str],
 ) -> Iterable[RangeProof]:
     """Say of due offsets that hold no record for the target that they are done, and of those that left it that they are gone."""
@@ -111,19 +113,19 @@ def proofs_without_records(
             for span in due:
                 yield _proof(side, key, span, ids, how="full")
             continue
-        gone, beyond = _not_held(places[key], held)
-        for span in (gone + removed) & due & Spans([(0, beyond)]):
+        gone, beyond = _find_missing(places[key], held)
+        for span in (gone + removed) & due & OffsetRanges([(0, beyond)]):
             yield _proof(side, key, span, ids, how="gone")
-        spans = places[key].places
+        spans = places[key].offsets
         for span in due:
-            if not spans.upstream_within(Spans([span])).records:
+            if not spans.upstream_within(OffsetRanges([span])).records:
                 yield _proof(side, key, span, ids, how="full")
 
 
 def _proof(
     side: TargetSide,
     key: FeedKey,
-    span: OffsetSpan,
+    span: OffsetRange,
     ids: Mapping[str, str],
     *,
     how: str,

@@ -10,30 +10,30 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.cut import runs_within
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
-from mirrorlake.verify.target_side import FeedKey, TargetSide, by_feed, run_ends, targets_of
+from mirrorlake.verify.target_side import FeedKey, TargetSide, by_feed, find_last_ends, targets_of
 
 # To read so many proven records once more costs less than another pass.
 _NEAR = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class DuePlaces:
+class DueOffsets:
     """The places of what is due of a feed; labels are numbers of `targets`."""
 
-    places: Places
+    offsets: OffsetColumns
     targets: tuple[TopicPartition, ...]
 
-    def on(self, tp: TopicPartition) -> Places:
+    def on(self, tp: TopicPartition) -> OffsetColumns:
         """Keep those on one target partition."""
         if tp not in self.targets:
-            return Places.unchanged(())
-        return self.places.where(self.places.labels == self.targets.index(tp))
+            return OffsetColumns.identity(())
+        return self.offsets.where(self.offsets.labels == self.targets.index(tp))
 
 
-def due_places(side: TargetSide) -> dict[FeedKey, DuePlaces]:
+def find_due_offsets(side: TargetSide) -> dict[FeedKey, DueOffsets]:
     """Find where what is due of each feed stands on the target."""
     found = runs_within(side.cut, ((key.flow, key.source, spans) for key, spans in side.due.items()))
     if found is None:
@@ -43,21 +43,21 @@ def due_places(side: TargetSide) -> dict[FeedKey, DuePlaces]:
         targets = tuple(sorted({TopicPartition(*pair) for pair in targets_of(runs)}))
         numbers = {target: number for number, target in enumerate(targets)}
         labels = np.array([numbers[TopicPartition(*pair)] for pair in targets_of(runs)], np.int64)
-        places[key] = DuePlaces(Places.of_runs(runs, labels).upstream_within(side.due[key]), targets)
+        places[key] = DueOffsets(OffsetColumns.from_runs(runs, labels).upstream_within(side.due[key]), targets)
     return places
 
 
 def ranges_to_fetch(
-    side: TargetSide, places: Mapping[FeedKey, DuePlaces], held: Mapping[TopicPartition, OffsetSpan], scope: Scope
-) -> dict[TopicPartition, Spans]:
+    side: TargetSide, places: Mapping[FeedKey, DueOffsets], held: Mapping[TopicPartition, OffsetRange], scope: Scope
+) -> dict[TopicPartition, OffsetRanges]:
     """Choose which downstream offsets are fetched: around all that is due, up to the next records that are proven."""
-    near: dict[TopicPartition, list[OffsetSpan]] = {tp: [] for tp in held}
+    near: dict[TopicPartition, list[OffsetRange]] = {tp: [] for tp in held}
     for due in places.values():
         for tp in due.targets:
             if tp in held:
                 near[tp] += _stretched(due.on(tp).downstream_within(*held[tp]))
-    wanted = {tp: Spans(_joined(spans)) for tp, spans in near.items()}
-    last_ends = run_ends(side)
+    wanted = {tp: OffsetRanges(_joined(spans)) for tp, spans in near.items()}
+    last_ends = find_last_ends(side)
     bounds = _neighbours(side, {tp: spans for tp, spans in wanted.items() if spans})
     ranges = {}
     for tp, spans in wanted.items():
@@ -65,14 +65,14 @@ def ranges_to_fetch(
         for span in spans:
             before, after = bounds[tp, span]
             found.append((max(held[tp].first, before), min(held[tp].end, after)))
-        if scope.is_whole and (not spans or bounds[tp, tuple(spans)[-1]][1] < EVER):
+        if scope.is_whole and (not spans or bounds[tp, tuple(spans)[-1]][1] < UNBOUNDED):
             # Past the last record of the flows nothing may stand, whatever is proven before.
             found.append((max(held[tp].first, last_ends[tp]), held[tp].end))
-        ranges[tp] = Spans(found)
+        ranges[tp] = OffsetRanges(found)
     return ranges
 
 
-def _stretched(places: Places) -> Iterable[OffsetSpan]:
+def _stretched(places: OffsetColumns) -> Iterable[OffsetRange]:
     """Join places that adjoin on the target, so that ranges are few."""
     order = np.argsort(places.downstream, kind="stable")
     first, lengths = places.downstream[order], places.lengths[order]
@@ -81,23 +81,23 @@ def _stretched(places: Places) -> Iterable[OffsetSpan]:
     breaks = np.flatnonzero(first[1:] > (first + lengths)[:-1] + _NEAR) + 1
     starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(first)]]) - 1
     return [
-        OffsetSpan(int(first[start]), int(first[end] + lengths[end])) for start, end in zip(starts, ends, strict=True)
+        OffsetRange(int(first[start]), int(first[end] + lengths[end])) for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _joined(spans: Iterable[OffsetSpan]) -> Iterable[OffsetSpan]:
-    found: list[OffsetSpan] = []
+def _joined(spans: Iterable[OffsetRange]) -> Iterable[OffsetRange]:
+    found: list[OffsetRange] = []
     for span in sorted(spans):
         if found and span.first <= found[-1].end + _NEAR:
-            found[-1] = OffsetSpan(found[-1].first, max(found[-1].end, span.end))
+            found[-1] = OffsetRange(found[-1].first, max(found[-1].end, span.end))
         else:
             found.append(span)
     return found
 
 
 def _neighbours(
-    side: TargetSide, wanted: Mapping[TopicPartition, Spans]
-) -> dict[tuple[TopicPartition, OffsetSpan], tuple[int, int]]:
+    side: TargetSide, wanted: Mapping[TopicPartition, OffsetRanges]
+) -> dict[tuple[TopicPartition, OffsetRange], tuple[int, int]]:
     """Find, for each range, where the records before it end and where those after it begin."""
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": span.first, "end_at": span.end}
@@ -118,9 +118,9 @@ def _neighbours(
         tables={"wanted": pa.Table.from_pylist(rows, schema=pa.schema(kinds))},
     )
     return {
-        (TopicPartition(row.topic, row.partition), OffsetSpan(row.first, row.end_at)): (
+        (TopicPartition(row.topic, row.partition), OffsetRange(row.first, row.end_at)): (
             int(row.first if row.before is None else row.before),
-            int(EVER if row.after is None else row.after),
+            int(UNBOUNDED if row.after is None else row.after),
         )
         for row in found
     }

@@ -12,11 +12,11 @@ import pyarrow as pa
 from mirrorlake.lake import RELAY_TARGET, SOURCE_TARGET, Tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules import View
+from mirrorlake.verify.comparison_results import HopResult
 from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.direct import SourceFeed
-from mirrorlake.verify.hops import HopResult
+from mirrorlake.verify.offset_ranges import OffsetRanges
 from mirrorlake.verify.relays import Relay, Relays
-from mirrorlake.verify.spans import Spans
 
 
 class FeedKey(NamedTuple):
@@ -27,7 +27,7 @@ class FeedKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class FeedSummary:
     """The runs of one flow between two partitions: how many records, and the first on both ends; `end` is downstream."""
 
     key: FeedKey
@@ -49,11 +49,11 @@ class TargetSide:
     cut: FixedCut
     relays: Relays
     views: Mapping[str, View]
-    pieces: Sequence[Piece]
-    due: Mapping[FeedKey, Spans]
+    summaries: Sequence[FeedSummary]
+    due: Mapping[FeedKey, OffsetRanges]
     begins: Mapping[FeedKey, int]
     chosen: frozenset[str]
-    removed: Mapping[str, Mapping[SourcePartition, Spans]]
+    removed: Mapping[str, Mapping[SourcePartition, OffsetRanges]]
     source_ids: Mapping[str, Mapping[str, str]]
     tombstones: Sequence[Tombstones] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class TargetSide:
         """Choose where the rows of a feed come from: the source itself, or its relay."""
         return self.directly.get(key) or self.relays[self.source(key.flow)]
 
-    def removed_of(self, key: FeedKey) -> Spans:
+    def removed_of(self, key: FeedKey) -> OffsetRanges:
         """Return the offsets that nobody gives any more, explained elsewhere."""
-        removed = self.removed.get(self.source(key.flow), {}).get(key.source, Spans())
+        removed = self.removed.get(self.source(key.flow), {}).get(key.source, OffsetRanges())
         one = self.directly.get(key)
-        return removed if one is None else removed - (Spans([one.held]) - one.erased)
+        return removed if one is None else removed - (OffsetRanges([one.available]) - one.erased)
 
     def source(self, flow: str) -> str:
         """Return the alias of a flow's source."""
@@ -99,7 +99,7 @@ class TargetResult(HopResult):
         self.directly += other.verified
 
 
-def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
+def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
     """Sum up the runs into some remote topics."""
     rows = cut.maps.ask(
         "SELECT flow, source_topic, generation, source_partition, target_topic, target_partition, "
@@ -109,7 +109,7 @@ def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
         remotes=sorted(remotes),
     )
     return [
-        Piece(
+        FeedSummary(
             key=FeedKey(row.flow, SourcePartition(row.source_topic, row.generation, row.source_partition)),
             target=TopicPartition(row.target_topic, row.target_partition),
             records=int(row.records),
@@ -121,10 +121,10 @@ def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
     ]
 
 
-def run_ends(side: TargetSide) -> dict[TopicPartition, int]:
+def find_last_ends(side: TargetSide) -> dict[TopicPartition, int]:
     """Find where the last record of any flow ends, by target partition."""
     found: dict[TopicPartition, int] = {}
-    for piece in side.pieces:
+    for piece in side.summaries:
         found[piece.target] = max(found.get(piece.target, 0), piece.end)
     return found
 

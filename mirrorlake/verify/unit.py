@@ -22,78 +22,78 @@ from mirrorlake.kafka import Fetched, Fetcher, PositionGone
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.content import content_of, values_of
-from mirrorlake.verify.feeds import FetchedPart, RelayFeed, Way
-from mirrorlake.verify.merge import Doubts, Merge, Mismatch
-from mirrorlake.verify.places import Places, joined_places
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart, RelayFeed
+from mirrorlake.verify.offset_columns import OffsetColumns, join_columns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import rows_of_files
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.stream_comparison import Mismatch, StreamComparison, SuspectOffsets
 
 _WAIT_S = 0.1
 _AT_MOST_S = 5.0
-_MOST_BYTES = 32 << 20
-_MOST_RECORDS = 50_000
-_PATIENCE_S = 60.0
+_MAX_BYTES = 32 << 20
+_MAX_RECORDS = 50_000
+_STALL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedWork:
+class FeedSpec:
     """A feed as a task gets it: `key` is the caller's, `files` hold its rows where a task reads them."""
 
     key: Any
     source: SourcePartition
-    places: Places
-    ways: tuple[Way, ...]
+    offsets: OffsetColumns
+    targets: tuple[FeedTarget, ...]
     files: tuple[RelayFile, ...] = ()
-    removed: Spans = field(default_factory=Spans)
+    removed: OffsetRanges = field(default_factory=OffsetRanges)
 
     @property
-    def span(self) -> OffsetSpan:
+    def span(self) -> OffsetRange:
         """The upstream offsets that are read."""
-        if not len(self.places):
-            return OffsetSpan(0, 0)
-        last = self.places.upstream + self.places.lengths
-        return OffsetSpan(int(self.places.upstream[0]), int(last.max()))
+        if not len(self.offsets):
+            return OffsetRange(0, 0)
+        last = self.offsets.upstream + self.offsets.lengths
+        return OffsetRange(int(self.offsets.upstream[0]), int(last.max()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ComparisonUnit:
     """What is compared at once: partitions of the cluster `alias`, each one range of offsets, and the feeds of all of them."""
 
     alias: str
     options: Mapping[str, Any]
     partitions: tuple[TopicPartition, ...]
     fetched: tuple[FetchedPart, ...]
-    feeds: tuple[FeedWork, ...]
+    feeds: tuple[FeedSpec, ...]
     fed_is_source: bool
 
     @property
     def records(self) -> int:
         """About how many records are compared."""
-        return sum(feed.places.records for feed in self.feeds)
+        return sum(feed.offsets.records for feed in self.feeds)
 
-    def clipped(self, earliest: Mapping[TopicPartition, int]) -> Unit:
+    def clipped(self, earliest: Mapping[TopicPartition, int]) -> ComparisonUnit:
         """Leave out what has left the cluster meanwhile."""
         fetched = tuple(
-            replace(one, span=OffsetSpan(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
+            replace(one, span=OffsetRange(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
             for tp, one in zip(self.partitions, self.fetched, strict=True)
         )
         return self.within(fetched)
 
-    def within(self, fetched: tuple[FetchedPart, ...]) -> Unit:
+    def within(self, fetched: tuple[FetchedPart, ...]) -> ComparisonUnit:
         """Keep the places that lie in narrower ranges."""
-        feeds = tuple(replace(feed, places=_within(feed, fetched)) for feed in self.feeds)
+        feeds = tuple(replace(feed, offsets=_within(feed, fetched)) for feed in self.feeds)
         return replace(self, fetched=fetched, feeds=feeds)
 
 
-def _within(feed: FeedWork, fetched: tuple[FetchedPart, ...]) -> Places:
-    targets = np.array([way.target for way in feed.ways])[feed.places.labels]
-    return joined_places(
-        feed.places.where(targets == number).downstream_within(*one.span) for number, one in enumerate(fetched)
+def _within(feed: FeedSpec, fetched: tuple[FetchedPart, ...]) -> OffsetColumns:
+    targets = np.array([way.target for way in feed.targets])[feed.offsets.labels]
+    return join_columns(
+        feed.offsets.where(targets == number).downstream_within(*one.span) for number, one in enumerate(fetched)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProvenWay:
+class ProvenTarget:
     """Records of one feed that were found equal in one fetched partition, under one version of the rules."""
 
     feed: int
@@ -107,31 +107,31 @@ class ProvenWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class UnitResult:
     """What a unit found, with marks in place of contents.
 
     `copies` are places of `found` whose record stands elsewhere in the same partition, too.
     `matched` and `read` count, by feed, the records that were found equal and those that the relay gave.
     """
 
-    unit: Unit
-    found: tuple[Mismatch, ...]
+    unit: ComparisonUnit
+    mismatches: tuple[Mismatch, ...]
     beyond: int
     copies: frozenset[tuple[int, int]]
-    proven: tuple[ProvenWay, ...]
-    doubts: tuple[Doubts, ...]
+    proven: tuple[ProvenTarget, ...]
+    suspects: tuple[SuspectOffsets, ...]
     explained: tuple[Counter[str], ...]
     matched: tuple[int, ...]
     read: tuple[int, ...]
 
 
-Rows = Callable[[FeedWork], Iterator[pa.RecordBatch]]
-Fetching = Callable[["Unit", Mapping[TopicPartition, OffsetSpan]], AbstractContextManager["Fetches"]]
+Rows = Callable[[FeedSpec], Iterator[pa.RecordBatch]]
+Fetching = Callable[["ComparisonUnit", Mapping[TopicPartition, OffsetRange]], AbstractContextManager["Fetches"]]
 # The first offset, or the end, of each of some partitions.
 Ends = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 
-def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
+def rows_of(feed: FeedSpec) -> Iterator[pa.RecordBatch]:
     """Read the rows of a feed from its files."""
     return rows_of_files(feed.files, feed.span)
 
@@ -143,20 +143,20 @@ class Fetches(Protocol):
         """Return what came next (see `Fetcher.fetch`)."""
 
 
-def fetch_as_consumer(unit: Unit, spans: Mapping[TopicPartition, OffsetSpan]) -> Fetcher:
+def fetch_as_consumer(unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange]) -> Fetcher:
     """Fetch by librdkafka."""
     return Fetcher(unit.alias, unit.options, {tp: span.first for tp, span in spans.items()})
 
 
 def compare_unit(
-    unit: Unit,
+    unit: ComparisonUnit,
     *,
     rows: Rows = rows_of,
     earliest: Ends,
     latest: Ends,
     fetching: Fetching = fetch_as_consumer,
     tell: Callable[[int], None] = lambda _: None,
-) -> Compared:
+) -> UnitResult:
     """Fetch and compare a unit; where records leave the cluster meanwhile, again without them.
 
     Raises:
@@ -176,12 +176,16 @@ def compare_unit(
     raise AssertionError
 
 
-def _compare(unit: Unit, rows: Rows, latest: Ends, fetching: Fetching, tell: Callable[[int], None]) -> Compared:
+def _compare(
+    unit: ComparisonUnit, rows: Rows, latest: Ends, fetching: Fetching, tell: Callable[[int], None]
+) -> UnitResult:
     feeds = [
-        RelayFeed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
+        RelayFeed(
+            source=feed.source, offsets=feed.offsets, targets=feed.targets, batches=rows(feed), removed=feed.removed
+        )
         for feed in unit.feeds
     ]
-    merge = Merge(feeds, unit.fetched, fed_is_source=unit.fed_is_source)
+    merge = StreamComparison(feeds, unit.fetched, fed_is_source=unit.fed_is_source)
     numbers = {
         tp: number
         for number, (tp, one) in enumerate(zip(unit.partitions, unit.fetched, strict=True))
@@ -189,19 +193,19 @@ def _compare(unit: Unit, rows: Rows, latest: Ends, fetching: Fetching, tell: Cal
     }
     if numbers:
         _fetch(unit, merge, numbers, fetching, tell)
-        _look_past(unit, merge, latest, fetching)
+        _read_past_end(unit, merge, latest, fetching)
     merge.finish()
-    return Compared(
+    return UnitResult(
         unit=unit,
-        found=tuple(replace(one, fed=_mark(one.fed), fetched=_mark(one.fetched)) for one in merge.found),
+        mismatches=tuple(replace(one, fed=_mark(one.fed), fetched=_mark(one.fetched)) for one in merge.mismatches),
         beyond=merge.beyond,
-        copies=_copies(unit, merge.found, rows),
+        copies=_copies(unit, merge.mismatches, rows),
         proven=tuple(
-            ProvenWay(
+            ProvenTarget(
                 feed=feed,
-                target=unit.feeds[feed].ways[way].target,
-                version=unit.feeds[feed].ways[way].version,
-                is_comparable=unit.feeds[feed].ways[way].is_comparable,
+                target=unit.feeds[feed].targets[way].target,
+                version=unit.feeds[feed].targets[way].version,
+                is_comparable=unit.feeds[feed].targets[way].is_comparable,
                 records=one.records,
                 first=one.first,
                 last=one.last,
@@ -209,7 +213,7 @@ def _compare(unit: Unit, rows: Rows, latest: Ends, fetching: Fetching, tell: Cal
             )
             for (feed, way), one in sorted(merge.proven.items())
         ),
-        doubts=tuple(merge.doubts),
+        suspects=tuple(merge.suspects),
         explained=tuple(merge.explained),
         matched=tuple(merge.matched),
         read=tuple(feed.read for feed in feeds),
@@ -217,7 +221,11 @@ def _compare(unit: Unit, rows: Rows, latest: Ends, fetching: Fetching, tell: Cal
 
 
 def _fetch(
-    unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], fetching: Fetching, tell: Callable[[int], None]
+    unit: ComparisonUnit,
+    merge: StreamComparison,
+    numbers: Mapping[TopicPartition, int],
+    fetching: Fetching,
+    tell: Callable[[int], None],
 ) -> None:
     for got in fetch_to_end(unit, {tp: unit.fetched[number].span for tp, number in numbers.items()}, fetching):
         before = sum(merge.matched)
@@ -228,7 +236,7 @@ def _fetch(
         tell(sum(merge.matched) - before)
 
 
-def _look_past(unit: Unit, merge: Merge, latest: Ends, fetching: Fetching) -> None:
+def _read_past_end(unit: ComparisonUnit, merge: StreamComparison, latest: Ends, fetching: Fetching) -> None:
     """Read on where a compacted log lacks records: what is written beside this may have replaced them.
 
     The end is asked for after they were missed, so that whatever replaced them lies before it.
@@ -236,29 +244,31 @@ def _look_past(unit: Unit, merge: Merge, latest: Ends, fetching: Fetching) -> No
     if not (numbers := {unit.partitions[number]: number for number in merge.unexplained()}):
         return
     ends = latest(numbers)
-    past = {tp: OffsetSpan(unit.fetched[number].span.end, ends[tp]) for tp, number in numbers.items()}
+    past = {tp: OffsetRange(unit.fetched[number].span.end, ends[tp]) for tp, number in numbers.items()}
     for got in fetch_to_end(unit, {tp: span for tp, span in past.items() if span.first < span.end}, fetching):
         for tp, rows in got.rows.items():
             for part in rows.to_batches():
-                merge.look_past(numbers[tp], part)
+                merge.note_survivors(numbers[tp], part)
 
 
-def fetch_to_end(unit: Unit, spans: Mapping[TopicPartition, OffsetSpan], fetching: Fetching) -> Iterator[Fetched]:
+def fetch_to_end(
+    unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange], fetching: Fetching
+) -> Iterator[Fetched]:
     """Yield what is fetched until each partition came to the end of its range, and perhaps past it."""
     if not spans:
         return
     left, moved_at = {tp: span.end for tp, span in spans.items()}, time.monotonic()
     with fetching(unit, spans) as fetcher:
         while left:
-            got = fetcher.fetch(_WAIT_S, max_s=_AT_MOST_S, max_bytes=_MOST_BYTES, max_records=_MOST_RECORDS)
+            got = fetcher.fetch(_WAIT_S, max_s=_AT_MOST_S, max_bytes=_MAX_BYTES, max_records=_MAX_RECORDS)
             yield got
             left = {tp: end for tp, end in left.items() if got.read_to.get(tp, 0) < end}
             if got.read_to:
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _PATIENCE_S:
+            elif time.monotonic() - moved_at > _STALL_TIMEOUT_S:
                 names = ", ".join(map(str, left))
                 raise ClusterError(
-                    f"{unit.alias} gave nothing more of {names} for {_PATIENCE_S:.0f} s, short of the end that it named",
+                    f"{unit.alias} gave nothing more of {names} for {_STALL_TIMEOUT_S:.0f} s, short of the end that it named",
                     consequence="the rest was not compared",
                     remedy="run `mirrorlake doctor`, then `mirrorlake verify` again",
                 )
@@ -269,7 +279,7 @@ def _mark(content: Any) -> bytes | None:
     return None if content is None else hashlib.sha256(repr(content).encode()).digest()
 
 
-def _copies(unit: Unit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tuple[int, int]]:
+def _copies(unit: ComparisonUnit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tuple[int, int]]:
     """Find which records that nothing is fed for are copies of one that is fed: read again what was compared."""
     extra: dict[Any, list[tuple[int, int]]] = {}
     for one in found:
@@ -280,16 +290,16 @@ def _copies(unit: Unit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tupl
     times = pa.array(sorted({content[0] for content in extra}), pa.int64())
     copies: set[tuple[int, int]] = set()
     for feed in unit.feeds:
-        targets = {way.target for way in feed.ways}
+        targets = {way.target for way in feed.targets}
         for content in _with_times(feed, rows, times):
             copies |= {place for place in extra.get(content, ()) if place[0] in targets}
     return frozenset(copies)
 
 
-def _with_times(feed: FeedWork, rows: Rows, times: pa.Array) -> Iterator[Any]:
+def _with_times(feed: FeedSpec, rows: Rows, times: pa.Array) -> Iterator[Any]:
     import pyarrow.compute as pc
 
-    views = {way.version: way.view for way in feed.ways if way.is_comparable}
+    views = {way.version: way.view for way in feed.targets if way.is_comparable}
     for batch in rows(feed):
         stamps = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         near = batch.filter(pc.is_in(stamps, value_set=times))
@@ -299,13 +309,13 @@ def _with_times(feed: FeedWork, rows: Rows, times: pa.Array) -> Iterator[Any]:
                 yield from values_of(content_of(seen))
 
 
-def bundles(parts: Iterable[tuple[frozenset[Any], int]], together: int) -> list[list[int]]:
+def group_by_shared_feed(parts: Iterable[tuple[frozenset[Any], int]], max_size: int) -> list[list[int]]:
     """Group partitions by what they share with others, and small groups with one another, up to `together` of them.
 
     Takes, of each partition, the feeds that lead to it and its number; partitions with a feed in common stay together.
 
     Example:
-        >>> bundles([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)], together=2)
+        >>> group_by_shared_feed([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)], max_size=2)
         [[1, 2], [0]]
     """
     groups: list[tuple[set[Any], list[int]]] = []
@@ -316,7 +326,7 @@ def bundles(parts: Iterable[tuple[frozenset[Any], int]], together: int) -> list[
         groups = [*rest, joined]
     found: list[list[int]] = []
     for _, numbers in sorted(groups, key=lambda group: -len(group[1])):
-        if found and len(found[-1]) + len(numbers) <= together:
+        if found and len(found[-1]) + len(numbers) <= max_size:
             found[-1] += numbers
         else:
             found.append(list(numbers))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from mirrorlake.kafka import Fetched, FetchedRows, PositionGone
 from mirrorlake.landing import read_between
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.unit import Fetching
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SparkFetcher:
     """Read one range of offsets of each partition, `read_committed`, with the calls of a `Fetcher`; partitions together."""
 
     def __init__(
-        self, spark: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, OffsetSpan]
+        self, spark: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, OffsetRange]
     ) -> None:
         self._spark = spark
         self._options = options

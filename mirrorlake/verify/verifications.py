@@ -23,12 +23,12 @@ from mirrorlake.runtime import PeriodicTask
 from mirrorlake.verify.cut import take_cut
 from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.report import ProofReport, proof_report
-from mirrorlake.verify.scope import Scope, between
+from mirrorlake.verify.scope import Scope, read_time_ranges
 from mirrorlake.verify.tracking import Timed, track_verification
 from mirrorlake.verify.verify import Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
-_MOST_LOGGED = 10
+_MAX_LOGGED = 10
 # An erasure and the pass of a retention may come one after the other.
 _ATTEMPTS = 3
 
@@ -100,7 +100,7 @@ class Verifications:
             for report in self._compare(self._context.config.flows, waits=False, may_job=False):
                 # What waits for a flow is its lag, which others tell.
                 found = [one for one in report.differences if one.problem != "not_republished"]
-                for one in found[:_MOST_LOGGED]:
+                for one in found[:_MAX_LOGGED]:
                     log.error("verify.different flow=%s found=%s", report.flow, one)
                 if found:
                     log.error("verify.different flow=%s differences=%d next=mirrorlake verify", report.flow, len(found))
@@ -160,7 +160,7 @@ class Verifications:
         cuts = {target: take_cut(context, flows, lost=lost) for target, flows in into.items()}
         scope = Scope(
             full=full,
-            between=None if within is None else between(context.lake, sources, *within),
+            between=None if within is None else read_time_ranges(context.lake, sources, *within),
             sample=None if sample is None else sample / 100,
             seed=verification,
         )

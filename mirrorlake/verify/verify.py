@@ -34,30 +34,30 @@ from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
-from mirrorlake.verify.against_sources import against_sources
-from mirrorlake.verify.cut import FixedCut
-from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, source_feeds
-from mirrorlake.verify.due import (
-    Bounds,
-    Lost,
-    bounds_of,
-    first_offsets,
-    lost_offsets,
-    owed,
-    still_waiting,
-    withheld_by,
+from mirrorlake.verify.comparison_results import HopResult
+from mirrorlake.verify.completeness import (
+    LostRecords,
+    SendBounds,
+    count_withheld,
+    find_first_offsets,
+    find_lost_and_pending,
+    find_send_bounds,
+    list_lost,
+    wait_for_pending,
 )
-from mirrorlake.verify.flow_report import Stand, explained_by, flow_report, proven_before
-from mirrorlake.verify.hops import HopResult
+from mirrorlake.verify.cut import FixedCut
+from mirrorlake.verify.direct import SourceFeed, build_source_feeds, find_before_landing, topics_compared_by_relay
+from mirrorlake.verify.flow_report import FlowAtCut, build_flow_report, count_explained, count_proven_before
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relays
-from mirrorlake.verify.scope import Known, Scope
+from mirrorlake.verify.runners import JOB_RECORDS, RunnerChoice
+from mirrorlake.verify.scope import KnownRanges, Scope
+from mirrorlake.verify.source_comparison import compare_with_sources
 from mirrorlake.verify.source_facts import SourceFacts
-from mirrorlake.verify.source_side import SourceSide, against_source, dense
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
-from mirrorlake.verify.target_hop import against_target
-from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, pieces_of
+from mirrorlake.verify.source_side import SourceSide, compare_dense_offsets, compare_with_source
+from mirrorlake.verify.target_hop import compare_with_target
+from mirrorlake.verify.target_side import FeedKey, FeedSummary, TargetResult, TargetSide, summarize_feeds
 from mirrorlake.verify.unit import fetch_as_consumer
-from mirrorlake.verify.workers import JOB_RECORDS, Capacity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,26 +146,29 @@ class Verifier:
             self._sources[alias].find_leaderless(t for t in topics if any(flow.carries(t) for flow in carried))
         self._tombstones = {target: read_tombstones(self._lake, target) for target in self._cuts}
         ranges = {flow.name: self._proofs.read(flow) for flow in self._flows}
-        pieces = self._pieces()
-        stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
+        pieces = self._summarize_feeds()
+        stands = [self._read_flow_at_cut(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
         self._whole = self._count_due(stands)
         for phase, whole in self._whole.items():
             self._tell(phase, 0, whole)
-        landing = {alias: self._landing(alias, stands) for alias in sorted({flow.source for flow in self._flows})}
+        landing = {
+            alias: self._compare_landing(alias, stands) for alias in sorted({flow.source for flow in self._flows})
+        }
         sending = {
-            target: self._sending(target, stands, pieces[target]) for target in sorted({f.target for f in self._flows})
+            target: self._compare_sending(target, stands, pieces[target])
+            for target in sorted({f.target for f in self._flows})
         }
         proofs = [proof for hop in (*landing.values(), *sending.values()) for proof in hop.proofs]
         reports = []
         for stand in stands:
             report, lost = self._report(stand, landing[stand.flow.source], sending[stand.flow.target])
             reports.append(report)
-            proofs += [self._differs(stand, one) for one in lost]
+            proofs += [self._lost_proof(stand, one) for one in lost]
         for phase, whole in self._whole.items():
             self._tell(phase, whole, whole)
         return Verification(reports=tuple(reports), proofs=tuple(proofs))
 
-    def _pieces(self) -> dict[str, list[Piece]]:
+    def _summarize_feeds(self) -> dict[str, list[FeedSummary]]:
         found = {}
         for target, cut in self._cuts.items():
             remotes = {
@@ -175,43 +178,47 @@ class Verifier:
                 for source in self._relays[flow.source].landed
                 if flow.carries(source.topic)
             }
-            found[target] = pieces_of(cut, remotes) if remotes else []
+            found[target] = summarize_feeds(cut, remotes) if remotes else []
         return found
 
-    def _stand(self, flow: FlowConfig, ranges: Sequence[ProvenRange], pieces: Sequence[Piece]) -> Stand:
+    def _read_flow_at_cut(
+        self, flow: FlowConfig, ranges: Sequence[ProvenRange], pieces: Sequence[FeedSummary]
+    ) -> FlowAtCut:
         cut = self._cuts[flow.target]
         landed = {s: held for s, held in self._relays[flow.source].landed.items() if flow.carries(s.topic)}
         mine = [piece for piece in pieces if piece.key.flow == flow.name]
-        kept = withheld_by(cut, flow.name)
+        kept = count_withheld(cut, flow.name)
         # What has left the relay altogether is still the flow's.
         known = {*landed, *(piece.key.source for piece in mine)}
-        bounds = bounds_of(flow, self._lake, cut, known, mine, kept)
+        bounds = find_send_bounds(flow, self._lake, cut, known, mine, kept)
         ids = self._target_ids(flow, known)
-        proven = Known.of(ranges, _SENDING_KINDS, sources=self._sources[flow.source].ids, targets=ids)
-        unproven = {s: one.span - proven.proven.get(s, Spans()) for s, one in bounds.items()}
-        due = {s: self._scope.of(flow.source, s, proven.left(s, one.span, self._scope)) for s, one in bounds.items()}
-        directly = self._directly(flow, ranges, bounds, due, ids, first_offsets(mine, kept))
+        proven = KnownRanges.of(ranges, _SENDING_KINDS, sources=self._sources[flow.source].ids, targets=ids)
+        unproven = {s: one.span - proven.proven.get(s, OffsetRanges()) for s, one in bounds.items()}
+        due = {
+            s: self._scope.of(flow.source, s, proven.unproven(s, one.span, self._scope)) for s, one in bounds.items()
+        }
+        directly = self._choose_source_feeds(flow, ranges, bounds, due, ids, find_first_offsets(mine, kept))
         for s, feed in directly.items():
             due[s] -= feed.due
             unproven[s] += feed.due
-        return Stand(
+        return FlowAtCut(
             flow=flow,
             landed=landed,
             bounds=bounds,
-            mine=mine,
-            kept=kept,
+            feeds=mine,
+            withheld=kept,
             ranges=ranges,
             due={s: spans for s, spans in due.items() if spans},
             unproven=unproven,
             directly=directly,
         )
 
-    def _directly(
+    def _choose_source_feeds(
         self,
         flow: FlowConfig,
         ranges: Sequence[ProvenRange],
-        bounds: Mapping[SourcePartition, Bounds],
-        due: Mapping[SourcePartition, Spans],
+        bounds: Mapping[SourcePartition, SendBounds],
+        due: Mapping[SourcePartition, OffsetRanges],
         ids: Mapping[str, str],
         firsts: Mapping[SourcePartition, int],
     ) -> dict[SourcePartition, SourceFeed]:
@@ -222,31 +229,35 @@ class Verifier:
             return {}
         erased, removed = facts.erased, facts.removed
         if self._direct:
-            known = Known.of(ranges, [SOURCE_TARGET], sources=facts.ids, targets=ids)
-            wanted = {s: self._scope.of(alias, s, known.left(s, one.span, self._scope)) for s, one in bounds.items()}
+            known = KnownRanges.of(ranges, [SOURCE_TARGET], sources=facts.ids, targets=ids)
+            wanted = {
+                s: self._scope.of(alias, s, known.unproven(s, one.span, self._scope)) for s, one in bounds.items()
+            }
         else:
-            expired = {s: removed.get(s, Spans()) - erased.get(s, Spans()) for s in due}
-            wanted = {s: spans & Spans([(0, expired[s].end)]) for s, spans in due.items() if expired[s]}
+            expired = {s: removed.get(s, OffsetRanges()) - erased.get(s, OffsetRanges()) for s in due}
+            wanted = {s: spans & OffsetRanges([(0, expired[s].end)]) for s, spans in due.items() if expired[s]}
         # What left the relay before the flow came was never its own.
-        early = {s: removed.get(s, Spans()) & Spans([(0, firsts.get(s, EVER))]) for s in wanted}
+        early = {s: removed.get(s, OffsetRanges()) & OffsetRanges([(0, firsts.get(s, UNBOUNDED))]) for s in wanted}
         wanted = {s: left for s, spans in wanted.items() if (left := spans - early[s])}
         if not wanted:
             return {}
         admin, landed = self._context.admin(alias), self._relays[alias].landed
-        held = facts.held(wanted)
+        held = facts.available_ranges(wanted)
         for s in held.keys() & landed.keys():
-            there = wanted[s] & Spans([held[s]])
-            past = before_landing(s, landed[s].first, removed.get(s, Spans()), there, sent_from=firsts.get(s, EVER))
+            there = wanted[s] & OffsetRanges([held[s]])
+            past = find_before_landing(
+                s, landed[s].first, removed.get(s, OffsetRanges()), there, sent_from=firsts.get(s, UNBOUNDED)
+            )
             wanted[s] -= past
             self._before_landing[flow.name] += past.size
-        return source_feeds(
+        return build_source_feeds(
             flow,
             wanted,
-            held=held,
+            available=held,
             cut=self._cuts[flow.target],
             relay=self._relays[alias],
             erased=erased,
-            fetching=self._capacity_at(admin).fetching or fetch_as_consumer,
+            fetching=self._runner_choice_at(admin).fetching or fetch_as_consumer,
             options=self._context.reader_options(alias),
         )
 
@@ -255,21 +266,21 @@ class Verifier:
         states = self._context.admin(flow.target).describe(remotes)
         return {name: known_id(state.topic_id) for name, state in states.items()}
 
-    def _count_due(self, stands: Sequence[Stand]) -> dict[str, int]:
+    def _count_due(self, stands: Sequence[FlowAtCut]) -> dict[str, int]:
         """Count the records of each hop, those that are proven already included: the verdict counts them, too."""
         landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
         return {_LANDING: sum(landed.values()), _SENDING: sum(sum(stand.sent.values()) for stand in stands)}
 
-    def _more(self, phase: str, records: int) -> None:
+    def _report_progress(self, phase: str, records: int) -> None:
         with self._lock:
             self._done[phase] = min(self._whole[phase], self._done[phase] + records)
             self._tell(phase, self._done[phase], self._whole[phase])
 
-    def _landing(self, alias: str, stands: Sequence[Stand]) -> HopResult:
+    def _compare_landing(self, alias: str, stands: Sequence[FlowAtCut]) -> HopResult:
         mine = [stand for stand in stands if stand.flow.source == alias]
         # Proofs of this hop are the same for every flow from the source.
         facts = self._sources[alias]
-        known = Known.of(mine[0].ranges, [SOURCE_RELAY], sources=facts.ids, targets={})
+        known = KnownRanges.of(mine[0].ranges, [SOURCE_RELAY], sources=facts.ids, targets={})
         side = SourceSide(
             alias=alias,
             relay=self._relays[alias],
@@ -281,25 +292,27 @@ class Verifier:
             default_cleanup=facts.default_cleanup,
             leaderless=facts.leaderless,
         )
-        topics = by_the_relay(side) if self._direct else side.topics
+        topics = topics_compared_by_relay(side) if self._direct else side.topics
         if self._context.config.cluster(alias).is_lake:
-            hop = dense(side, self._scope)
+            hop = compare_dense_offsets(side, self._scope)
         elif alias in self._lost or not topics:
             hop = HopResult()
         else:
             admin, asked = self._context.admin(alias), replace(side, topics=topics)
-            hop = against_source(asked, admin, self._scope, self._capacity_at(admin), partial(self._more, _LANDING))
+            hop = compare_with_source(
+                asked, admin, self._scope, self._runner_choice_at(admin), partial(self._report_progress, _LANDING)
+            )
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
 
-    def _sending(self, target: str, stands: Sequence[Stand], pieces: Sequence[Piece]) -> TargetResult:
+    def _compare_sending(self, target: str, stands: Sequence[FlowAtCut], pieces: Sequence[FeedSummary]) -> TargetResult:
         mine = [stand for stand in stands if stand.flow.target == target]
         side = TargetSide(
             alias=target,
             cut=self._cuts[target],
             relays=self._relays,
             views=self._views,
-            pieces=pieces,
+            summaries=pieces,
             due={FeedKey(stand.flow.name, s): spans for stand in mine for s, spans in stand.due.items()},
             begins={FeedKey(stand.flow.name, s): one.begins for stand in mine for s, one in stand.bounds.items()},
             chosen=frozenset(stand.flow.name for stand in mine),
@@ -309,27 +322,27 @@ class Verifier:
             options=self._context.reader_options(target),
         )
         sources = {flow.source for flow in self._cuts[target].flows.values()}
-        admin, more = self._context.admin(target), partial(self._more, _SENDING)
-        hop = against_target(side, admin, self._scope, self._capacity(sources), more)
+        admin, more = self._context.admin(target), partial(self._report_progress, _SENDING)
+        hop = compare_with_target(side, admin, self._scope, self._runner_choice(sources), more)
         directly = {FeedKey(stand.flow.name, s): feed for stand in mine for s, feed in stand.directly.items()}
         if directly:
-            again = partial(self._still_at_source, directly.values())
-            hop.join_direct(against_sources(side, directly, admin, self._scope, tell=more, held_now=again))
+            again = partial(self._read_available_ranges, directly.values())
+            hop.join_direct(compare_with_sources(side, directly, admin, self._scope, tell=more, read_available=again))
         return hop
 
-    def _still_at_source(self, feeds: Iterable[SourceFeed]) -> dict[tuple[str, SourcePartition], OffsetSpan]:
+    def _read_available_ranges(self, feeds: Iterable[SourceFeed]) -> dict[tuple[str, SourcePartition], OffsetRange]:
         by_alias: dict[str, set[SourcePartition]] = {}
         for feed in feeds:
             by_alias.setdefault(feed.alias, set()).add(feed.source)
         return {
             (alias, source): span
             for alias, sources in by_alias.items()
-            for source, span in self._sources[alias].held(sources).items()
+            for source, span in self._sources[alias].available_ranges(sources).items()
         }
 
-    def _capacity_at(self, source: ClusterAdmin) -> Capacity:
+    def _runner_choice_at(self, source: ClusterAdmin) -> RunnerChoice:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""
-        capacity = self._capacity([source.alias])
+        capacity = self._runner_choice([source.alias])
         if source.was_consumed():
             return capacity
         # Elsewhere nothing of a verification loads pyspark.
@@ -338,29 +351,33 @@ class Verifier:
         options = spark_options(self._context.config.cluster(source.alias))
         return replace(capacity, fetching=fetch_by_spark(self._lake.spark, options))
 
-    def _capacity(self, sources: Iterable[str]) -> Capacity:
+    def _runner_choice(self, sources: Iterable[str]) -> RunnerChoice:
         """Allow a job where its tasks may read these relays, as tasks that send do."""
         sources = set(sources)
         flows = [flow for flow in self._context.config.flows if flow.source in sources]
         may_read = all(self._relays[alias].has_files for alias in sources)
         is_allowed = may_read and all(flow.execution == "live" for flow in flows)
-        return Capacity(session=self._session if is_allowed else None, job_from=self._job_from)
+        return RunnerChoice(session=self._session if is_allowed else None, job_from=self._job_from)
 
-    def _report(self, stand: Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
+    def _report(
+        self, stand: FlowAtCut, landing: HopResult, sending: TargetResult
+    ) -> tuple[VerifyReport, list[LostRecords]]:
         flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
         sent, facts = stand.sent, self._sources[flow.source]
-        mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
-        lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, facts.removed, stand.unproven)
-        lost += [one for s, feed in stand.directly.items() for one in lost_offsets(s, sorted(feed.unknown))]
-        report = flow_report(
+        mapped = {s: sent[s] + (stand.withheld[s].records if s in stand.withheld else 0) for s in stand.bounds}
+        lost, waiting = find_lost_and_pending(
+            flow.name, relay, stand.bounds, cut, mapped, facts.removed, stand.unproven
+        )
+        lost += [one for s, feed in stand.directly.items() for one in list_lost(s, sorted(feed.unknown))]
+        report = build_flow_report(
             stand,
             landing,
             sending,
             lost=lost,
-            left=still_waiting(relay, waiting, flow, self._context) if self._waits else waiting,
-            before=proven_before(stand, cut, self._scope),
+            pending=wait_for_pending(relay, waiting, flow, self._context) if self._waits else waiting,
+            before=count_proven_before(stand, cut, self._scope),
             leaderless=facts.leaderless,
-            explained=explained_by(
+            explained=count_explained(
                 flow,
                 facts.explained,
                 self._tombstones[flow.target],
@@ -369,7 +386,7 @@ class Verifier:
         )
         return report, lost
 
-    def _differs(self, stand: Stand, lost: Lost) -> RangeProof:
+    def _lost_proof(self, stand: FlowAtCut, lost: LostRecords) -> RangeProof:
         flow = stand.flow
         return RangeProof(
             kind=RELAY_TARGET,

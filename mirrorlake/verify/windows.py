@@ -13,20 +13,20 @@ from mirrorlake.verify.content import Offsets, joined
 
 
 @dataclass(slots=True)
-class WayRecords:
+class FeedRecords:
     """Records of one way of a feed, ascending in both offsets."""
 
     feed: int
-    way: int
+    label: int
     upstream: Offsets
     downstream: Offsets
     rows: pa.RecordBatch
 
-    def sliced(self, start: int, end: int) -> WayRecords:
+    def sliced(self, start: int, end: int) -> FeedRecords:
         """Keep the records from one number up to another."""
-        return WayRecords(
+        return FeedRecords(
             self.feed,
-            self.way,
+            self.label,
             self.upstream[start:end],
             self.downstream[start:end],
             self.rows.slice(start, end - start),
@@ -36,8 +36,8 @@ class WayRecords:
 class Window:
     """What is fed for a stretch, in downstream order; `origin` is the number of the piece that a record came in."""
 
-    def __init__(self, pieces: Sequence[WayRecords]) -> None:
-        self.pieces = pieces
+    def __init__(self, pieces: Sequence[FeedRecords]) -> None:
+        self.parts = pieces
         if len(pieces) == 1:
             [only] = pieces
             self.upstream, self.downstream, self.rows = only.upstream, only.downstream, only.rows
@@ -56,26 +56,26 @@ class Window:
             )
             self.rows = self.rows.take(pa.array(order))
 
-    def piece_of(self, row: int) -> WayRecords:
+    def part_of(self, row: int) -> FeedRecords:
         """Return the piece that a record came in."""
-        return self.pieces[0 if self.origin is None else int(self.origin[row])]
+        return self.parts[0 if self.origin is None else int(self.origin[row])]
 
-    def by_way(self, chosen: Offsets | None) -> Iterator[tuple[WayRecords, Offsets, Offsets, pa.RecordBatch]]:
+    def by_target(self, chosen: Offsets | None) -> Iterator[tuple[FeedRecords, Offsets, Offsets, pa.RecordBatch]]:
         """Yield chosen rows, None for all: a piece of their way, their offsets on both ends and their content."""
         if self.origin is None:
             if chosen is None:
-                yield self.pieces[0], self.upstream, self.downstream, self.rows
+                yield self.parts[0], self.upstream, self.downstream, self.rows
             elif len(chosen):
                 yield (
-                    self.pieces[0],
+                    self.parts[0],
                     self.upstream[chosen],
                     self.downstream[chosen],
                     self.rows.take(pa.array(chosen)),
                 )
             return
-        ways = {(piece.feed, piece.way): piece for piece in self.pieces}
+        ways = {(piece.feed, piece.label): piece for piece in self.parts}
         numbers = {key: number for number, key in enumerate(ways)}
-        of_row = np.array([numbers[piece.feed, piece.way] for piece in self.pieces])[self.origin]
+        of_row = np.array([numbers[piece.feed, piece.label] for piece in self.parts])[self.origin]
         rows = np.arange(len(self.upstream)) if chosen is None else chosen
         for key, number in numbers.items():
             mine = rows[of_row[rows] == number]
@@ -83,7 +83,7 @@ class Window:
                 yield ways[key], self.upstream[mine], self.downstream[mine], self.rows.take(pa.array(mine))
 
 
-def windows(pieces: list[WayRecords], offsets: Offsets) -> Iterator[tuple[Window | None, int, int]]:
+def windows(pieces: list[FeedRecords], offsets: Offsets) -> Iterator[tuple[Window | None, int, int]]:
     """Cut a stretch into windows that are compared at once, each with its part of the fetched offsets."""
     if not pieces:
         if len(offsets):

@@ -38,8 +38,8 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.records.passport import Registry
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import Relays
-from mirrorlake.verify.spans import OffsetSpan
 from tests.bench.growth_cost import cost, say
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -178,7 +178,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
     def verify() -> None:
         held = Relays(lake, ["east"])["east"]
         assert len(held.landed) == partitions
-        assert all(held.files(source, OffsetSpan(asked, asked + 1)) for source in sources)
+        assert all(held.files(source, OffsetRange(asked, asked + 1)) for source in sources)
 
     def passport() -> None:
         found = registry.passport("east", TopicPartition("t0", 0), asked)

@@ -17,10 +17,10 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
-from databricks.bundles.jobs import Job
-from databricks.bundles.schemas import Schema
-from databricks.bundles.secret_scopes import SecretScope
-from databricks.bundles.volumes import Volume
+from databricks.group_by_shared_feed.jobs import Job
+from databricks.group_by_shared_feed.schemas import Schema
+from databricks.group_by_shared_feed.secret_scopes import SecretScope
+from databricks.group_by_shared_feed.volumes import Volume
 
 from mirrorlake.cli.app import app
 from mirrorlake.cli.stopping import ENDS_WITHIN_S

@@ -19,7 +19,7 @@ from mirrorlake.lake import proven_until, quote
 from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.verify import verifications, workers
+from mirrorlake.verify import runners, verifications
 from tests.flow.kit import (
     ABORTED,
     commit,
@@ -185,8 +185,8 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
         jobs.append(len(work))
         return run_tasks(spark, work, each)
 
-    run_tasks = workers.run_tasks
-    monkeypatch.setattr(workers, "run_tasks", counted)
+    run_tasks = runners.run_tasks
+    monkeypatch.setattr(runners, "run_tasks", counted)
     monkeypatch.setattr(verifications, "Verifier", partial(verifications.Verifier, job_from=0))
     by_job = mirror.verify(full=True)
     assert jobs == [2, 2], "a job a hop, a task a partition"

@@ -15,14 +15,14 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.lake import RELAY, Lake, arrow_table
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import TaskResult
-from mirrorlake.verify import workers
+from mirrorlake.verify import runners
 from mirrorlake.verify.content import content_of, joined, values_of
-from mirrorlake.verify.feeds import FetchedPart, Way
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import FolderRelay, Relay, Relays, SessionRelay, rows_of_files
-from mirrorlake.verify.spans import OffsetSpan
-from mirrorlake.verify.unit import Compared, FeedWork, Unit
-from mirrorlake.verify.workers import Capacity, SparkJob
+from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner
+from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, UnitResult
 
 AT = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)
 
@@ -66,20 +66,20 @@ def test_both_ways_to_read_a_relay_agree(spark: SparkSession, tmp_path: Path) ->
     assert (folder.landed[zero].rows, folder.landed[zero].records) == (8, 6)
     assert list(folder.doubled()) == list(session.doubled()) == [zero]
 
-    def read(relay: Relay, span: OffsetSpan) -> Any:
+    def read(relay: Relay, span: OffsetRange) -> Any:
         batches = list(relay.rows(zero, span))
         offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
         return offsets, values_of(joined([content_of(batch) for batch in batches])) if batches else []
 
-    for span in (OffsetSpan(0, 99), OffsetSpan(2, 9), OffsetSpan(3, 5), OffsetSpan(5, 6)):
+    for span in (OffsetRange(0, 99), OffsetRange(2, 9), OffsetRange(3, 5), OffsetRange(5, 6)):
         assert read(folder, span) == read(session, span), span
         assert folder.offsets(zero, span).tolist() == session.offsets(zero, span).tolist()
         assert folder.count(zero, span) == session.count(zero, span)
         assert [rows.column("offset").to_pylist() for rows in rows_of_files(session.files(zero, span), span)] == [
             rows.column("offset").to_pylist() for rows in folder.rows(zero, span)
         ], "a task reads the files itself"
-    assert read(folder, OffsetSpan(0, 99))[0] == [1, 2, 5, 6, 7, 9]
-    assert [file.shared for file in session.files(zero, OffsetSpan(0, 99))].count(True) == 1
+    assert read(folder, OffsetRange(0, 99))[0] == [1, 2, 5, 6, 7, 9]
+    assert [file.shared for file in session.files(zero, OffsetRange(0, 99))].count(True) == 1
 
 
 def test_a_job_gives_back_what_each_unit_found_and_an_error_of_ours_as_such(
@@ -89,40 +89,40 @@ def test_a_job_gives_back_what_each_unit_found_and_an_error_of_ours_as_such(
     lake.create_all(["east"])
     relay = Relays(lake, ["east"])["east"]
     units = [
-        Unit(
+        ComparisonUnit(
             alias="east",
             options={"sasl.password": "secret"},
             partitions=(TopicPartition("t", number),),
-            fetched=(FetchedPart(span=OffsetSpan(0, 0)),),
+            fetched=(FetchedPart(span=OffsetRange(0, 0)),),
             feeds=(
-                FeedWork(
+                FeedSpec(
                     key=number,
                     source=SourcePartition("t", 1, number),
-                    places=Places.unchanged(()),
-                    ways=(Way(target=0),),
+                    offsets=OffsetColumns.identity(()),
+                    targets=(FeedTarget(target=0),),
                 ),
             ),
             fed_is_source=True,
         )
         for number in range(3)
     ]
-    job = Capacity(session=spark, job_from=0).workers([OffsetSpan(0, 0)] * 3)
-    assert isinstance(job, SparkJob)
+    job = RunnerChoice(session=spark, job_from=0).choose([OffsetRange(0, 0)] * 3)
+    assert isinstance(job, SparkJobRunner)
     told: list[int] = []
 
-    def compared() -> list[Compared]:
-        return job.compared(units, relay_of=lambda _: relay, admin=None, tell=told.append)  # type: ignore[arg-type]
+    def compared() -> list[UnitResult]:
+        return job.compare(units, relay_of=lambda _: relay, admin=None, tell=told.append)  # type: ignore[arg-type]
 
     found = compared()
     assert [one.unit.partitions for one in found] == [unit.partitions for unit in units], "in their order"
     assert [one.unit.options for one in found] == [unit.options for unit in units]
     assert [one.matched for one in found] == [(0,)] * 3
 
-    def fails(_: tuple[int, Unit]) -> Iterator[TaskResult]:
+    def fails(_: tuple[int, ComparisonUnit]) -> Iterator[TaskResult]:
         raise ClusterError("east is on fire", consequence="nothing was compared", remedy="put it out")
         yield
 
-    monkeypatch.setattr(workers, "_compare_in_task", fails)
+    monkeypatch.setattr(runners, "_compare_in_task", fails)
     with pytest.raises(ClusterError, match="on fire") as failure:
         compared()
     assert failure.value.remedy == "put it out"

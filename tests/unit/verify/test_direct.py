@@ -15,15 +15,15 @@ from mirrorlake.kafka import Fetched, FetchedRows, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.verify.against_sources import against_sources
-from mirrorlake.verify.direct import SourceFeed, before_landing, by_the_relay, held_at_source
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.direct import SourceFeed, find_before_landing, read_available_ranges, topics_compared_by_relay
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import ALL_COLUMNS
 from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.source_comparison import compare_with_sources
 from mirrorlake.verify.source_side import SourceSide
-from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 from mirrorlake.verify.target_side import TargetSide
-from tests.unit.verify.test_merge import batch
+from tests.unit.verify.test_stream_comparison import batch
 
 SOURCE = SourcePartition("orders", 1, 0)
 SIDE = SourceSide(
@@ -58,9 +58,9 @@ def known(name: str, **given: Any) -> KnownTopic:
 def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life() -> None:
     recorded = {"orders": known("orders", truncations=(Cut(partition=0, generation=2, first_offset=45),))}
     lives = [SourcePartition("orders", 1, 0), SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)]
-    assert held_at_source(cast("Any", Source()), recorded, lives, default_cleanup="") == {
-        lives[1]: OffsetSpan(45, END),
-        lives[2]: OffsetSpan(20, END),
+    assert read_available_ranges(cast("Any", Source()), recorded, lives, default_cleanup="") == {
+        lives[1]: OffsetRange(45, END),
+        lives[2]: OffsetRange(20, END),
     }
 
 
@@ -71,26 +71,30 @@ def test_law_e_a_compacted_source_is_not_read_directly_and_its_relay_is_compared
     recorded["bare"] = known("bare")
     lives = [SourcePartition(name, 1, 0) for name in recorded]
     for default, relayed in (("delete", {"state"}), ("compact", {"state", "bare"})):
-        directly = held_at_source(cast("Any", Source()), recorded, lives, default_cleanup=default)
+        directly = read_available_ranges(cast("Any", Source()), recorded, lives, default_cleanup=default)
         assert {source.topic for source in directly} == recorded.keys() - relayed, f"law E: brokers say {default}"
         side = replace(SIDE, topics=frozenset([*recorded, "unknown"]), recorded=recorded, default_cleanup=default)
-        assert by_the_relay(side) == relayed, f"law E: brokers say {default}"
+        assert topics_compared_by_relay(side) == relayed, f"law E: brokers say {default}"
 
 
 @pytest.mark.law("E")
 def test_law_e_what_precedes_the_landing_is_no_loss_and_what_left_the_relay_does_not_precede_it() -> None:
-    held = Spans([(20, END)])
-    assert before_landing(SOURCE, 45, Spans(), held) == Spans([(20, 45)])
-    assert before_landing(SOURCE, 10, Spans(), held) == Spans()
-    assert before_landing(SOURCE, 45, Spans([(0, 30)]), held) == Spans(), "it had been landed"
+    held = OffsetRanges([(20, END)])
+    assert find_before_landing(SOURCE, 45, OffsetRanges(), held) == OffsetRanges([(20, 45)])
+    assert find_before_landing(SOURCE, 10, OffsetRanges(), held) == OffsetRanges()
+    assert find_before_landing(SOURCE, 45, OffsetRanges([(0, 30)]), held) == OffsetRanges(), "it had been landed"
 
 
 @pytest.mark.law("E")
 def test_law_e_a_relay_that_lost_its_beginning_does_not_explain_it_by_a_later_landing() -> None:
-    held = Spans([(20, END)])
-    assert before_landing(SOURCE, 45, Spans(), held, sent_from=25) == Spans([(20, 25)]), "25 was sent, so it was landed"
+    held = OffsetRanges([(20, END)])
+    assert find_before_landing(SOURCE, 45, OffsetRanges(), held, sent_from=25) == OffsetRanges([(20, 25)]), (
+        "25 was sent, so it was landed"
+    )
     again = SourcePartition("orders", 2, 0)
-    assert before_landing(again, 45, Spans(), held) == Spans(), "a later life is landed from its beginning"
+    assert find_before_landing(again, 45, OffsetRanges(), held) == OffsetRanges(), (
+        "a later life is landed from its beginning"
+    )
 
 
 class OldRelay:
@@ -98,13 +102,13 @@ class OldRelay:
 
     version = 7
 
-    def rows(self, _: SourcePartition, span: OffsetSpan) -> Iterator[Any]:
+    def rows(self, _: SourcePartition, span: OffsetRange) -> Iterator[Any]:
         held = [offset for offset in range(10) if span.first <= offset < span.end]
         if held:
             yield rows_at(*held).select(list(ALL_COLUMNS))
 
 
-def source(span: OffsetSpan) -> Iterator[Fetched]:
+def source(span: OffsetRange) -> Iterator[Fetched]:
     """Give seven offsets at a time; every fifth is a marker."""
     for first in range(span.first, span.end, 7):
         offsets = [offset for offset in range(first, first + 7) if offset % 5 and offset < END]
@@ -118,11 +122,11 @@ def feed(**given: Any) -> SourceFeed:
         "version": 7,
         "alias": "east",
         "source": SOURCE,
-        "held": OffsetSpan(20, END),
-        "due": Spans([(20, END)]),
-        "sent": Places.unchanged([(OffsetSpan(0, END), 0)]),
-        "kept": Places.unchanged(()),
-        "erased": Spans(),
+        "available": OffsetRange(20, END),
+        "due": OffsetRanges([(20, END)]),
+        "sent": OffsetColumns.identity([(OffsetRange(0, END), 0)]),
+        "withheld": OffsetColumns.identity(()),
+        "erased": OffsetRanges(),
         "fetched": source,
     }
     return SourceFeed(**{**of, **given})
@@ -135,17 +139,17 @@ def offsets_of(batches: Iterator[Any]) -> list[int]:
 def test_the_source_is_read_where_it_holds_a_range_and_the_relay_before_it() -> None:
     held = [offset for offset in range(20, 50) if offset % 5]
     one = feed()
-    assert offsets_of(one.rows(SOURCE, OffsetSpan(5, 50))) == [5, 6, 7, 8, 9, *held]
+    assert offsets_of(one.rows(SOURCE, OffsetRange(5, 50))) == [5, 6, 7, 8, 9, *held]
     assert one.unknown == set()
-    without = feed(erased=Spans([(31, 33)]))
-    assert offsets_of(without.rows(SOURCE, OffsetSpan(20, 50))) == [o for o in held if o not in (31, 32)]
+    without = feed(erased=OffsetRanges([(31, 33)]))
+    assert offsets_of(without.rows(SOURCE, OffsetRange(20, 50))) == [o for o in held if o not in (31, 32)]
 
 
 @pytest.mark.law("E")
 def test_law_e_what_is_due_and_was_neither_sent_nor_kept_back_is_known_by_offset_also_past_the_last_run() -> None:
-    sent = Places.unchanged([(OffsetSpan(0, 30), 0), (OffsetSpan(33, 40), 0)])
-    one = feed(sent=sent, kept=Places.unchanged([(OffsetSpan(42, 44), 0)]), due=Spans([(20, 49)]))
-    list(one.rows(SOURCE, OffsetSpan(20, 40)))
+    sent = OffsetColumns.identity([(OffsetRange(0, 30), 0), (OffsetRange(33, 40), 0)])
+    one = feed(sent=sent, withheld=OffsetColumns.identity([(OffsetRange(42, 44), 0)]), due=OffsetRanges([(20, 49)]))
+    list(one.rows(SOURCE, OffsetRange(20, 40)))
     assert one.unknown == {31, 32}
     one.rest()
     assert one.unknown == {31, 32, 41, 44, 46, 47, 48}
@@ -157,35 +161,39 @@ def test_law_e_what_a_source_deletes_meanwhile_is_not_compared_and_the_rest_is(
 ) -> None:
     earliest = [20]
 
-    def deleting(span: OffsetSpan) -> Iterator[Fetched]:
+    def deleting(span: OffsetRange) -> Iterator[Fetched]:
         if span.first < earliest[0]:
             raise PositionGone("orders-0")
         return source(span)
 
-    def retention_goes_on() -> dict[tuple[str, SourcePartition], OffsetSpan]:
-        return {("east", SOURCE): OffsetSpan(earliest[0], END)}
+    def retention_goes_on() -> dict[tuple[str, SourcePartition], OffsetRange]:
+        return {("east", SOURCE): OffsetRange(earliest[0], END)}
 
-    one, due = feed(fetched=deleting), list[Spans]()
+    one, due = feed(fetched=deleting), list[OffsetRanges]()
 
     def compare(side: Any, *_: Any) -> str:
         due.append(side.due[SOURCE])
         earliest[0] = 41
-        list(one.rows(SOURCE, OffsetSpan(side.due[SOURCE].first, END)))
+        list(one.rows(SOURCE, OffsetRange(side.due[SOURCE].first, END)))
         return "compared"
 
     side = TargetSide(**{**dict.fromkeys(TargetSide.__dataclass_fields__), "directly": {}})  # type: ignore[arg-type]
-    monkeypatch.setattr("mirrorlake.verify.against_sources.against_target", compare)
+    monkeypatch.setattr("mirrorlake.verify.source_comparison.compare_with_target", compare)
     wanted: Any = {SOURCE: one}
-    said = against_sources(side, wanted, cast("Any", None), Scope(), tell=lambda _: None, held_now=retention_goes_on)
+    said = compare_with_sources(
+        side, wanted, cast("Any", None), Scope(), tell=lambda _: None, read_available=retention_goes_on
+    )
     assert said == cast("Any", "compared")
-    assert due == [Spans([(20, END)]), Spans([(41, END)])]
+    assert due == [OffsetRanges([(20, END)]), OffsetRanges([(41, END)])]
     assert one.unknown == set()
 
-    def gone(_: OffsetSpan) -> Iterator[Fetched]:
+    def gone(_: OffsetRange) -> Iterator[Fetched]:
         raise PositionGone("orders-0")
 
     one.fetched = gone
     with pytest.raises(ClusterError, match="faster than they are read"):
-        against_sources(side, wanted, cast("Any", None), Scope(), tell=lambda _: None, held_now=retention_goes_on)
-    one.narrow(OffsetSpan(EVER, EVER))
-    assert (one.held, one.due) == (OffsetSpan(END, END), Spans()), "all of it is gone"
+        compare_with_sources(
+            side, wanted, cast("Any", None), Scope(), tell=lambda _: None, read_available=retention_goes_on
+        )
+    one.narrow(OffsetRange(UNBOUNDED, UNBOUNDED))
+    assert (one.available, one.due) == (OffsetRange(END, END), OffsetRanges()), "all of it is gone"

@@ -9,24 +9,24 @@ from itertools import count
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.verify.direct import TOGETHER, SourceFeed, SourceMoved
+from mirrorlake.verify.direct import MAX_PARTITIONS, SourceFeed, SourceMoved
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange
+from mirrorlake.verify.runners import RunnerChoice
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import EVER, OffsetSpan
-from mirrorlake.verify.target_hop import against_target
+from mirrorlake.verify.target_hop import compare_with_target
 from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide
-from mirrorlake.verify.workers import Capacity
 
-_MOST_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 
 
-def against_sources(
+def compare_with_sources(
     side: TargetSide,
     directly: Mapping[FeedKey, SourceFeed],
     admin: ClusterAdmin,
     scope: Scope,
     *,
     tell: Callable[[int], None],
-    held_now: Callable[[], Mapping[tuple[str, SourcePartition], OffsetSpan]],
+    read_available: Callable[[], Mapping[tuple[str, SourcePartition], OffsetRange]],
 ) -> TargetResult:
     """Compare a target with what is read from sources; begin again without what they delete meanwhile.
 
@@ -39,19 +39,19 @@ def against_sources(
     for attempt in count(1):
         direct = replace(side, due={key: feed.due for key, feed in directly.items()}, directly=directly)
         try:
-            found = against_target(direct, admin, scope, Capacity(together=TOGETHER), tell)
+            found = compare_with_target(direct, admin, scope, RunnerChoice(max_partitions=MAX_PARTITIONS), tell)
             for feed in directly.values():
                 feed.rest()
         except SourceMoved as moved:
-            if attempt == _MOST_ATTEMPTS:
+            if attempt == _MAX_ATTEMPTS:
                 raise ClusterError(
                     f"records leave their source faster than they are read: {moved}",
                     consequence="nothing of this verification was written down",
                     remedy="run `mirrorlake verify` again",
                 ) from moved
-            held = held_now()
+            held = read_available()
             for feed in directly.values():
-                feed.narrow(held.get((feed.alias, feed.source), OffsetSpan(EVER, EVER)))
+                feed.narrow(held.get((feed.alias, feed.source), OffsetRange(UNBOUNDED, UNBOUNDED)))
         else:
             return found
     raise AssertionError

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime import TaskResult, find_failure, run_tasks
+from mirrorlake.verify.offset_ranges import OffsetRange
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.spans import OffsetSpan
-from mirrorlake.verify.unit import Compared, Ends, FeedWork, Fetching, Unit, compare_unit, fetch_as_consumer
+from mirrorlake.verify.unit import ComparisonUnit, Ends, FeedSpec, Fetching, UnitResult, compare_unit, fetch_as_consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,22 +28,22 @@ JOB_RECORDS = 5_000_000
 # Python holds one core; decompression, digests and Parquet's decoding run beside it.
 _THREADS = 2
 # One consumer for so many partitions: more of them cost memory, fewer of them connections.
-_TOGETHER = 16
+_MAX_PARTITIONS = 16
 # Of a topic with hundreds of partitions about as many tasks: each opens a consumer.
 _TASKS = 64
 _COMPARED = "compared"
 
-RelayOf = Callable[[FeedWork], Relay]
+RelayOf = Callable[[FeedSpec], Relay]
 
 
-class Workers(Protocol):
+class ComparisonRunner(Protocol):
     """Those who compare the units of a hop; a unit may have as many partitions as `together` says."""
 
-    together: int
+    max_partitions: int
 
-    def compared(
-        self, units: Iterable[Unit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
-    ) -> list[Compared]:
+    def compare(
+        self, units: Iterable[ComparisonUnit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
+    ) -> list[UnitResult]:
         """Compare units, some at a time, and return what each found, in their order.
 
         Raises:
@@ -52,7 +52,7 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class RunnerChoice:
     """What a hop may be compared with; without a session threads do it.
 
     `job_from` is the number of offsets from which a job is worth its start. With a `fetching` of its own, threads do it.
@@ -62,27 +62,27 @@ class Capacity:
     session: SparkSession | None = None
     job_from: int = JOB_RECORDS
     fetching: Fetching | None = None
-    together: int = _TOGETHER
+    max_partitions: int = _MAX_PARTITIONS
 
-    def workers(self, spans: Collection[OffsetSpan]) -> Workers:
+    def choose(self, spans: Collection[OffsetRange]) -> ComparisonRunner:
         """Choose who compares some partitions, one range of each."""
         if self.fetching is not None:
-            return Threads(self.fetching)
+            return ThreadRunner(self.fetching)
         if self.session is None or sum(span.end - span.first for span in spans) < self.job_from:
-            return Threads(together=self.together)
-        return SparkJob(self.session, together=min(_TOGETHER, -(-len(spans) // _TASKS)))
+            return ThreadRunner(max_partitions=self.max_partitions)
+        return SparkJobRunner(self.session, max_partitions=min(_MAX_PARTITIONS, -(-len(spans) // _TASKS)))
 
 
-class Threads:
+class ThreadRunner:
     """Compare units in this process."""
 
-    def __init__(self, fetching: Fetching = fetch_as_consumer, *, together: int = _TOGETHER) -> None:
-        self.together = together
+    def __init__(self, fetching: Fetching = fetch_as_consumer, *, max_partitions: int = _MAX_PARTITIONS) -> None:
+        self.max_partitions = max_partitions
         self._fetching = fetching
 
-    def compared(
-        self, units: Iterable[Unit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
-    ) -> list[Compared]:
+    def compare(
+        self, units: Iterable[ComparisonUnit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
+    ) -> list[UnitResult]:
         """Compare units, two at a time."""
         compare = partial(
             compare_unit,
@@ -96,21 +96,21 @@ class Threads:
             return list(pool.map(compare, units))
 
 
-class SparkJob:
+class SparkJobRunner:
     """Compare units as tasks, which read the relay's files by themselves."""
 
-    def __init__(self, session: SparkSession, *, together: int) -> None:
-        self.together = max(1, together)
+    def __init__(self, session: SparkSession, *, max_partitions: int) -> None:
+        self.max_partitions = max(1, max_partitions)
         self._session = session
 
-    def compared(
+    def compare(
         self,
-        units: Iterable[Unit],
+        units: Iterable[ComparisonUnit],
         *,
         relay_of: RelayOf,
         admin: ClusterAdmin,  # noqa: ARG002  a task has its own
         tell: Callable[[int], None],
-    ) -> list[Compared]:
+    ) -> list[UnitResult]:
         """Compare units, as many at a time as there are slots."""
         sent = [_with_files(unit, relay_of) for unit in units]
         if not sent:
@@ -118,17 +118,17 @@ class SparkJob:
         answers = run_tasks(self._session, list(enumerate(sent)), _compare_in_task)
         if (failure := find_failure(answers)) is not None:
             raise failure
-        found = dict(_said(sent, answer) for answer in answers)
+        found = dict(_unpack_result(sent, answer) for answer in answers)
         tell(sum(sum(one.matched) for one in found.values()))
         return [found[number] for number in range(len(sent))]
 
 
-def _with_files(unit: Unit, relay_of: RelayOf) -> Unit:
+def _with_files(unit: ComparisonUnit, relay_of: RelayOf) -> ComparisonUnit:
     feeds = (replace(feed, files=relay_of(feed).files(feed.source, feed.span)) for feed in unit.feeds)
     return replace(unit, feeds=tuple(feeds))
 
 
-def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskResult]:
+def _compare_in_task(work: tuple[int, ComparisonUnit]) -> Iterator[TaskResult]:
     number, unit = work
 
     def ask(ends: Callable[[ClusterAdmin, Iterable[TopicPartition]], Mapping[TopicPartition, int]]) -> Ends:
@@ -142,7 +142,7 @@ def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskResult]:
     yield TaskResult(_COMPARED, pickle.dumps((number, small)))
 
 
-def _said(sent: Sequence[Unit], answer: TaskResult) -> tuple[int, Compared]:
+def _unpack_result(sent: Sequence[ComparisonUnit], answer: TaskResult) -> tuple[int, UnitResult]:
     number, found = pickle.loads(answer.body)  # noqa: S301  of a task of this job
     unit = sent[number]
     if found.unit.fetched != unit.fetched:

@@ -16,10 +16,10 @@ from mirrorlake.kafka.fetched_rows import _SCHEMA
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, content_of
-from mirrorlake.verify.feeds import FetchedPart, RelayFeed, Way
-from mirrorlake.verify.merge import Merge
-from mirrorlake.verify.places import Places
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart, RelayFeed
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+from mirrorlake.verify.stream_comparison import StreamComparison
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
 _BLOBS = st.sampled_from([None, b"", b"a", b"bb", b"\x00" * 9])
@@ -59,25 +59,25 @@ class World:
 
     relay: list[list[Row]]
     target: list[list[Row]]
-    places: list[Places]
+    places: list[OffsetColumns]
     ends: list[int]
     fed_sizes: list[int]
     fetched_sizes: list[int]
     where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def merge(self, *, removed: Spans | None = None, tombstones: Spans | None = None) -> Merge:
+    def merge(self, *, removed: OffsetRanges | None = None, tombstones: OffsetRanges | None = None) -> StreamComparison:
         feeds = [
             RelayFeed(
                 source=SourcePartition("t", 1, number),
-                places=places,
-                ways=tuple(Way(target=target) for target in range(len(self.target))),
+                offsets=places,
+                targets=tuple(FeedTarget(target=target) for target in range(len(self.target))),
                 batches=map(batch, chunks(rows, self.fed_sizes)),
-                removed=removed or Spans(),
+                removed=removed or OffsetRanges(),
             )
             for number, (rows, places) in enumerate(zip(self.relay, self.places, strict=True))
         ]
-        parts = [FetchedPart(span=OffsetSpan(0, end), tombstones=tombstones or Spans()) for end in self.ends]
-        merge = Merge(feeds, parts, fed_is_source=True)
+        parts = [FetchedPart(span=OffsetRange(0, end), tombstones=tombstones or OffsetRanges()) for end in self.ends]
+        merge = StreamComparison(feeds, parts, fed_is_source=True)
         streams = [list(chunks(rows, self.fetched_sizes)) for rows in self.target]
         while any(streams):
             for number, parts in enumerate(streams):
@@ -119,7 +119,7 @@ def worlds(draw: st.DrawFn) -> World:
             ends[to] += 1
         ends = [end + draw(st.integers(0, 2)) for end in ends]
     places = [
-        Places(
+        OffsetColumns(
             upstream=np.array([u for u, _, _ in several], np.int64),
             downstream=np.array([d for _, d, _ in several], np.int64),
             lengths=np.ones(len(several), np.int64),
@@ -136,9 +136,9 @@ def worlds(draw: st.DrawFn) -> World:
 @given(worlds())
 def test_law_c_what_is_equal_is_proven_whatever_the_chunks(world: World) -> None:
     merge = world.merge()
-    assert (merge.found, merge.beyond) == ([], 0)
+    assert (merge.mismatches, merge.beyond) == ([], 0)
     assert sum(merge.matched) == sum(map(len, world.target))
-    assert all(not doubts.offsets for doubts in merge.doubts)
+    assert all(not doubts.offsets for doubts in merge.suspects)
     for (feed, way), proven in merge.proven.items():
         whole = Digest()
         upstream = sorted(u for (to, _), (number, u) in world.where.items() if (number, to) == (feed, way))
@@ -183,34 +183,34 @@ def test_law_e_each_fault_is_found_where_it_is_and_nothing_else(world: World, da
         rows.sort(key=lambda row: row[0])
         expected = {(to, offset)}
     merge = world.merge()
-    assert {(found.target, found.offset) for found in merge.found} == expected, fault
-    assert len(merge.found) == len(expected)
+    assert {(found.target, found.offset) for found in merge.mismatches} == expected, fault
+    assert len(merge.mismatches) == len(expected)
     if fault != "strange":
-        doubted = {(number, o) for number, doubts in enumerate(merge.doubts) for o in doubts.offsets}
+        doubted = {(number, o) for number, doubts in enumerate(merge.suspects) for o in doubts.offsets}
         assert doubted == {world.where[place] for place in expected}, "law E: the record counts as proven"
 
 
 def test_what_left_the_relay_is_explained() -> None:
     rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(20)]
-    places = Places.unchanged([(OffsetSpan(0, 20), 0)])
+    places = OffsetColumns.identity([(OffsetRange(0, 20), 0)])
     world = World([rows[10:]], [rows], [places], [20], [7], [6])
-    assert [found.offset for found in world.merge().found] == list(range(10)), "nothing explains them"
-    merge = world.merge(removed=Spans([(0, 10)]))
-    assert (merge.found, merge.explained[0]["removed"], merge.matched) == ([], 10, [10])
+    assert [found.offset for found in world.merge().mismatches] == list(range(10)), "nothing explains them"
+    merge = world.merge(removed=OffsetRanges([(0, 10)]))
+    assert (merge.mismatches, merge.explained[0]["removed"], merge.matched) == ([], 10, [10])
 
 
 def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
     rows: list[Row] = [(o, 5, b"%d" % (o % 3), None if o == 4 else b"%d" % o, None) for o in range(9)]
-    source, places = SourcePartition("t", 1, 0), Places.unchanged([(OffsetSpan(0, 9), 0)])
-    feeds = [RelayFeed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
-    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 9), compacts=True)], fed_is_source=True)
+    source, places = SourcePartition("t", 1, 0), OffsetColumns.identity([(OffsetRange(0, 9), 0)])
+    feeds = [RelayFeed(source=source, offsets=places, targets=(FeedTarget(target=0),), batches=iter([batch(rows)]))]
+    merge = StreamComparison(feeds, [FetchedPart(span=OffsetRange(0, 9), compacts=True)], fed_is_source=True)
     # Of key 0 the newest is there, of key 1 nothing is, of key 2 the newest is not.
     merge.take(0, batch([rows[5], rows[6]]), 9)
     assert merge.unexplained() == [0]
     # Meanwhile key 2 was written once more.
-    merge.look_past(0, batch([(12, 5, b"2", b"new", None)]))
+    merge.note_survivors(0, batch([(12, 5, b"2", b"new", None)]))
     merge.finish()
-    assert [found.offset for found in merge.found] == [7], "law E: of each key only the newest can be a loss"
+    assert [found.offset for found in merge.mismatches] == [7], "law E: of each key only the newest can be a loss"
     assert merge.explained[0]["compacted"] == 6
 
 
@@ -218,25 +218,30 @@ def test_a_compacted_log_is_judged_once_where_nothing_lies_past_the_cut(monkeypa
     judge, times = CompactedLog._judge, []
     monkeypatch.setattr(CompactedLog, "_judge", lambda self: (times.append(1), judge(self))[1])
     rows: list[Row] = [(o, 5, b"%d" % o, b"v", None) for o in range(3)]
-    places = Places.unchanged([(OffsetSpan(0, 3), 0)])
+    places = OffsetColumns.identity([(OffsetRange(0, 3), 0)])
     feeds = [
-        RelayFeed(source=SourcePartition("t", 1, 0), places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))
+        RelayFeed(
+            source=SourcePartition("t", 1, 0),
+            offsets=places,
+            targets=(FeedTarget(target=0),),
+            batches=iter([batch(rows)]),
+        )
     ]
-    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 3), compacts=True)], fed_is_source=True)
+    merge = StreamComparison(feeds, [FetchedPart(span=OffsetRange(0, 3), compacts=True)], fed_is_source=True)
     merge.take(0, batch(rows[:1]), 3)
     assert merge.unexplained() == [0]
     merge.finish()
-    assert ([found.offset for found in merge.found], times) == ([1, 2], [1])
+    assert ([found.offset for found in merge.mismatches], times) == ([1, 2], [1])
 
 
 def test_a_record_and_its_deletion_may_both_have_left_a_compacted_log() -> None:
     rows: list[Row] = [(0, 5, b"k", b"v", None), (1, 5, b"k", None, None), (2, 5, b"n", b"v", None)]
-    source, places = SourcePartition("t", 1, 0), Places.unchanged([(OffsetSpan(0, 3), 0)])
-    feeds = [RelayFeed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
-    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 3), compacts=True)], fed_is_source=False)
+    source, places = SourcePartition("t", 1, 0), OffsetColumns.identity([(OffsetRange(0, 3), 0)])
+    feeds = [RelayFeed(source=source, offsets=places, targets=(FeedTarget(target=0),), batches=iter([batch(rows)]))]
+    merge = StreamComparison(feeds, [FetchedPart(span=OffsetRange(0, 3), compacts=True)], fed_is_source=False)
     merge.take(0, batch(rows[2:]), 3)
     merge.finish()
-    assert (merge.found, merge.explained[0]["compacted"]) == ([], 2)
+    assert (merge.mismatches, merge.explained[0]["compacted"]) == ([], 2)
 
 
 def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
@@ -249,12 +254,12 @@ def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
             "holes": pa.array([[], []], pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))),
         }
     )
-    places = Places.of_runs(runs, np.zeros(2, np.int64))
+    places = OffsetColumns.from_runs(runs, np.zeros(2, np.int64))
     target = [*rows[:3], (3, 5, b"x", b"x", None), *((o + 1, *row) for o, *row in rows[3:])]
     world = World([rows], [target], [places], [7], [4], [4])  # type: ignore[list-item]
     merge = world.merge()
-    assert [found.offset for found in merge.found] == [3]
-    assert merge.doubts[0].offsets == {3}, "the next verification looks there again"
+    assert [found.offset for found in merge.mismatches] == [3]
+    assert merge.suspects[0].offsets == {3}, "the next verification looks there again"
 
 
 def test_runs_are_taken_apart_at_their_holes() -> None:
@@ -267,7 +272,7 @@ def test_runs_are_taken_apart_at_their_holes() -> None:
             "holes": pa.array([[{"first": 12, "length": 2}, {"first": 17, "length": 1}], None], holes),
         }
     )
-    places = Places.of_runs(runs, np.array([7, 8]))
+    places = OffsetColumns.from_runs(runs, np.array([7, 8]))
     found = zip(places.upstream, places.downstream, places.lengths, places.labels, strict=True)
     assert [tuple(map(int, one)) for one in found] == [
         (10, 100, 2, 7),
@@ -275,7 +280,7 @@ def test_runs_are_taken_apart_at_their_holes() -> None:
         (18, 105, 2, 7),
         (30, 200, 2, 8),
     ]
-    assert places.downstream_within(101, 106).upstream_within(Spans([(0, 19)])).records == 5
+    assert places.downstream_within(101, 106).upstream_within(OffsetRanges([(0, 19)])).records == 5
 
 
 @pytest.mark.law("C")
@@ -303,12 +308,12 @@ def test_law_c_the_digest_tells_null_from_empty_and_one_place_from_another() -> 
 def test_law_e_tombstones_of_an_erasure_are_explained_and_others_are_extra() -> None:
     rows: list[Row] = [(0, 5, b"a", b"1", None), (1, 5, b"b", b"1", None)]
     log = [rows[0], (1, 6, b"x", None, None), (2, *rows[1][1:]), (3, 6, b"y", None, None)]
-    places = Places(
+    places = OffsetColumns(
         upstream=np.array([0, 1]), downstream=np.array([0, 2]), lengths=np.array([1, 1]), labels=np.array([0, 0])
     )
     world = World([rows], [log], [places], [4], [9], [1])
-    merge = world.merge(tombstones=Spans([(3, 4)]))
-    assert [(found.offset, found.fed) for found in merge.found] == [(1, None)]
+    merge = world.merge(tombstones=OffsetRanges([(3, 4)]))
+    assert [(found.offset, found.fed) for found in merge.mismatches] == [(1, None)]
     assert merge.explained[0]["tombstones"] == 1
-    merge = world.merge(tombstones=Spans([(1, 2), (3, 4)]))
-    assert (merge.found, merge.doubts[0].offsets, merge.matched) == ([], set(), [2])
+    merge = world.merge(tombstones=OffsetRanges([(1, 2), (3, 4)]))
+    assert (merge.mismatches, merge.suspects[0].offsets, merge.matched) == ([], set(), [2])

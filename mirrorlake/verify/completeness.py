@@ -20,20 +20,20 @@ from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.republish import merged_positions, read_lanes
-from mirrorlake.verify.cut import FixedCut, kept_places, sent_places
-from mirrorlake.verify.places import Places
+from mirrorlake.verify.cut import FixedCut, read_sent_offsets, read_withheld_offsets
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.spans import OffsetSpan, Spans
-from mirrorlake.verify.target_side import Piece
+from mirrorlake.verify.target_side import FeedSummary
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
-_STANDS_STILL_MS = 20_000
-_PATIENCE_S = 60.0
-_MOST_SHOWN = 100
+_IDLE_MS = 20_000
+_CATCH_UP_TIMEOUT_S = 60.0
+_MAX_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class PendingRecords:
     """Landed records of one source partition that the flow has not come to: how many, the first and the last."""
 
     records: int
@@ -41,52 +41,52 @@ class Waiting:
     last: int
 
 
-class Lost(NamedTuple):
+class LostRecords(NamedTuple):
     """Records that are lost on their way, and where they lie."""
 
     source: SourcePartition
-    span: OffsetSpan
+    span: OffsetRange
     difference: Difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SendBounds:
     """Where a flow stands in one source partition: it has to send from `begins`, and has come to `position`."""
 
     begins: int
     position: int
 
     @property
-    def span(self) -> Spans:
+    def span(self) -> OffsetRanges:
         """The offsets that it is done with."""
-        return Spans([(self.begins, self.position)])
+        return OffsetRanges([(self.begins, self.position)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptBack:
+class WithheldCount:
     """How many records of a source partition a flow withheld, and the first of them."""
 
     records: int
     first: int
 
 
-def bounds_of(
+def find_send_bounds(
     flow: FlowConfig,
     lake: Lake,
     cut: FixedCut,
     landed: Iterable[SourcePartition],
-    mine: Iterable[Piece],
-    kept: Mapping[SourcePartition, KeptBack],
-) -> dict[SourcePartition, Bounds]:
+    mine: Iterable[FeedSummary],
+    kept: Mapping[SourcePartition, WithheldCount],
+) -> dict[SourcePartition, SendBounds]:
     """Find where the flow stands in each source partition that it owes something of.
 
     A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
     another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
     topic was accepted empty stood in a topic that was deleted.
     """
-    firsts = first_offsets(mine, kept)
+    firsts = find_first_offsets(mine, kept)
     positions = cut.maps.positions[flow.name]
-    taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
+    taken_over = {**_read_takeover_offsets(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
     found = {}
     for s in landed:
         begins = taken_over.get(s, 0)
@@ -96,11 +96,13 @@ def bounds_of(
             begins = firsts.get(s, positions[s])
         else:
             continue
-        found[s] = Bounds(begins=begins, position=positions.get(s, 0))
+        found[s] = SendBounds(begins=begins, position=positions.get(s, 0))
     return found
 
 
-def first_offsets(mine: Iterable[Piece], kept: Mapping[SourcePartition, KeptBack]) -> dict[SourcePartition, int]:
+def find_first_offsets(
+    mine: Iterable[FeedSummary], kept: Mapping[SourcePartition, WithheldCount]
+) -> dict[SourcePartition, int]:
     """Find the first offset that a flow sent or withheld, by source partition."""
     firsts = {s: one.first for s, one in kept.items()}
     for piece in mine:
@@ -109,7 +111,7 @@ def first_offsets(mine: Iterable[Piece], kept: Mapping[SourcePartition, KeptBack
     return firsts
 
 
-def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
+def _read_takeover_offsets(lake: Lake, flow: str) -> dict[SourcePartition, int]:
     rows = lake.query_rows(
         "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
         "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
@@ -118,7 +120,7 @@ def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}
 
 
-def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, KeptBack]:
+def count_withheld(cut: FixedCut, flow: str) -> dict[SourcePartition, WithheldCount]:
     """Count the withheld records of each source partition."""
     rows = cut.maps.ask(
         "SELECT topic, generation, partition, sum(record_count) AS records, min(first_offset) AS first_offset "
@@ -126,91 +128,95 @@ def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, KeptBack]:
         flow=flow,
     )
     return {
-        SourcePartition(row.topic, row.generation, row.partition): KeptBack(
+        SourcePartition(row.topic, row.generation, row.partition): WithheldCount(
             records=int(row.records), first=int(row.first_offset)
         )
         for row in rows
     }
 
 
-def owed(
+def find_lost_and_pending(
     flow: str,
     relay: Relay,
-    bounds: Mapping[SourcePartition, Bounds],
+    bounds: Mapping[SourcePartition, SendBounds],
     cut: FixedCut,
     mapped: Mapping[SourcePartition, int],
-    removed: Mapping[SourcePartition, Spans],
-    due: Mapping[SourcePartition, Spans],
-) -> tuple[list[Lost], dict[SourcePartition, Waiting]]:
+    removed: Mapping[SourcePartition, OffsetRanges],
+    due: Mapping[SourcePartition, OffsetRanges],
+) -> tuple[list[LostRecords], dict[SourcePartition, PendingRecords]]:
     """Tell the landed records that are lost between relay and target from those that wait.
 
     Partitions that `bounds` leaves out owe nothing; `mapped` counts what was sent or withheld, `removed` are offsets that left
     the relay, `due` those that are not proven yet. Counts of files tell whether anything is lost; only then are offsets read.
     """
-    lost: list[Lost] = []
-    waiting: dict[SourcePartition, Waiting] = {}
+    lost: list[LostRecords] = []
+    waiting: dict[SourcePartition, PendingRecords] = {}
     for source, one in bounds.items():
-        gone = removed.get(source, Spans()) & one.span
-        done = relay.count(source, OffsetSpan(one.begins, one.position))
+        gone = removed.get(source, OffsetRanges()) & one.span
+        done = relay.count(source, OffsetRange(one.begins, one.position))
         if gone:
             # Counts say nothing where records have left; what is proven need not be looked at.
-            lost += _lost(flow, source, relay, due.get(source, Spans()) & one.span, cut, gone)
+            lost += _find_lost(flow, source, relay, due.get(source, OffsetRanges()) & one.span, cut, gone)
         elif done != mapped.get(source, 0):
-            lost += _lost(flow, source, relay, one.span, cut, gone)
-        left = _waiting(relay, source, one.position)
+            lost += _find_lost(flow, source, relay, one.span, cut, gone)
+        left = _find_pending(relay, source, one.position)
         if left is not None:
             waiting[source] = left
     return lost, waiting
 
 
-def _waiting(relay: Relay, source: SourcePartition, position: int) -> Waiting | None:
+def _find_pending(relay: Relay, source: SourcePartition, position: int) -> PendingRecords | None:
     held = relay.landed.get(source)
     if held is None or held.last < position:
         return None
-    span = OffsetSpan(position, held.last + 1)
+    span = OffsetRange(position, held.last + 1)
     first = relay.offsets(source, span)[0]
-    return Waiting(records=relay.count(source, span), first=int(first), last=held.last)
+    return PendingRecords(records=relay.count(source, span), first=int(first), last=held.last)
 
 
-def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: FixedCut, gone: Spans) -> list[Lost]:
+def _find_lost(
+    flow: str, source: SourcePartition, relay: Relay, among: OffsetRanges, cut: FixedCut, gone: OffsetRanges
+) -> list[LostRecords]:
     """Name the records that no run holds, and those that a run holds and the relay does not."""
     if not among:
         return []
-    held = np.unique(relay.offsets(source, OffsetSpan(among.first, among.end)))
-    sent, kept = sent_places(flow, source, cut), kept_places(flow, source, cut)
-    owes = Places.unchanged((span, 0) for span in among).find(held)[1]
+    held = np.unique(relay.offsets(source, OffsetRange(among.first, among.end)))
+    sent, kept = read_sent_offsets(flow, source, cut), read_withheld_offsets(flow, source, cut)
+    owes = OffsetColumns.identity((span, 0) for span in among).find(held)[1]
     unknown = np.flatnonzero(owes & ~sent.find(held)[1] & ~kept.find(held)[1])
-    found = lost_offsets(source, held[unknown].tolist(), (np.flatnonzero(np.diff(unknown) > 1) + 1).tolist())
-    for span in (Spans([*_spans_of(sent), *_spans_of(kept)]) & among) - gone:
+    found = list_lost(source, held[unknown].tolist(), (np.flatnonzero(np.diff(unknown) > 1) + 1).tolist())
+    for span in (OffsetRanges([*_upstream_ranges(sent), *_upstream_ranges(kept)]) & among) - gone:
         low, high = np.searchsorted(held, span)
         if high - low != span.end - span.first:
             absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
             missing = Difference.at(source, int(absent[0]), where="relay", problem="missing", records=len(absent))
-            found.append(Lost(source, OffsetSpan(int(absent[0]), int(absent[-1]) + 1), missing))
-    return found[:_MOST_SHOWN]
+            found.append(LostRecords(source, OffsetRange(int(absent[0]), int(absent[-1]) + 1), missing))
+    return found[:_MAX_SHOWN]
 
 
-def lost_offsets(source: SourcePartition, offsets: Sequence[int], cuts: Sequence[int] | None = None) -> list[Lost]:
+def list_lost(source: SourcePartition, offsets: Sequence[int], cuts: Sequence[int] | None = None) -> list[LostRecords]:
     """Name records that no run holds, by stretches: cut at some numbers of them, by default where offsets lie between."""
     found = []
     if cuts is None:
         cuts = (np.flatnonzero(np.diff(offsets) > 1) + 1).tolist()
     for stretch in np.split(np.array(offsets, np.int64), cuts) if len(offsets) else ():
-        span = OffsetSpan(int(stretch[0]), int(stretch[-1]) + 1)
+        span = OffsetRange(int(stretch[0]), int(stretch[-1]) + 1)
         records = len(stretch)
         found.append(
-            Lost(source, span, Difference.at(source, span.first, where="target", problem="missing", records=records))
+            LostRecords(
+                source, span, Difference.at(source, span.first, where="target", problem="missing", records=records)
+            )
         )
     return found
 
 
-def _spans_of(places: Places) -> Iterable[tuple[int, int]]:
+def _upstream_ranges(places: OffsetColumns) -> Iterable[tuple[int, int]]:
     return zip(places.upstream.tolist(), (places.upstream + places.lengths).tolist(), strict=True)
 
 
-def still_waiting(
-    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, context: Context
-) -> dict[SourcePartition, Waiting]:
+def wait_for_pending(
+    relay: Relay, waiting: Mapping[SourcePartition, PendingRecords], flow: FlowConfig, context: Context
+) -> dict[SourcePartition, PendingRecords]:
     """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:
         return {}
@@ -221,16 +227,18 @@ def still_waiting(
         reached.update(merged_positions(last))
         newest = max((record.committed_at_ms for record in last.values() if record), default=0)
         has_come = all(reached.get(source, 0) > one.last for source, one in waiting.items())
-        return has_come or time.time() * 1000 - newest > _STANDS_STILL_MS
+        return has_come or time.time() * 1000 - newest > _IDLE_MS
 
     with context.ledger(flow) as ledger, suppress(RetryError):
         Retrying(
-            retry=retry_if_result(lambda over: not over), stop=stop_after_delay(_PATIENCE_S), wait=wait_fixed(0.25)
+            retry=retry_if_result(lambda over: not over),
+            stop=stop_after_delay(_CATCH_UP_TIMEOUT_S),
+            wait=wait_fixed(0.25),
         )(is_over)
     left = {source: one for source, one in waiting.items() if reached.get(source, 0) <= one.last}
     for source in list(left):
         if reached.get(source, 0) > left[source].first:
-            now = _waiting(relay, source, reached[source])
+            now = _find_pending(relay, source, reached[source])
             if now is not None:
                 left[source] = now
     return left

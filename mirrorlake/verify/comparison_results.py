@@ -9,9 +9,9 @@ from typing import Any
 
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.verify import Difference
-from mirrorlake.verify.merge import Mismatch
-from mirrorlake.verify.spans import OffsetSpan, Spans
-from mirrorlake.verify.unit import Compared, Unit
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+from mirrorlake.verify.stream_comparison import Mismatch
+from mirrorlake.verify.unit import ComparisonUnit, UnitResult
 
 
 @dataclass(slots=True)
@@ -23,25 +23,25 @@ class HopResult:
     explained: Counter[str] = field(default_factory=Counter)
     beyond: int = 0
 
-    def add(self, results: Sequence[Compared], *, where: str) -> None:
+    def add(self, results: Sequence[UnitResult], *, where: str) -> None:
         """Name what units found to differ, and count what they could explain."""
-        self.differences += named(results, where=where)
+        self.differences += name_differences(results, where=where)
         self.beyond += sum(result.beyond for result in results)
         for result in results:
             for reasons in result.explained:
                 self.explained.update(reasons)
 
 
-def named(results: Sequence[Compared], *, where: str) -> list[Difference]:
+def name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:
     """Say of each place in which two sides differ what is wrong there."""
 
-    def sides(unit: Unit, found: Mismatch) -> tuple[Any, Any]:
+    def sides(unit: ComparisonUnit, found: Mismatch) -> tuple[Any, Any]:
         return (found.fed, found.fetched) if unit.fed_is_source else (found.fetched, found.fed)
 
-    contents = {sides(one.unit, found)[0] for one in results for found in one.found} - {None}
+    contents = {sides(one.unit, found)[0] for one in results for found in one.mismatches} - {None}
     differences = []
     for one in results:
-        for found in one.found:
+        for found in one.mismatches:
             wanted, held = sides(one.unit, found)
             if held is None:
                 problem = "missing"
@@ -56,15 +56,15 @@ def named(results: Sequence[Compared], *, where: str) -> list[Difference]:
     return differences
 
 
-def claims(due: Spans, *, doubts: Iterable[int] = (), end: int, gone: Spans) -> Spans:
+def provable_ranges(due: OffsetRanges, *, suspects: Iterable[int] = (), end: int, gone: OffsetRanges) -> OffsetRanges:
     """Say of which due offsets a comparison proves that all is well: all from the first to the last, but for what is named."""
     if not due:
         return due
-    hull = Spans([(due.first, min(due.end, end))])
-    return hull - gone - Spans((offset, offset + 1) for offset in doubts)
+    hull = OffsetRanges([(due.first, min(due.end, end))])
+    return hull - gone - OffsetRanges((offset, offset + 1) for offset in suspects)
 
 
-def passes(spans: Mapping[Any, Spans]) -> Iterable[dict[Any, OffsetSpan]]:
+def range_passes(spans: Mapping[Any, OffsetRanges]) -> Iterable[dict[Any, OffsetRange]]:
     """Yield the first range of each key, then the second of those that have one, and so on."""
     for number in range(max(map(len, spans.values()), default=0)):
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}

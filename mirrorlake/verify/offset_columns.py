@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.verify.content import Flags, Offsets
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class OffsetColumns:
     """Stretches without a break on either end, in upstream order; `labels` says what the caller wants to know of each."""
 
     upstream: Offsets
@@ -23,7 +23,7 @@ class Places:
     labels: Offsets
 
     @classmethod
-    def of_runs(cls, runs: pa.Table, labels: Offsets) -> Places:
+    def from_runs(cls, runs: pa.Table, labels: Offsets) -> OffsetColumns:
         """Take runs apart at their holes: columns `first_upstream, last_upstream, first_downstream, holes` of `offset_map`."""
         first, last, down = (
             runs.column(name).to_numpy().astype(np.int64)
@@ -50,7 +50,7 @@ class Places:
         return cls(upstream=starts, downstream=downstream, lengths=lengths, labels=labels[of_run]).where(lengths > 0)
 
     @classmethod
-    def unchanged(cls, spans: Iterable[tuple[OffsetSpan, int]]) -> Places:
+    def identity(cls, spans: Iterable[tuple[OffsetRange, int]]) -> OffsetColumns:
         """Make places that are the upstream offsets themselves, of some ranges, each with its label."""
         spans = list(spans)
         first = np.array([span.first for span, _ in spans], np.int64)
@@ -66,31 +66,31 @@ class Places:
         """How many offsets have a place."""
         return int(self.lengths.sum())
 
-    def where(self, flags: Flags) -> Places:
+    def where(self, flags: Flags) -> OffsetColumns:
         """Keep the flagged stretches, in upstream order."""
         chosen = np.flatnonzero(flags)
         order = chosen[np.argsort(self.upstream[chosen], kind="stable")]
-        return Places(
+        return OffsetColumns(
             upstream=self.upstream[order],
             downstream=self.downstream[order],
             lengths=self.lengths[order],
             labels=self.labels[order],
         )
 
-    def downstream_within(self, first: int, end: int) -> Places:
+    def downstream_within(self, first: int, end: int) -> OffsetColumns:
         """Keep the places `first..end - 1` on the target."""
         cut_front = np.maximum(0, first - self.downstream)
         cut_back = np.maximum(0, self.downstream + self.lengths - end)
         return self._trimmed(cut_front, cut_back)
 
-    def upstream_within(self, spans: Spans) -> Places:
+    def upstream_within(self, spans: OffsetRanges) -> OffsetColumns:
         """Keep the places of upstream offsets in some ranges."""
         parts = []
         for span in spans:
             cut_front = np.maximum(0, span.first - self.upstream)
             cut_back = np.maximum(0, self.upstream + self.lengths - span.end)
             parts.append(self._trimmed(cut_front, cut_back))
-        return joined_places(parts)
+        return join_columns(parts)
 
     def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
         """Find the stretch that holds each upstream offset: its number, and whether there is one."""
@@ -100,19 +100,19 @@ class Places:
         held = (index >= 0) & (offsets < self.upstream[index] + self.lengths[index])
         return np.maximum(index, 0), held
 
-    def _trimmed(self, front: Offsets, back: Offsets) -> Places:
+    def _trimmed(self, front: Offsets, back: Offsets) -> OffsetColumns:
         lengths = self.lengths - front - back
-        return Places(
+        return OffsetColumns(
             upstream=self.upstream + front, downstream=self.downstream + front, lengths=lengths, labels=self.labels
         ).where(lengths > 0)
 
 
-def joined_places(parts: Iterable[Places]) -> Places:
+def join_columns(parts: Iterable[OffsetColumns]) -> OffsetColumns:
     """Put places together, in upstream order."""
     parts = list(parts)
     if not parts:
-        return Places.unchanged(())
-    whole = Places(
+        return OffsetColumns.identity(())
+    whole = OffsetColumns(
         upstream=np.concatenate([part.upstream for part in parts]),
         downstream=np.concatenate([part.downstream for part in parts]),
         lengths=np.concatenate([part.lengths for part in parts]),

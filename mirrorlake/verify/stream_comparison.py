@@ -21,12 +21,12 @@ from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, are_same, content_of, differing, values_of, without_kind
-from mirrorlake.verify.feeds import FetchedPart, Needs, RelayFeed, Way, within
-from mirrorlake.verify.spans import EVER, Spans
-from mirrorlake.verify.windows import WayRecords, Window, chosen_rows, chosen_values, windows
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart, ReadHorizons, RelayFeed, within
+from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRanges
+from mirrorlake.verify.windows import FeedRecords, Window, chosen_rows, chosen_values, windows
 
 # What surrounds more differences than this in one source partition is left for the next verification.
-_MOST_DOUBTS = 64
+_MAX_SUSPECTS = 64
 COMPACTED, REMOVED, TOMBSTONES = "compacted", "removed", "tombstones"
 
 
@@ -41,7 +41,7 @@ class Mismatch:
 
 
 @dataclass(slots=True)
-class Proven:
+class EqualRecords:
     """What was found equal on one way of a feed."""
 
     records: int = 0
@@ -51,26 +51,26 @@ class Proven:
 
 
 @dataclass(slots=True)
-class Doubts:
+class SuspectOffsets:
     """Upstream offsets of a feed at which something differs; past `end` too much does."""
 
     offsets: set[int] = field(default_factory=set)
-    end: int = EVER
+    end: int = UNBOUNDED
 
     def add(self, offsets: Iterable[int]) -> None:
         """Note more of them."""
         for offset in offsets:
-            if len(self.offsets) < _MOST_DOUBTS:
+            if len(self.offsets) < _MAX_SUSPECTS:
                 self.offsets.add(offset)
             else:
                 self.end = min(self.end, offset)
 
-    def spans(self, end: int) -> Spans:
+    def ranges(self, end: int) -> OffsetRanges:
         """Return them as ranges, up to the end of what was compared."""
-        return Spans([*((offset, offset + 1) for offset in self.offsets), (self.end, end)])
+        return OffsetRanges([*((offset, offset + 1) for offset in self.offsets), (self.end, end)])
 
 
-class Merge:
+class StreamComparison:
     """Compare what is fetched of some partitions with what some feeds hold for them.
 
     With `fed_is_source` the feeds are what must stand on the fetched side; otherwise the fetched side is the source and types of
@@ -83,14 +83,14 @@ class Merge:
         self._fetched = fetched
         self._fed_is_source = fed_is_source
         self._cursor = [one.span.first for one in fetched]
-        self._pending: list[list[WayRecords]] = [[] for _ in fetched]
+        self._pending: list[list[FeedRecords]] = [[] for _ in fetched]
         self._orphans = [False for _ in fetched]
         self._compacted: dict[int, CompactedLog] = {}
-        self._needs = [Needs(feeds, number) for number in range(len(fetched))]
-        self.found: list[Mismatch] = []
+        self._horizons = [ReadHorizons(feeds, number) for number in range(len(fetched))]
+        self.mismatches: list[Mismatch] = []
         self.beyond = 0
-        self.proven: dict[tuple[int, int], Proven] = {}
-        self.doubts = [Doubts() for _ in feeds]
+        self.proven: dict[tuple[int, int], EqualRecords] = {}
+        self.suspects = [SuspectOffsets() for _ in feeds]
         self.explained: list[Counter[str]] = [Counter() for _ in fetched]
         self.matched = [0 for _ in feeds]
 
@@ -100,7 +100,7 @@ class Merge:
         horizon = min(read_to, span.end)
         if horizon <= self._cursor[target]:
             return
-        for feed, upstream in self._needs[target].up_to(horizon):
+        for feed, upstream in self._horizons[target].up_to(horizon):
             while self._feeds[feed].position <= upstream:
                 self._advance(feed)
         offsets, content = np.empty(0, np.int64), None
@@ -121,7 +121,7 @@ class Merge:
         """List the fetched partitions that lack records which only a record past the end can have replaced."""
         return [target for target, compacted in self._compacted.items() if compacted.judged()[0]]
 
-    def look_past(self, target: int, rows: pa.RecordBatch) -> None:
+    def note_survivors(self, target: int, rows: pa.RecordBatch) -> None:
         """Note what a compacted partition holds past the end of what is compared."""
         self._compacted[target].survived(rows.column("key"), rows.column("offset").to_numpy())
 
@@ -130,30 +130,30 @@ class Merge:
         for target, compacted in self._compacted.items():
             lost, self.explained[target][COMPACTED] = compacted.judged()
             for feed, upstream, offset, content in lost:
-                self.doubts[feed].add([upstream])
-                self._find(Mismatch(target=target, offset=offset, fed=content, fetched=None))
+                self.suspects[feed].add([upstream])
+                self._add_mismatch(Mismatch(target=target, offset=offset, fed=content, fetched=None))
 
     def _advance(self, number: int) -> None:
         feed = self._feeds[number]
         batch = next(feed.batches, None)
         if batch is None:
-            feed.position = EVER
+            feed.position = UNBOUNDED
             return
         offsets = batch.column("offset").to_numpy()
         feed.position = int(offsets[-1]) + 1
         feed.read += len(offsets)
-        stretch, held = feed.places.find(offsets)
+        stretch, held = feed.offsets.find(offsets)
         if not held.any():
             return
         if not held.all():
             at = np.flatnonzero(held)
             batch, offsets, stretch = batch.take(pa.array(at)), offsets[at], stretch[at]
-        places = feed.places
+        places = feed.offsets
         downstream = places.downstream[stretch] + offsets - places.upstream[stretch]
         labels = places.labels[stretch]
         views: dict[str | None, list[int]] = {}
         for label in np.unique(labels).tolist():
-            views.setdefault(feed.ways[label].version, []).append(label)
+            views.setdefault(feed.targets[label].version, []).append(label)
         for of_view in views.values():
             mine = None if len(views) == 1 else np.flatnonzero(np.isin(labels, of_view))
             self._distribute(
@@ -165,7 +165,7 @@ class Merge:
     ) -> None:
         """Give records of one version of the rules to the partitions they lead to."""
         feed = self._feeds[number]
-        view = feed.ways[int(labels[0])].view
+        view = feed.targets[int(labels[0])].view
         if view is not None:
             batch = view(feed.source, batch.select(list(COLUMNS))).records
             at = np.searchsorted(offsets, batch.column("offset").to_numpy())
@@ -183,10 +183,10 @@ class Merge:
                 order = np.argsort(places, kind="stable")
                 mine = order if mine is None else mine[order]
                 places = chosen_values(downstream, mine)
-            piece = WayRecords(number, label, chosen_values(offsets, mine), places, chosen_rows(rows, mine))
-            self._pending[feed.ways[label].target].append(piece)
+            piece = FeedRecords(number, label, chosen_values(offsets, mine), places, chosen_rows(rows, mine))
+            self._pending[feed.targets[label].target].append(piece)
 
-    def _due(self, target: int, horizon: int) -> list[WayRecords]:
+    def _due(self, target: int, horizon: int) -> list[FeedRecords]:
         due, left = [], []
         for piece in self._pending[target]:
             end = int(np.searchsorted(piece.downstream, horizon))
@@ -204,7 +204,7 @@ class Merge:
         if self._orphans[target]:
             # What stands where nothing should stays in doubt with the record after it.
             self._orphans[target] = False
-            self.doubts[window.piece_of(0).feed].add([int(window.upstream[0])])
+            self.suspects[window.part_of(0).feed].add([int(window.upstream[0])])
         if rows is not None and len(offsets) == len(window.downstream) and np.array_equal(offsets, window.downstream):
             bad = self._differing(window, window.rows, rows)
             if bad is None:
@@ -225,19 +225,19 @@ class Merge:
         if bad is not None and rows is not None:
             good = here[~bad]
             wrong, others = here[bad], there[bad]
-            self._doubt(window, wrong)
+            self._suspect(window, wrong)
             wrong, others = wrong[:MOST_DIFFERENCES], others[:MOST_DIFFERENCES]
             self.beyond += int(bad.sum()) - len(wrong)
             fed, fetched = (values_of(side.take(pa.array(at))) for side, at in ((window.rows, wrong), (rows, others)))
             for offset, one, other in zip(window.downstream[wrong].tolist(), fed, fetched, strict=True):
-                self._find(Mismatch(target=target, offset=offset, fed=one, fetched=other))
+                self._add_mismatch(Mismatch(target=target, offset=offset, fed=one, fetched=other))
         self._prove(window, good)
 
     def _differing(
         self, window: Window, fed: pa.RecordBatch, fetched: pa.RecordBatch, rows: Offsets | None = None
     ) -> Flags | None:
         """Flag the records whose content differs; None where none does."""
-        comparable = [self._way(piece).is_comparable for piece in window.pieces]
+        comparable = [self._target_of(piece).is_comparable for piece in window.parts]
         if not any(comparable) or are_same(fed, fetched):
             return None
         bad = differing(fed, fetched)
@@ -246,18 +246,18 @@ class Merge:
             bad &= np.array(comparable)[origin if rows is None else origin[rows]]
         return bad if bad.any() else None
 
-    def _way(self, piece: WayRecords) -> Way:
-        return self._feeds[piece.feed].ways[piece.way]
+    def _target_of(self, piece: FeedRecords) -> FeedTarget:
+        return self._feeds[piece.feed].targets[piece.label]
 
     def _prove(self, window: Window, chosen: Offsets | None) -> None:
-        for piece, upstream, downstream, rows in window.by_way(chosen):
-            proven = self.proven.setdefault((piece.feed, piece.way), Proven())
+        for piece, upstream, downstream, rows in window.by_target(chosen):
+            proven = self.proven.setdefault((piece.feed, piece.label), EqualRecords())
             if not proven.records:
                 proven.first = int(downstream[0])
             proven.last = int(downstream[-1])
             proven.records += len(upstream)
             self.matched[piece.feed] += len(upstream)
-            if self._way(piece).is_comparable:
+            if self._target_of(piece).is_comparable:
                 proven.digest.add(upstream, rows)
 
     def _only_fed(self, target: int, window: Window, only: Offsets) -> None:
@@ -265,23 +265,23 @@ class Merge:
             return
         if self._fetched[target].compacts:
             compacted = self._compacted.setdefault(target, CompactedLog())
-            for piece, upstream, downstream, rows in window.by_way(only):
+            for piece, upstream, downstream, rows in window.by_target(only):
                 compacted.lost(piece.feed, upstream, downstream, rows)
             return
-        self._doubt(window, only)
+        self._suspect(window, only)
         shown = only[:MOST_DIFFERENCES]
         self.beyond += len(only) - len(shown)
         for offset, content in zip(
             window.downstream[shown].tolist(), values_of(window.rows.take(pa.array(shown))), strict=True
         ):
-            self._find(Mismatch(target=target, offset=offset, fed=content, fetched=None))
+            self._add_mismatch(Mismatch(target=target, offset=offset, fed=content, fetched=None))
 
     def _only_fetched(
         self, target: int, window: Window | None, offsets: Offsets, rows: pa.RecordBatch | None, only: Offsets
     ) -> None:
         if rows is None or not len(only):
             return
-        removed = self._needs[target].removed(offsets[only])
+        removed = self._horizons[target].removed(offsets[only])
         self.explained[target][REMOVED] += int(removed.sum())
         only = only[~removed]
         written = within(self._fetched[target].tombstones, offsets[only])
@@ -292,32 +292,32 @@ class Merge:
             only = only[_by_flows(rows.column("headers").take(pa.array(only)), own)]
         if not len(only):
             return
-        self._doubt_extra(target, window, offsets[only])
+        self._suspect_extra(target, window, offsets[only])
         shown = only[:MOST_DIFFERENCES]
         self.beyond += len(only) - len(shown)
         for offset, content in zip(offsets[shown].tolist(), values_of(rows.take(pa.array(shown))), strict=True):
-            self._find(Mismatch(target=target, offset=offset, fed=None, fetched=content))
+            self._add_mismatch(Mismatch(target=target, offset=offset, fed=None, fetched=content))
 
-    def _doubt(self, window: Window, rows: Offsets) -> None:
-        for row in rows[: _MOST_DOUBTS + 1].tolist():
-            self.doubts[window.piece_of(row).feed].add([int(window.upstream[row])])
+    def _suspect(self, window: Window, rows: Offsets) -> None:
+        for row in rows[: _MAX_SUSPECTS + 1].tolist():
+            self.suspects[window.part_of(row).feed].add([int(window.upstream[row])])
 
-    def _doubt_extra(self, target: int, window: Window | None, offsets: Offsets) -> None:
+    def _suspect_extra(self, target: int, window: Window | None, offsets: Offsets) -> None:
         if not self._fed_is_source:
             # Offsets of the source itself.
-            for feed in self._needs[target].feeds:
-                self.doubts[feed].add(offsets[: _MOST_DOUBTS + 1].tolist())
+            for feed in self._horizons[target].feeds:
+                self.suspects[feed].add(offsets[: _MAX_SUSPECTS + 1].tolist())
             return
         if window is None:
             self._orphans[target] = True
             return
         after = np.unique(np.searchsorted(window.downstream, offsets))
         self._orphans[target] |= bool(after[-1] == len(window.downstream))
-        self._doubt(window, after[after < len(window.downstream)])
+        self._suspect(window, after[after < len(window.downstream)])
 
-    def _find(self, found: Mismatch) -> None:
-        if len(self.found) < MOST_DIFFERENCES:
-            self.found.append(found)
+    def _add_mismatch(self, found: Mismatch) -> None:
+        if len(self.mismatches) < MOST_DIFFERENCES:
+            self.mismatches.append(found)
         else:
             self.beyond += 1
 

@@ -6,38 +6,38 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 # Past every offset.
-EVER = 2**62
+UNBOUNDED = 2**62
 
 
-class OffsetSpan(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets `first..end - 1`."""
 
     first: int
     end: int
 
 
-class Spans:
+class OffsetRanges:
     """Ranges of offsets that neither touch nor overlap, ascending; a value.
 
     Example:
-        >>> Spans([(0, 5), (5, 9), (20, 30)]) - Spans([(3, 4), (25, 99)])
-        Spans[0..2, 4..8, 20..24]
+        >>> OffsetRanges([(0, 5), (5, 9), (20, 30)]) - OffsetRanges([(3, 4), (25, 99)])
+        OffsetRanges[0..2, 4..8, 20..24]
     """
 
     __slots__ = ("_spans",)
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
-        found: list[OffsetSpan] = []
+        found: list[OffsetRange] = []
         for first, end in sorted(spans):
             if first >= end:
                 continue
             if found and first <= found[-1].end:
-                found[-1] = OffsetSpan(found[-1].first, max(found[-1].end, end))
+                found[-1] = OffsetRange(found[-1].first, max(found[-1].end, end))
             else:
-                found.append(OffsetSpan(first, end))
+                found.append(OffsetRange(first, end))
         self._spans = tuple(found)
 
-    def __iter__(self) -> Iterator[OffsetSpan]:
+    def __iter__(self) -> Iterator[OffsetRange]:
         return iter(self._spans)
 
     def __bool__(self) -> bool:
@@ -47,13 +47,13 @@ class Spans:
         return len(self._spans)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spans) and self._spans == other._spans
+        return isinstance(other, OffsetRanges) and self._spans == other._spans
 
     def __hash__(self) -> int:
         return hash(self._spans)
 
     def __repr__(self) -> str:
-        return f"Spans[{', '.join(f'{span.first}..{span.end - 1}' for span in self._spans)}]"
+        return f"OffsetRanges[{', '.join(f'{span.first}..{span.end - 1}' for span in self._spans)}]"
 
     @property
     def first(self) -> int:
@@ -70,13 +70,13 @@ class Spans:
         """How many offsets they hold."""
         return sum(span.end - span.first for span in self._spans)
 
-    def __add__(self, other: Spans) -> Spans:
-        return Spans([*self._spans, *other._spans])
+    def __add__(self, other: OffsetRanges) -> OffsetRanges:
+        return OffsetRanges([*self._spans, *other._spans])
 
-    def __and__(self, other: Spans) -> Spans:
-        return Spans((max(a.first, b.first), min(a.end, b.end)) for a in self._spans for b in other._spans)
+    def __and__(self, other: OffsetRanges) -> OffsetRanges:
+        return OffsetRanges((max(a.first, b.first), min(a.end, b.end)) for a in self._spans for b in other._spans)
 
-    def __sub__(self, other: Spans) -> Spans:
+    def __sub__(self, other: OffsetRanges) -> OffsetRanges:
         left: list[tuple[int, int]] = []
         for span in self._spans:
             first = span.first
@@ -86,4 +86,4 @@ class Spans:
                 left.append((first, gone.first))
                 first = gone.end
             left.append((first, span.end))
-        return Spans(left)
+        return OffsetRanges(left)

@@ -1,0 +1,94 @@
+"""What a verification has to look at: ranges, claims, samples, groups of partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.verify import runners
+from mirrorlake.verify.comparison_results import provable_ranges, range_passes
+from mirrorlake.verify.feeds import FeedTarget, FetchedPart
+from mirrorlake.verify.offset_columns import OffsetColumns
+from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
+from mirrorlake.verify.runners import RunnerChoice, SparkJobRunner, ThreadRunner
+from mirrorlake.verify.scope import KnownRanges, Scope
+from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, group_by_shared_feed
+
+ORDERS = SourcePartition("orders", 1, 0)
+
+
+@pytest.mark.law("E")
+def test_law_e_what_differs_or_is_gone_is_not_claimed() -> None:
+    due = OffsetRanges([(10, 50), (60, 100)])
+    assert provable_ranges(due, end=2**62, gone=OffsetRanges()) == OffsetRanges([(10, 100)]), (
+        "what lies between is proven already"
+    )
+    assert provable_ranges(due, suspects=[20], end=90, gone=OffsetRanges([(10, 15)])) == OffsetRanges(
+        [(15, 20), (21, 90)]
+    )
+    assert provable_ranges(OffsetRanges(), end=5, gone=OffsetRanges()) == OffsetRanges()
+
+
+def test_only_what_is_not_proven_of_the_present_topics_is_due() -> None:
+    known = KnownRanges(proven={ORDERS: OffsetRanges([(0, 40)])}, gone={ORDERS: OffsetRanges([(40, 50)])})
+    whole = OffsetRanges([(0, 100)])
+    assert known.unproven(ORDERS, whole, Scope()) == OffsetRanges([(50, 100)])
+    assert known.unproven(ORDERS, whole, Scope(full=True)) == whole
+
+
+def test_a_sample_takes_about_its_share_and_the_same_by_the_same_seed() -> None:
+    whole = OffsetRanges([(7, 10_000_000)])
+    sampled = Scope(sample=0.05, seed="a").of("east", ORDERS, whole)
+    assert sampled == Scope(sample=0.05, seed="a").of("east", ORDERS, whole)
+    assert sampled != Scope(sample=0.05, seed="b").of("east", ORDERS, whole)
+    assert 0.03 < sampled.size / whole.size < 0.07
+    time = Scope(between={"east": {ORDERS: OffsetRange(5, 9)}})
+    assert time.of("east", ORDERS, whole) == OffsetRanges([(7, 9)])
+    assert not time.of("east", SourcePartition("orders", 1, 1), whole), "nothing of that time"
+
+
+def test_partitions_that_share_a_feed_are_compared_together() -> None:
+    parts = [(frozenset([f"s{number}"]), number) for number in range(40)]
+    assert sorted(map(len, group_by_shared_feed(parts, 16))) == [8, 16, 16]
+    placed = [(frozenset("ab"), number) for number in range(30)]
+    assert [sorted(one) for one in group_by_shared_feed([*placed, (frozenset("c"), 30)], 16)] == [list(range(30)), [30]]
+
+
+def test_a_job_takes_what_is_very_much_where_there_is_a_session() -> None:
+    spans = [OffsetRange(0, 3_000_000), OffsetRange(7, 2_000_007)]
+    assert isinstance(RunnerChoice().choose(spans), ThreadRunner), "no session is started for it"
+    session: Any = object()
+    assert isinstance(RunnerChoice(session=session).choose(spans[:1]), ThreadRunner)
+    assert isinstance(RunnerChoice(session=session).choose(spans), SparkJobRunner)
+    assert RunnerChoice(session=session).choose(spans).max_partitions == 1, "a task a partition"
+    assert RunnerChoice(session=session).choose(spans * 500).max_partitions == 16, (
+        "and one consumer for several of very many"
+    )
+
+
+def test_what_a_task_says_is_small_and_the_asker_has_the_rest() -> None:
+    places = OffsetColumns.identity([(OffsetRange(0, 10), 0)])
+    feed = FeedSpec(key="f", source=ORDERS, offsets=places, targets=(FeedTarget(target=0),))
+    unit = ComparisonUnit(
+        alias="east",
+        options={"sasl.password": "secret"},
+        partitions=(TopicPartition("east.orders", 0),),
+        fetched=(FetchedPart(span=OffsetRange(3, 3)),),
+        feeds=(feed,),
+        fed_is_source=True,
+    )
+    [answer] = runners._compare_in_task((0, unit))
+    assert b"secret" not in answer.body
+    number, found = runners._unpack_result([unit], answer)
+    assert (number, found.unit.options, found.unit.feeds[0].offsets.records) == (0, unit.options, 10)
+    wider = replace(unit, fetched=(FetchedPart(span=OffsetRange(0, 10)),))
+    _, found = runners._unpack_result([wider], answer)
+    assert found.unit.feeds[0].offsets.records == 0, "what left the cluster meanwhile was not compared"
+
+
+def test_ranges_of_a_partition_come_one_after_another() -> None:
+    spans = {"a": OffsetRanges([(0, 1), (5, 6)]), "b": OffsetRanges([(2, 3)]), "c": OffsetRanges()}
+    assert list(range_passes(spans)) == [{"a": (0, 1), "b": (2, 3)}, {"a": (5, 6)}]
