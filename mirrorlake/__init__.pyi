@@ -5,7 +5,7 @@ from mirrorlake import sandbox as sandbox
 from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
 from mirrorlake.doctor.findings import Finding as Finding
 from mirrorlake.errors import MirrorlakeError as MirrorlakeError
-from mirrorlake.lag.standing import PartitionStatus as PartitionStatus
+from mirrorlake.lag.partition_status import PartitionStatus as PartitionStatus
 from mirrorlake.lag.status import FlowStatus as FlowStatus
 from mirrorlake.lag.status import Status as Status
 from mirrorlake.mirror import Mirror as Mirror

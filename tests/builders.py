@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.lag.hop_verdicts import HopPlace
-from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.hop_verdicts import HopKey
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
@@ -143,18 +143,18 @@ def ledger_record(**parts: Any) -> LedgerRecord:
     return LedgerRecord(claim=claim, **{name: value for name, value in given.items() if name not in names})
 
 
-def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopPlace:
+def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopKey:
     cluster = "central" if hop == "consumed" else "east"
     start = {"flow": "east->central", "source": "east", "topic": "orders", "generation": 1, "partition": 0}
-    return HopPlace(**{**start, "hop": hop, "group_id": group, "cluster": cluster, **parts})
+    return HopKey(**{**start, "hop": hop, "group_id": group, "cluster": cluster, **parts})
 
 
 def sample(
     at: datetime, position: int, end: int | None, *, waiting: datetime | None = None, lag_ms: int | None = None
-) -> Sample:
+) -> LagSample:
     """Return a look at a position; how long records wait is not known unless it is given."""
     lag = None if end is None else end - position
-    return Sample(
+    return LagSample(
         observed_at=at, position=position, end_position=end, offset_lag=lag, waiting_since=waiting, time_lag_ms=lag_ms
     )
 

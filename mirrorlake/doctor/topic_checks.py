@@ -8,7 +8,7 @@ from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
 from mirrorlake.doctor.ground import FlowGround, led_partitions, value
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
-from mirrorlake.lag import offset_bytes_of
+from mirrorlake.lag import read_offset_bytes
 from mirrorlake.lake import landed_positions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import shape_of
@@ -125,7 +125,7 @@ def _filling(at: FlowGround, waiting: Mapping[TopicPartition, int], keeps: int) 
     alias, lake = at.flow.source, at.ground.lake
     lives = {TopicPartition(one.topic, one.partition): one for one in sorted(landed_positions(lake, alias).reached)}
     landed = at.ground.landed_to(alias)
-    sizes = offset_bytes_of(lake, {(alias, lives[tp]): landed[tp] for tp in waiting if tp in lives})
+    sizes = read_offset_bytes(lake, {(alias, lives[tp]): landed[tp] for tp in waiting if tp in lives})
     most = [offsets * sizes.get((alias, lives[tp]), 0) for tp, offsets in waiting.items() if tp in lives]
     full = [each for each in most if each > keeps * _SHARE]
     if full:

@@ -52,7 +52,7 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         # Nothing was sampled yet.
         verdict = LagVerdict(hops=())
     try:
-        latency = latency_points(lag.asked_latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
+        latency = latency_points(lag.query_latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
     except UsageError:
         latency = ()
     return Figures(

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Literal
 
-from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.render import size
 
 By = Literal["age", "size", "estimate", "lost"]
@@ -45,7 +45,7 @@ class CatchUp:
     end_per_s: float | None = None
 
 
-def catch_up(window: Sequence[Sample]) -> CatchUp:
+def catch_up(window: Sequence[LagSample]) -> CatchUp:
     """Forecast when a hop will have caught up; what lies before a step back of the position does not count.
 
     Example:
@@ -53,7 +53,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         >>> def look(s, position, end):
         ...     at = noon + timedelta(seconds=s)
-        ...     return Sample(observed_at=at, position=position, end_position=end, offset_lag=end - position)
+        ...     return LagSample(observed_at=at, position=position, end_position=end, offset_lag=end - position)
         >>> catch_up([look(0, 0, 1000), look(10, 300, 1100), look(20, 600, 1200)]).eta_ms
         30000
     """
@@ -90,7 +90,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
     return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
 
 
-def is_in_pace(window: Sequence[Sample]) -> bool:
+def is_in_pace(window: Sequence[LagSample]) -> bool:
     """Return whether no more waits than a healthy mirror has under way, by its age or at the rate of the window.
 
     A position that stands still for longer, with records that wait, is not in pace: producers may date records later than they
@@ -174,7 +174,7 @@ _SOON_SHARE, _SOON_MS = 0.1, 3_600_000
 
 
 def next_expiry(
-    sample: Sample,
+    sample: LagSample,
     *,
     now: datetime,
     retention_ms: int | None = None,
@@ -189,7 +189,7 @@ def next_expiry(
     Example:
         >>> from datetime import timedelta, timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> waits = Sample(observed_at=noon, position=5, end_position=9, offset_lag=4, waiting_since=noon - timedelta(hours=1))
+        >>> waits = LagSample(observed_at=noon, position=5, end_position=9, offset_lag=4, waiting_since=noon - timedelta(hours=1))
         >>> next_expiry(waits, now=noon, retention_ms=4_000_000).in_ms
         400000
     """
@@ -219,7 +219,7 @@ _NO_RISK = RetentionRisk(at_risk=False, by="none", left_ms=None, soonest_ms=None
 
 
 def retention_risk(
-    window: Sequence[Sample],
+    window: Sequence[LagSample],
     *,
     now: datetime,
     retention_ms: int | None = None,
@@ -238,7 +238,7 @@ def retention_risk(
         >>> from datetime import timedelta, timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         >>> def look(minute):
-        ...     return Sample(
+        ...     return LagSample(
         ...         observed_at=noon + timedelta(minutes=minute), position=5, end_position=9, offset_lag=4,
         ...         waiting_since=noon, time_lag_ms=minute * 60_000,
         ...     )
@@ -271,7 +271,7 @@ def retention_risk(
     return min(found, key=lambda risk: (not risk.at_risk, _or_never(risk.left_ms), _or_never(risk.soonest_ms)))
 
 
-def no_older_than(window: Sequence[Sample], last_passed: datetime | None) -> list[Sample]:
+def no_older_than(window: Sequence[LagSample], last_passed: datetime | None) -> list[LagSample]:
     """Give what waits a bound for its age where its timestamp is not known, as it is not landed.
 
     It came after the last look at which nothing waited, and after the last record that passed (`last_passed` is its timestamp);
@@ -292,7 +292,7 @@ def _or_never(ms: int | None) -> float:
     return math.inf if ms is None else ms
 
 
-def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) -> RetentionRisk | None:
+def _by_age(samples: Sequence[LagSample], retention_ms: int | None, now: datetime) -> RetentionRisk | None:
     last = samples[-1]
     if retention_ms is None or retention_ms < 0 or last.waiting_since is None:
         return None
@@ -308,7 +308,7 @@ def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) 
     return RetentionRisk(at_risk=at_risk, by="age", left_ms=left_ms, soonest_ms=soonest_ms, reason=said)
 
 
-def _slope(samples: Sequence[Sample]) -> float:
+def _slope(samples: Sequence[LagSample]) -> float:
     """Tell by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
 
     0 where too few samples tell, or where nothing waited at some moment: what waits now came later and shows no trend.
@@ -321,7 +321,7 @@ def _slope(samples: Sequence[Sample]) -> float:
     return min(1.0, (ages[-1] - ages[0]) / span_ms)
 
 
-def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRisk | None:
+def _by_size(samples: Sequence[LagSample], held: Sequence[Earliest]) -> RetentionRisk | None:
     last = samples[-1]
     if len(held) < 2 or last.end_position is None:
         return None
@@ -343,13 +343,13 @@ def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRi
     )
 
 
-def _before_deletion(last: Sample, held: Sequence[Earliest]) -> int:
+def _before_deletion(last: LagSample, held: Sequence[Earliest]) -> int:
     """Count the offsets before the position, less the largest step of the first offset: the next one may come at once."""
     step = max(after.offset - before.offset for before, after in pairwise(held))
     return max(0, last.position - held[-1].offset - step)
 
 
-def _by_bytes(samples: Sequence[Sample], limit: LogLimit, end_per_s: float | None) -> RetentionRisk | None:
+def _by_bytes(samples: Sequence[LagSample], limit: LogLimit, end_per_s: float | None) -> RetentionRisk | None:
     last = samples[-1]
     follow = (last.waiting or 0) * limit.offset_bytes
     room = max(0, limit.log_bytes - follow)
@@ -370,20 +370,20 @@ def _by_bytes(samples: Sequence[Sample], limit: LogLimit, end_per_s: float | Non
     )
 
 
-def _passed_per_s(samples: Sequence[Sample]) -> float:
+def _passed_per_s(samples: Sequence[LagSample]) -> float:
     moved_s = (samples[-1].observed_at - samples[0].observed_at).total_seconds()
     return max(0.0, (samples[-1].position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
 
 
-def _grows(samples: Sequence[Sample]) -> float | None:
+def _grows(samples: Sequence[LagSample]) -> float | None:
     """Compute the rate of the end over the looks that know it."""
     known = [(one.observed_at, one.end_position) for one in samples if one.end_position is not None]
     span_s = (known[-1][0] - known[0][0]).total_seconds() if known else 0.0
     return (known[-1][1] - known[0][1]) / span_s if span_s > 0 else None
 
 
-def _since_last_step_back(window: Sequence[Sample]) -> list[Sample]:
-    known: list[Sample] = []
+def _since_last_step_back(window: Sequence[LagSample]) -> list[LagSample]:
+    known: list[LagSample] = []
     for sample in sorted(window, key=lambda one: one.observed_at):
         if sample.end_position is None or sample.waiting is None:
             continue

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mirrorlake.lag.forecast import CatchUp, RetentionRisk
-from mirrorlake.lag.moment import Sample, total
 from mirrorlake.lag.objectives import FlowObjectives, objectives_table
-from mirrorlake.lag.standing import length
+from mirrorlake.lag.partition_status import to_timedelta
 from mirrorlake.lag.status import Status
-from mirrorlake.lag.verdict import SEVERITY, Verdict, worst
+from mirrorlake.lag.time_lag import LagSample, sum_lags
+from mirrorlake.lag.verdict import SEVERITY, Verdict, worst_hop_verdict
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 HOPS = ("landed", "republished", "consumed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HopPlace:
+class HopKey:
     """One hop of one source partition: `group_id` where it is consumed, `cluster` where the position is held."""
 
     flow: str
@@ -38,10 +38,10 @@ class HopPlace:
 class HopVerdict:
     """The verdict on one hop, by its last so many `samples`; `retention` is None where its topic's retention is not known."""
 
-    place: HopPlace
+    key: HopKey
     verdict: Verdict
     reason: str
-    last: Sample
+    last: LagSample
     samples: int
     catch_up: CatchUp
     retention: RetentionRisk | None
@@ -55,7 +55,7 @@ class HopVerdict:
         """Build the JSON document; times in milliseconds, lags in offsets."""
         last, risk = self.last, self.retention
         return {
-            **asdict(self.place),
+            **asdict(self.key),
             "verdict": self.verdict.name,
             "reason": self.reason,
             "position": last.position,
@@ -91,7 +91,7 @@ class LagVerdict(Shown):
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of a flow."""
-        return worst(self.flows.values())
+        return worst_hop_verdict(self.flows.values())
 
     @property
     def complete(self) -> float:
@@ -106,10 +106,10 @@ class LagVerdict(Shown):
             return {one.flow: Verdict[one.verdict] for one in self.status.flows}
         found: dict[str, set[Verdict]] = {}
         for hop in self.hops:
-            own = found.setdefault(hop.place.flow, set())
-            if hop.place.hop != "consumed":
+            own = found.setdefault(hop.key.flow, set())
+            if hop.key.hop != "consumed":
                 own.add(hop.verdict)
-        return {name: worst(found[name]) for name in sorted(found)}
+        return {name: worst_hop_verdict(found[name]) for name in sorted(found)}
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -121,9 +121,9 @@ class LagVerdict(Shown):
         """The worst verdict of each group."""
         found: dict[str, set[Verdict]] = {}
         for hop in self.hops:
-            if hop.place.hop == "consumed":
-                found.setdefault(hop.place.group_id or "", set()).add(hop.verdict)
-        return {name: worst(found[name]) for name in sorted(found)}
+            if hop.key.hop == "consumed":
+                found.setdefault(hop.key.group_id or "", set()).add(hop.verdict)
+        return {name: worst_hop_verdict(found[name]) for name in sorted(found)}
 
     @property
     def at_risk(self) -> tuple[HopVerdict, ...]:
@@ -148,7 +148,7 @@ class LagVerdict(Shown):
         if self.status is not None:
             return {one.flow: one.time_lag_ms for one in self.status.flows}
         return {
-            flow: total(hop.last for hop in hops).time_lag_ms
+            flow: sum_lags(hop.last for hop in hops).time_lag_ms
             for flow, hops in sorted(self.by_flow("republished").items())
         }
 
@@ -162,7 +162,7 @@ class LagVerdict(Shown):
         >>> LagVerdict(hops=()).at_risk_words()
         '0 partitions'
         """
-        places = [hop.place for hop in self.at_risk if flow in (None, hop.place.flow)]
+        places = [hop.key for hop in self.at_risk if flow in (None, hop.key.flow)]
         parts = {(p.source, p.topic, p.partition) for p in places if p.hop != "consumed"}
         groups = {(p.cluster, p.group_id) for p in places if p.hop == "consumed"}
         counts = {"partition": len(parts), "group": len(groups)}
@@ -176,8 +176,8 @@ class LagVerdict(Shown):
         """List the verdicts on one hop, by flow; a flow without any is left out."""
         found: dict[str, list[HopVerdict]] = {}
         for one in self.hops:
-            if one.place.hop == hop:
-                found.setdefault(one.place.flow, []).append(one)
+            if one.key.hop == hop:
+                found.setdefault(one.key.flow, []).append(one)
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class LagVerdict(Shown):
 
 
 def _urgency(hop: HopVerdict) -> tuple[Any, ...]:
-    place = hop.place
+    place = hop.key
     return (
         SEVERITY.index(hop.verdict),
         not hop.at_risk,
@@ -231,7 +231,7 @@ _COLUMNS = ["flow", "partition", "hop", "verdict", "offset lag", "time lag", "ca
 
 
 def _row(hop: HopVerdict) -> Sequence[object]:
-    place, risk, why = hop.place, hop.retention, [hop.reason]
+    place, risk, why = hop.key, hop.retention, [hop.reason]
     if hop.catch_up.eta_ms is None and hop.verdict > Verdict.OK:
         why.append(hop.catch_up.reason)
     if risk is not None and risk.at_risk:
@@ -242,9 +242,9 @@ def _row(hop: HopVerdict) -> Sequence[object]:
         f"{place.hop} by {place.group_id}" if place.group_id else place.hop,
         badge(hop.verdict.name),
         hop.last.offset_lag,
-        length(hop.last.time_lag_ms),
+        to_timedelta(hop.last.time_lag_ms),
         # Nothing to catch up is no forecast.
-        length(hop.catch_up.eta_ms or None),
-        length(risk.left_ms if risk is not None and risk.at_risk else None),
+        to_timedelta(hop.catch_up.eta_ms or None),
+        to_timedelta(risk.left_ms if risk is not None and risk.at_risk else None),
         "; ".join(why),
     )

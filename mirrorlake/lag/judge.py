@@ -17,13 +17,13 @@ from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.forecast import Earliest, LogLimit, RetentionRisk, catch_up, no_older_than, retention_risk
-from mirrorlake.lag.hop_verdicts import HopPlace, HopVerdict, LagVerdict
-from mirrorlake.lag.log_bytes import OffsetBytes, offset_bytes_of
-from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.sql import Answer
+from mirrorlake.lag.hop_verdicts import HopKey, HopVerdict, LagVerdict
+from mirrorlake.lag.log_bytes import OffsetBytes, read_offset_bytes
+from mirrorlake.lag.position_history import NOTHING, numbers
+from mirrorlake.lag.sql import LagQuery
 from mirrorlake.lag.status import Status
-from mirrorlake.lag.status_hops import HopWindows, append_look
-from mirrorlake.lag.stood import NOTHING, numbers
+from mirrorlake.lag.status_hops import HopWindows, append_snapshot
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, judge
 from mirrorlake.lake import Lake, from_micros
 from mirrorlake.model.flow import SourcePartition
@@ -31,21 +31,21 @@ from mirrorlake.model.flow import SourcePartition
 log = logging.getLogger(__name__)
 
 # A rate of deletion needs a few deleted segments; older ones describe other times.
-_MOST_CHANGES = 20
+_MAX_CHANGES = 20
 
-_PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
+_HOP_KEY = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
 
 
-class Kept(NamedTuple):
+class RetentionLimits(NamedTuple):
     """How long a topic is kept, in milliseconds, and how large the log of a partition becomes; None for ever, or without an end."""
 
     ms: int | None = None
     log_bytes: int | None = None
 
 
-FOR_EVER = Kept()
+UNLIMITED_RETENTION = RetentionLimits()
 
-RetentionOf = Callable[[Collection[HopPlace]], Mapping[HopPlace, Kept]]
+RetentionLookup = Callable[[Collection[HopKey]], Mapping[HopKey, RetentionLimits]]
 """Look up the retention of the topics that hops read from; one of which it is not known is left out."""
 
 
@@ -58,22 +58,24 @@ class Retention:
     def __init__(self, config: MirrorConfig, *, admin: Callable[[str], ClusterAdmin]) -> None:
         self._config = config
         self._admin = admin
-        self._known: dict[tuple[str, str], Kept] = {}
+        self._known: dict[tuple[str, str], RetentionLimits] = {}
 
-    def __call__(self, places: Collection[HopPlace]) -> dict[HopPlace, Kept]:
+    def __call__(self, hops: Collection[HopKey]) -> dict[HopKey, RetentionLimits]:
         """Ask the clusters that the hops read from; a topic is asked for once, and left out where it may not be read."""
-        found: dict[HopPlace, Kept] = {}
-        topics: dict[HopPlace, tuple[str, str]] = {}
-        for place in places:
+        found: dict[HopKey, RetentionLimits] = {}
+        topics: dict[HopKey, tuple[str, str]] = {}
+        for place in hops:
             flow = self._config.flow(place.flow)
             at_source = place.hop == "landed" or place.cluster == place.source
             alias = flow.source if at_source else flow.target
             if place.hop == "republished":
                 relay = self._config.cluster(flow.source).retention_of(place.topic)
                 age = None if relay is None else relay.age
-                found[place] = FOR_EVER if age is None else Kept(ms=age // timedelta(milliseconds=1))
+                found[place] = (
+                    UNLIMITED_RETENTION if age is None else RetentionLimits(ms=age // timedelta(milliseconds=1))
+                )
             elif self._config.cluster(alias).is_lake:
-                found[place] = FOR_EVER
+                found[place] = UNLIMITED_RETENTION
             else:
                 topics[place] = alias, place.topic if at_source else flow.remote_topic(place.topic)
         asked: dict[str, set[str]] = {}
@@ -96,15 +98,17 @@ class Retention:
         for topic, values in settings.items():
             deletes = "delete" in (values.get("cleanup.policy") or "delete")
             bounds = [int(values.get(f"retention.{unit}") or -1) for unit in ("ms", "bytes")]
-            self._known[alias, topic] = Kept(*(None if bound < 0 or not deletes else bound for bound in bounds))
+            self._known[alias, topic] = RetentionLimits(
+                *(None if bound < 0 or not deletes else bound for bound in bounds)
+            )
 
 
 def judge_lag(
-    asked: Answer,
+    query: LagQuery,
     *,
     now: datetime,
     status: Status | None = None,
-    retention_of: RetentionOf | None = None,
+    retention_of: RetentionLookup | None = None,
     lake: Lake | None = None,
 ) -> LagVerdict:
     """Judge each hop by its newest samples, worst first; asks the question.
@@ -114,9 +118,9 @@ def judge_lag(
     `asked` is lag as `lag/sql.py` computes it; the look of `status` is the last sample; `retention_of` is asked for hops where
     records wait; `lake` holds `positions`, for the earliest offsets of the sources.
     """
-    windows: HopWindows = {place: [*window] for place, window in read_windows(asked).items()}
+    windows: HopWindows = {place: [*window] for place, window in read_windows(query).items()}
     if status is not None:
-        windows = append_look(windows, status)
+        windows = append_snapshot(windows, status)
     waiting = {place for place, window in windows.items() if window[-1].waiting != 0}
     if lake is None or not waiting:
         return judge_windows(windows, now=now, retention_of=retention_of)
@@ -131,15 +135,15 @@ def judge_lag(
         now=now,
         retention_of=retention_of,
         earliest=read_earliest(lake, (place.topic for place in waiting)),
-        sizes=cache(lambda: offset_bytes_of(lake, landed)),
+        sizes=cache(lambda: read_offset_bytes(lake, landed)),
     )
 
 
 def judge_windows(
-    windows: Mapping[HopPlace, Sequence[Sample]],
+    windows: Mapping[HopKey, Sequence[LagSample]],
     *,
     now: datetime,
-    retention_of: RetentionOf | None = None,
+    retention_of: RetentionLookup | None = None,
     earliest: Mapping[tuple[str, SourcePartition], Sequence[Earliest]] | None = None,
     sizes: Callable[[], OffsetBytes] = dict,
 ) -> LagVerdict:
@@ -148,9 +152,9 @@ def judge_windows(
     `earliest` are the first offsets that sources held; `sizes` is asked where a source deletes by size.
     """
     waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
-    known = dict.fromkeys(waiting, FOR_EVER) if retention_of is None else retention_of(waiting)
+    known = dict.fromkeys(waiting, UNLIMITED_RETENTION) if retention_of is None else retention_of(waiting)
     # Where nothing waits, nothing expires; of what waits it may not be known.
-    kept = {**dict.fromkeys(windows.keys() - {*waiting}, FOR_EVER), **known}
+    kept = {**dict.fromkeys(windows.keys() - {*waiting}, UNLIMITED_RETENTION), **known}
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
@@ -163,7 +167,7 @@ def judge_windows(
         found = judge(window, now=now, is_group=place.hop == "consumed")
         hops.append(
             HopVerdict(
-                place=place,
+                key=place,
                 verdict=found.verdict,
                 reason=found.reason,
                 last=window[-1],
@@ -176,10 +180,10 @@ def judge_windows(
 
 
 def _risk(
-    place: HopPlace,
-    window: Sequence[Sample],
+    place: HopKey,
+    window: Sequence[LagSample],
     now: datetime,
-    kept: Kept | None,
+    kept: RetentionLimits | None,
     held: Sequence[Earliest],
     sizes: Callable[[], OffsetBytes],
 ) -> RetentionRisk | None:
@@ -196,7 +200,7 @@ def _risk(
     return replace(found, by="relay", at_risk=False, reason=reason)
 
 
-class _Window(Sequence[Sample]):
+class _Window(Sequence[LagSample]):
     """The samples of one hop, each made when it is asked for: where nothing waits, a status needs the first one alone."""
 
     __slots__ = ("_columns", "_rows")
@@ -209,18 +213,18 @@ class _Window(Sequence[Sample]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, index: int) -> Sample: ...
+    def __getitem__(self, index: int) -> LagSample: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+    def __getitem__(self, index: slice) -> list[LagSample]: ...
+    def __getitem__(self, index: int | slice) -> LagSample | list[LagSample]:
         if isinstance(index, slice):
             return [self._sample(row) for row in self._rows[index]]
         return self._sample(self._rows[index])
 
-    def _sample(self, row: int) -> Sample:
+    def _sample(self, row: int) -> LagSample:
         values = (None if column[row] == NOTHING else column[row] for column in self._columns)
         observed_at, position, end_position, offset_lag, waiting_since, time_lag_ms = values
-        return Sample(
+        return LagSample(
             observed_at=from_micros(observed_at or 0),
             position=position or 0,
             end_position=end_position,
@@ -230,15 +234,15 @@ class _Window(Sequence[Sample]):
         )
 
 
-def read_windows(asked: Answer, *, samples: int = WINDOW_SAMPLES) -> dict[HopPlace, Sequence[Sample]]:
+def read_windows(query: LagQuery, *, samples: int = WINDOW_SAMPLES) -> dict[HopKey, Sequence[LagSample]]:
     """Read the newest samples of each hop of each topic's newest life, oldest first; one question."""
-    table = replace(asked, text=_WINDOWS.replace("{answer}", f"({asked.text})")).table()
+    table = replace(query, text=_WINDOWS.replace("{answer}", f"({query.text})")).table()
     # In columns: of 10 000 partitions these are 100 000 rows.
     table = table.append_column("row", pa.array(np.arange(len(table))))
-    hops = table.group_by(list(_PLACE), use_threads=False).aggregate([("row", "list")])
+    hops = table.group_by(list(_HOP_KEY), use_threads=False).aggregate([("row", "list")])
     rows = hops["row_list"].combine_chunks()
     columns = [numbers(table[name].take(rows.flatten())).tolist() for name in _SAMPLE]
-    places = [HopPlace(**place) for place in hops.select(_PLACE).to_pylist()]
+    places = [HopKey(**place) for place in hops.select(_HOP_KEY).to_pylist()]
     lives: dict[tuple[str, str], int] = {}
     for place in places:
         lives[place.flow, place.topic] = max(place.generation, lives.get((place.flow, place.topic), 0))
@@ -251,14 +255,14 @@ def read_windows(asked: Answer, *, samples: int = WINDOW_SAMPLES) -> dict[HopPla
 
 _SAMPLE = ("observed_at", "position", "end_position", "offset_lag", "waiting_since", "time_lag_ms")
 # Who asks for windows cuts the time to little more than they hold: to number the rows in SQL costs more than to read them.
-_WINDOWS = f"SELECT {', '.join((*_PLACE, *_SAMPLE))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608  names of columns
+_WINDOWS = f"SELECT {', '.join((*_HOP_KEY, *_SAMPLE))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608  names of columns
 
 
-def _source(place: HopPlace) -> tuple[str, SourcePartition]:
+def _source(place: HopKey) -> tuple[str, SourcePartition]:
     return place.source, SourcePartition(place.topic, place.generation, place.partition)
 
 
-def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], datetime]:
+def _last_landed(lake: Lake, places: Iterable[HopKey]) -> dict[tuple[str, SourcePartition], datetime]:
     """Read the timestamp of the last landed record of each partition."""
     topics = sorted({place.topic for place in places if place.hop == "landed"})
     rows = lake.query_rows(
@@ -272,7 +276,7 @@ def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, Sour
 
 def read_earliest(lake: Lake, topics: Iterable[str]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
     """Read the first offsets that partitions of topics held lately, by alias and partition, oldest first."""
-    rows = lake.query_rows(_EARLIEST, topics=sorted(set(topics)), most=_MOST_CHANGES, missing_ok=True)
+    rows = lake.query_rows(_EARLIEST, topics=sorted(set(topics)), most=_MAX_CHANGES, missing_ok=True)
     found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:
         place = row.source, SourcePartition(row.topic, row.generation, row.partition)

@@ -16,18 +16,18 @@ from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.cut import NothingSampled
 from mirrorlake.lag.hop_verdicts import LagVerdict
-from mirrorlake.lag.judge import RetentionOf, judge_lag, read_windows
-from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
-from mirrorlake.lag.moment import Readers, Sample, age_ms, first_unlanded
+from mirrorlake.lag.judge import RetentionLookup, judge_lag, read_windows
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.loss import SNAPSHOTS_APART, Loss, loss_of_flow
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
-from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.sql import LAG_COLUMNS, Answer
+from mirrorlake.lag.sampler import PositionSnapshot
+from mirrorlake.lag.sql import LAG_COLUMNS, LagQuery
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.status_hops import adopt_status
+from mirrorlake.lag.table_filter import NothingSampled
+from mirrorlake.lag.time_lag import LagSample, Readers, age_ms, read_next_timestamps
 from mirrorlake.lag.verdict import WINDOW_SAMPLES
 from mirrorlake.lake import (
     OFFSET_MAP,
@@ -81,16 +81,16 @@ class Lag:
         lake: Lake,
         flows: Sequence[FlowConfig],
         *,
-        look: Callable[[], SampledMoment],
+        look: Callable[[], PositionSnapshot],
         runs: KnownRuns,
         readers: Readers,
         now: Callable[[], datetime],
-        retention_of: RetentionOf | None = None,
+        retention_of: RetentionLookup | None = None,
         status: Callable[[], Status] | None = None,
         paused: Callable[[], ControlState] = lambda: NOTHING_ASKED,
         every: timedelta = timedelta(seconds=30),
     ) -> None:
-        self._apart = LOOKS_APART * max(every, timedelta(seconds=1))
+        self._apart = SNAPSHOTS_APART * max(every, timedelta(seconds=1))
         self._retention_of = retention_of
         self._status = status
         self._paused = paused
@@ -100,7 +100,7 @@ class Lag:
         self._runs = runs
         self._readers = readers
         self._now = now
-        self._asked = LagQuestions(lake, self.flows, now=now)
+        self._asked = LagQueries(lake, self.flows, now=now)
 
     def now(self) -> DataFrame:
         """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.
@@ -124,7 +124,7 @@ class Lag:
             UsageError: nothing was sampled yet, or the time cannot be read.
         """
         if since is not None:
-            return self.asked_over(since).rows()
+            return self.query_over(since).rows()
         sample = self._look()
         if not self._lake.exists(self._lake.meta_location(OFFSET_MAP)):
             raise UsageError(
@@ -134,7 +134,7 @@ class Lag:
         # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
         runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})
         moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
-        tables = self._asked.cut.uncut()
+        tables = self._asked.filter.all_rows()
         tables = replace(
             tables,
             positions="{seen_positions}",
@@ -147,8 +147,10 @@ class Lag:
                 "seen_samples": arrow_table(SAMPLES, moments),
             },
         )
-        return self._completed(
-            self._asked.of_flows(relay_lag.lag(self._asked.cut.to_waiting(tables, oldest=True))).rows(), at, sample
+        return self._fill_in_timestamps(
+            self._asked.of_flows(relay_lag.lag(self._asked.filter.limit_to_waiting(tables, oldest=True))).rows(),
+            at,
+            sample,
         )
 
     def pandas(self, since: When | None = None) -> Any:
@@ -161,7 +163,7 @@ class Lag:
             >>> mirror["east->central"].lag.pandas("1h").groupby("hop").offset_lag.max()  # doctest: +SKIP
         """
         if since is not None:
-            return self.asked_over(since).pandas()
+            return self.query_over(since).pandas()
         return self._now_table().to_pandas()
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
@@ -170,9 +172,9 @@ class Lag:
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
         """
-        return self.asked_over(since, until).frame()
+        return self.query_over(since, until).frame()
 
-    def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
+    def query_over(self, since: When = "1h", until: When | None = None) -> LagQuery:
         """Ask what `over` returns."""
         start, end = self.span(since, until)
         return self._asked.over(start, end)
@@ -183,9 +185,9 @@ class Lag:
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
         """
-        return self.asked_rpo(since, until).frame()
+        return self.query_rpo(since, until).frame()
 
-    def asked_rpo(self, since: When = "1h", until: When | None = None) -> Answer:
+    def query_rpo(self, since: When = "1h", until: When | None = None) -> LagQuery:
         """Ask what `rpo` returns."""
         start, end = self.span(since, until)
         return self._asked.rpo(start, end)
@@ -198,9 +200,11 @@ class Lag:
         Raises:
             UsageError: a time cannot be read.
         """
-        return self.asked_latency(since, until, bucket=bucket).frame()
+        return self.query_latency(since, until, bucket=bucket).frame()
 
-    def asked_latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> Answer:
+    def query_latency(
+        self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m"
+    ) -> LagQuery:
         """Ask what `latency` returns."""
         start, end = self.span(since, until)
         bucket_s = length_of(bucket).total_seconds()
@@ -217,7 +221,7 @@ class Lag:
             UsageError: nothing was sampled up to then.
         """
         time = self._moment(moment)
-        tables = self._asked.cut.to_time(time, time)
+        tables = self._asked.filter.limit_to_time(time, time)
         newest = (
             f"SELECT name, max(observed_at) AS newest_at FROM {tables.samples} "  # noqa: S608  no value enters the text
             "WHERE subject = 'cluster' AND error IS NULL GROUP BY name"
@@ -230,7 +234,7 @@ class Lag:
             since=min((row.newest_at for row in looks), default=time),
             values={**tables.values, "group_id": group},
         )
-        found = self._asked.of_flows(relay_lag.lag(self._asked.cut.to_waiting(tables, oldest=True))).where(
+        found = self._asked.of_flows(relay_lag.lag(self._asked.filter.limit_to_waiting(tables, oldest=True))).where(
             "group_id = :group_id", group_id=group
         )
         text = (
@@ -255,7 +259,9 @@ class Lag:
         """
         at = self._moment(moment)
         try:
-            tables = self._asked.cut.to_waiting(self._asked.cut.to_time(_whole_ms(at - self._apart), at))
+            tables = self._asked.filter.limit_to_waiting(
+                self._asked.filter.limit_to_time(_whole_ms(at - self._apart), at)
+            )
             rows = self._asked.of_flows(relay_lag.loss(tables)).rows()
         except NothingSampled:
             rows = []
@@ -284,7 +290,7 @@ class Lag:
         # Before the questions: the time that they take is not silence.
         now = self._now()
         start = self._look_before(WINDOW_SAMPLES)
-        asked = self.asked_over(start)
+        asked = self.query_over(start)
         status = None if self._status is None else self._status()
         found = judge_lag(asked, now=now, status=status, retention_of=self._retention_of, lake=self._lake)
         if status is not None:
@@ -292,7 +298,7 @@ class Lag:
         objectives = judge_objectives(self.flows, found.rpo_ms, measured_rto(self._lake, self.flows))
         return replace(found, objectives=objectives)
 
-    def windows(self) -> dict[tuple[str, SourcePartition], Sequence[Sample]]:
+    def windows(self) -> dict[tuple[str, SourcePartition], Sequence[LagSample]]:
         """Read the newest samples of the hop `republished`, oldest first, by flow and partition, for one that comes now.
 
         Those from before the sampler rested are left out: they say nothing of this moment.
@@ -302,7 +308,7 @@ class Lag:
         """
         begin = max(self._moment(self._look_before(WINDOW_SAMPLES - 1)), self._now() - WINDOW_SAMPLES * self._apart)
         try:
-            asked = self.asked_over(begin).where("hop = 'republished'")
+            asked = self.query_over(begin).where("hop = 'republished'")
             found = read_windows(asked, samples=WINDOW_SAMPLES - 1)
         except UsageError:
             # Nothing was sampled, or landed, yet.
@@ -324,7 +330,7 @@ class Lag:
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 
-    def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
+    def _fill_in_timestamps(self, rows: Sequence[Any], at: datetime, sample: PositionSnapshot) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
         positions = sample.positions
 
@@ -338,7 +344,7 @@ class Lag:
             for row in rows
             if row.time_lag_ms is None
         }
-        unlanded, filled = first_unlanded(self._readers, ends), []
+        unlanded, filled = read_next_timestamps(self._readers, ends), []
         for row in rows:
             if row.time_lag_ms is None and place(row) in unlanded:
                 since_ms = unlanded[place(row)]

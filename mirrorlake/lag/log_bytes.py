@@ -25,7 +25,7 @@ _AROUND, _EXPANSION = 128, 1.01
 _HEADER = 10
 
 
-def offset_bytes_of(lake: Lake, landed: Mapping[tuple[str, SourcePartition], int]) -> OffsetBytes:
+def read_offset_bytes(lake: Lake, landed: Mapping[tuple[str, SourcePartition], int]) -> OffsetBytes:
     """Average the newest landed records of partitions, given the next offset to land of each; reads no more than these.
 
     A partition without one among them gets the largest average of its topic.

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from mirrorlake.lag.moment import all_known
+from mirrorlake.lag.time_lag import combine_known
 from mirrorlake.render import JsonShown, Sheet, badge, count, duration, table
 
 # A look that comes late, or fails once, still covers the time up to the next one.
-LOOKS_APART = 2
+SNAPSHOTS_APART = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class FlowLoss:
     @property
     def records(self) -> int | None:
         """The records of all partitions; None where that of one is not known."""
-        return None if self.observed_at is None else all_known(sum, (one.records for one in self.partitions))
+        return None if self.observed_at is None else combine_known(sum, (one.records for one in self.partitions))
 
     @property
     def seconds(self) -> float | None:

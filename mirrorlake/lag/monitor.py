@@ -13,15 +13,15 @@ from functools import partial
 from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
-from mirrorlake.lag.blocked import Blocked, blocked_partitions
+from mirrorlake.lag.hanging_transactions import HangingTransaction, find_hanging_transactions
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.others import other_flows
-from mirrorlake.lag.reading import Windows, read_status
 from mirrorlake.lag.report import Report, make_report
-from mirrorlake.lag.sampler import SampledMoment, Sampler
+from mirrorlake.lag.sampler import PositionSnapshot, Sampler
 from mirrorlake.lag.status import Status
-from mirrorlake.lag.unreachable import Unreachable
+from mirrorlake.lag.status_reader import Windows, read_status
+from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake import newest_proofs
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport
@@ -38,7 +38,7 @@ class Monitor:
     def __init__(self, context: Context) -> None:
         self._context = context
         # A look does not wait again for a cluster that another look has found away.
-        self._unreachable = Unreachable()
+        self._unreachable = UnreachableClusters()
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
 
     def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
@@ -48,7 +48,7 @@ class Monitor:
         """
         return Sampler(self._context, flows, unreachable=self._unreachable)
 
-    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[SampledMoment], None]) -> None:
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[PositionSnapshot], None]) -> None:
         """Look at all positions until `stop` is set (see `Mirror.sample`)."""
         sampler = self.sampler()
         while not stop.is_set():
@@ -63,7 +63,7 @@ class Monitor:
         return Lag(
             context.lake,
             flows,
-            look=lambda: self.sampler().look(),
+            look=lambda: self.sampler().read_positions(),
             runs=lambda names: known_maps(
                 context.lake, [flow for flow in flows if flow.name in names], context
             ).runs_text(),
@@ -115,7 +115,7 @@ class Monitor:
         return status
 
     def _status(self, flows: Sequence[FlowConfig], sampler: Sampler) -> Status:
-        context, look = self._context, sampler.look()
+        context, look = self._context, sampler.read_positions()
         state = context.control().state()
         status = read_status(
             flows,
@@ -126,18 +126,20 @@ class Monitor:
             state=state,
             retention_of=Retention(context.config, admin=context.admin),
             windows=lambda: self._windows_of(flows),
-            blocked_of=self._blocked,
+            find_transactions=self._find_hanging,
         )
         sources = {flow.source for flow in flows}
         others = other_flows(context.config, state, lake=context.lake, now=context.now(), sources=sources)
         return replace(status, other_flows=others)
 
-    def _blocked(self, alias: str, stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
+    def _find_hanging(
+        self, alias: str, stable: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, HangingTransaction]:
         context = self._context
         if context.config.cluster(alias).is_lake:
             return {}
         readers = partial(context.reader, committed=False)
-        return blocked_partitions(context.admin(alias), readers, stable, now=context.now())
+        return find_hanging_transactions(context.admin(alias), readers, stable, now=context.now())
 
     def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
         """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart.

@@ -15,17 +15,17 @@ from typing import Any
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.moment import Total, all_known, total
 from mirrorlake.lag.objectives import objectives_table
+from mirrorlake.lag.partition_status import to_timedelta
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
-from mirrorlake.lag.standing import length
+from mirrorlake.lag.time_lag import Total, combine_known, sum_lags
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Line, Sheet, Shown, Table, badge, chart, count, duration, escape, moment, table
 
 # Nobody reads a longer page; `mirrorlake lag --json` has them all.
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:14px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em}"
@@ -111,8 +111,8 @@ class Report(Shown):
     def html(self) -> str:
         """Build the page."""
         sections = [
-            ("Summary", self.sheet().html(zone=timezone.utc, rows=MOST_ROWS)),
-            ("Verdicts", self.verdict.to_html(zone=timezone.utc, rows=MOST_ROWS)),
+            ("Summary", self.sheet().html(zone=timezone.utc, rows=MAX_ROWS)),
+            ("Verdicts", self.verdict.to_html(zone=timezone.utc, rows=MAX_ROWS)),
             ("Lag", self._lag_section()),
             ("Latency from produce to target", self._latency_section()),
             ("RPO: what would have been lost", self._rpo_section()),
@@ -164,7 +164,7 @@ class Report(Shown):
         ]
         rpo, rows = self._rpo_of_flows(), []
         for flow in sorted({*self.verdict.flows, *rpo}):
-            hops = [hop for hop in self.verdict.hops if hop.place.flow == flow]
+            hops = [hop for hop in self.verdict.hops if hop.key.flow == flow]
             lag, eta_ms = self._lag_of(flow)
             now, most = rpo.get(flow, (None, None))
             rows.append(
@@ -173,12 +173,12 @@ class Report(Shown):
                     badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
                     len(hops),
                     lag.offset_lag,
-                    length(lag.time_lag_ms),
+                    to_timedelta(lag.time_lag_ms),
                     # Nothing to catch up is no forecast.
-                    length(eta_ms or None),
+                    to_timedelta(eta_ms or None),
                     self.verdict.at_risk_words(flow),
-                    length(now),
-                    length(most),
+                    to_timedelta(now),
+                    to_timedelta(most),
                 )
             )
         return table("flows, from the source's end to the target", columns, rows)
@@ -191,7 +191,7 @@ class Report(Shown):
         sent = self.verdict.of(flow, "republished")
         if not sent:
             return Total(None, None), None
-        return total(hop.last for hop in sent), all_known(max, (hop.catch_up.eta_ms for hop in sent))
+        return sum_lags(hop.last for hop in sent), combine_known(max, (hop.catch_up.eta_ms for hop in sent))
 
     def _rpo_of_flows(self) -> dict[str, tuple[int | None, int | None]]:
         """Find per flow the newest RPO and the largest that is known, in milliseconds."""
@@ -225,7 +225,7 @@ class Report(Shown):
     def _lag_section(self) -> str:
         time = [(p.line, p.at, p.time_lag_ms) for p in self.lag]
         offsets = [(p.line, p.at, p.offset_lag) for p in self.lag]
-        rows = [(p.at, p.line, length(p.time_lag_ms), p.offset_lag) for p in self.lag]
+        rows = [(p.at, p.line, to_timedelta(p.time_lag_ms), p.offset_lag) for p in self.lag]
         return (
             chart("time lag", _lines(time), unit=duration)
             + chart("offset lag", _lines(offsets), unit=count)
@@ -239,7 +239,9 @@ class Report(Shown):
             for p in self.latency
             if (value := getattr(p, f"{name}_ms")) is not None
         ]
-        rows = [(p.at, p.flow, p.topic, p.records, *map(length, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency]
+        rows = [
+            (p.at, p.flow, p.topic, p.records, *map(to_timedelta, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency
+        ]
         columns = ["time", "flow", "topic", "records", "p50", "p95", "p99"]
         return chart("latency, p50 and p99", _lines(points), unit=duration) + _series(
             "latency in numbers", columns, rows
@@ -247,7 +249,7 @@ class Report(Shown):
 
     def _rpo_section(self) -> str:
         points = [(p.flow, p.at, p.data_ms) for p in self.rpo]
-        rows = [(p.at, p.flow, length(p.data_ms), p.records) for p in self.rpo]
+        rows = [(p.at, p.flow, to_timedelta(p.data_ms), p.records) for p in self.rpo]
         return chart("RPO", _lines(points), unit=duration) + _series(
             "RPO in numbers", ["time", "flow", "RPO", "records"], rows
         )
@@ -277,7 +279,7 @@ class Report(Shown):
             if one.differences:
                 columns = ["where", "problem", "topic", "partition", "offset", "records"]
                 parts.append(table("differences", columns, one.differences))
-        return "".join(part.html(zone=timezone.utc, rows=MOST_ROWS) for part in parts)
+        return "".join(part.html(zone=timezone.utc, rows=MAX_ROWS) for part in parts)
 
 
 def _glossary() -> str:
@@ -288,7 +290,7 @@ def _glossary() -> str:
 def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return the newest rows as a table that is opened without a script."""
     newest = list(reversed(rows))
-    return table(title, columns, newest, folded=True).html(zone=timezone.utc, rows=MOST_ROWS)
+    return table(title, columns, newest, folded=True).html(zone=timezone.utc, rows=MAX_ROWS)
 
 
 def _lines(points: Iterable[tuple[str, datetime, float | None]]) -> list[Line]:
@@ -313,12 +315,12 @@ def make_report(
     """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
     try:
-        verdict, over = lag.verdict(), lag_points(lag.asked_over, start, end)
-        rpo = rpo_points(lag.asked_rpo, start, end)
+        verdict, over = lag.verdict(), lag_points(lag.query_over, start, end)
+        rpo = rpo_points(lag.query_rpo, start, end)
     except UsageError:
         verdict, over, rpo = LagVerdict(hops=()), (), ()
     try:
-        latency = latency_points(lag.asked_latency(start, end, bucket=seconds))
+        latency = latency_points(lag.query_latency(start, end, bucket=seconds))
     except UsageError:
         latency = ()
     return Report(

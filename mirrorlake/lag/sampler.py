@@ -19,8 +19,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import describe_with_leaders, format_partitions
-from mirrorlake.lag.moment import FlowPosition
-from mirrorlake.lag.unreachable import Round, Unreachable
+from mirrorlake.lag.time_lag import FlowPosition
+from mirrorlake.lag.unreachable import PollRound, UnreachableClusters
 from mirrorlake.lake import (
     METADATA,
     KnownTopic,
@@ -59,7 +59,7 @@ Lanes = Mapping[int, LedgerRecord | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampledMoment:
+class PositionSnapshot:
     """All looks of one moment: `landed` by source and `lanes` by flow, what the positions rest on, and `errors` by subject."""
 
     observed_at: datetime
@@ -135,7 +135,7 @@ class Sampler:
         flows: Sequence[FlowConfig] | None = None,
         *,
         now: Callable[[], datetime] | None = None,
-        unreachable: Unreachable | None = None,
+        unreachable: UnreachableClusters | None = None,
     ) -> None:
         self._context = context
         self._lake = context.lake
@@ -144,21 +144,21 @@ class Sampler:
         self._clusters: Collection[str] = ()
         self._now = now or context.now
         self._remembered: LastSamples | None = None
-        self._looks_done = 0
-        self._living: dict[str, dict[str, KnownTopic]] = {}
+        self._snapshots = 0
+        self._current_topics: dict[str, dict[str, KnownTopic]] = {}
         self._logged_leaderless: dict[str, str] = {}
         self._topics: dict[str, SourceTopics] = {}
         self._unexpected: dict[str, set[str]] = {}
         self._landed: dict[str, LandedPositions] = {}
         self._ends: dict[str, dict[TopicPartition, int]] = {}
         self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
-        self._said: dict[Subject, str] = {}
-        self._unreachable = unreachable or Unreachable()
+        self._logged_errors: dict[Subject, str] = {}
+        self._unreachable = unreachable or UnreachableClusters()
 
-    def once(self) -> SampledMoment:
+    def once(self) -> PositionSnapshot:
         """Look, write what is new, and return what was seen.
 
-        A cluster that does not answer is reported in `SampledMoment.unanswered`, in the table and in the log; the others are
+        A cluster that does not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log; the others are
         sampled all the same.
 
         Raises:
@@ -167,7 +167,7 @@ class Sampler:
         if self._remembered is None:
             self._lake.create_all(self._context.config.sources)
             self._remembered = load_last_samples(self._lake)
-        remembered, seen = self._remembered, self.look()
+        remembered, seen = self._remembered, self.read_positions()
         at = seen.observed_at
         looks = remembered.choose_rows(seen.looks, at, complete_every=COMPLETE_EVERY)
         try:
@@ -177,52 +177,52 @@ class Sampler:
             self._remembered = None
             raise
         for look in looks:
-            self._tell(look)
+            self._log_unanswered(look)
             remembered.record(look, at)
         if any(look.complete for look in looks):
             prune_samples(self._lake, before=at - self._context.config.sampling.keep, now=at)
         return replace(seen, looks=looks)
 
-    def look(self) -> SampledMoment:
+    def read_positions(self) -> PositionSnapshot:
         """Look at where everything stands now; writes nothing."""
-        context, round_ = self._context, Round()
+        context, round_ = self._context, PollRound()
         # A running mirror adopts new settings between two looks.
         flows = self._flows = context.config.flows if self._chosen is None else self._chosen
         sources = list(dict.fromkeys(flow.source for flow in flows))
         self._clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
         for alias in self._clusters:
-            if (why := self._unreachable.why(alias)) is not None:
-                self._leave_out(round_, alias, why)
-        found = round_.ask({("cluster", a): partial(self._topics_of, a) for a in sources})
+            if (why := self._unreachable.last_error(alias)) is not None:
+                self._skip_cluster(round_, alias, why)
+        found = round_.call({("cluster", a): partial(self._read_topics, a) for a in sources})
         # After the first questions, where a cluster that has just gone away costs its time-out.
         at = self._now()
         for (_, alias), topics in found.items():
-            self._living[alias] = topics
-        for alias in set(sources) - self._living.keys():
+            self._current_topics[alias] = topics
+        for alias in set(sources) - self._current_topics.keys():
             # It has not answered since this sampler was made: its topics as the lake knows them.
-            self._living[alias] = dict(self._recorded(alias))
+            self._current_topics[alias] = dict(self._read_recorded_topics(alias))
         with_groups = self._clusters if self._chosen is None else ()
-        held = round_.ask({("cluster", a): partial(self._held_by_groups, a) for a in with_groups})
-        for alias in round_.away:
-            self._leave_out(round_, alias, round_.errors["cluster", alias])
-        lanes = round_.ask({("flow", flow.name): partial(self._lanes, flow) for flow in flows})
+        held = round_.call({("cluster", a): partial(self._read_group_positions, a) for a in with_groups})
+        for alias in round_.unreachable:
+            self._skip_cluster(round_, alias, round_.errors["cluster", alias])
+        lanes = round_.call({("flow", flow.name): partial(self._read_lanes, flow) for flow in flows})
         sent = {subject: merged_positions(last) for subject, last in lanes.items()}
-        landed = round_.ask({("relay", a): partial(self._landed_of, a) for a in sources})
-        ends = round_.ask({("cluster", a): partial(self._ends_of, a) for a in sources})
-        positions: dict[Subject, dict[PositionKey, int]] = {subject: {} for subject in round_.took}
+        landed = round_.call({("relay", a): partial(self._read_landed, a) for a in sources})
+        ends = round_.call({("cluster", a): partial(self._read_ends, a) for a in sources})
+        positions: dict[Subject, dict[PositionKey, int]] = {subject: {} for subject in round_.seconds}
         for subject, groups in held.items():
             positions[subject] |= groups
         for (_, alias), (first, last) in ends.items():
             self._ends[alias] = last
             for kind, offsets in (("earliest", first), ("last_stable", last)):
                 for tp, offset in offsets.items():
-                    topic = self._living[alias][tp.topic]
+                    topic = self._current_topics[alias][tp.topic]
                     key = PositionKey(
                         alias, None, tp.topic, topic.generation_of(tp.partition), tp.partition, kind, None
                     )
                     positions["cluster", alias][key] = offset
         for (_, alias), (relay, seen) in landed.items():
-            self._stand(alias, relay, seen, sent, positions)
+            self._add_flow_positions(alias, relay, seen, sent, positions)
         looks = [
             SubjectSample(
                 subject=subject,
@@ -231,14 +231,14 @@ class Sampler:
                 took_ms=int(took * 1000),
                 error=error.cause if (error := round_.errors.get((subject, name))) else None,
             )
-            for (subject, name), took in sorted(round_.took.items())
+            for (subject, name), took in sorted(round_.seconds.items())
         ]
-        self._looks_done += 1
-        for alias in round_.away:
+        self._snapshots += 1
+        for alias in round_.unreachable:
             if alias in self._clusters:
                 ask = context.admin(alias).broker_count
-                self._unreachable.note(alias, round_.errors["cluster", alias], ask=ask)
-        return SampledMoment(
+                self._unreachable.record(alias, round_.errors["cluster", alias], ask=ask)
+        return PositionSnapshot(
             observed_at=at,
             looks=tuple(looks),
             landed={alias: relay for (_, alias), (relay, _) in landed.items()},
@@ -246,7 +246,7 @@ class Sampler:
             errors=round_.errors,
         )
 
-    def _stand(
+    def _add_flow_positions(
         self,
         alias: str,
         relay: LandedPositions,
@@ -255,7 +255,7 @@ class Sampler:
         positions: dict[Subject, dict[PositionKey, int]],
     ) -> None:
         """Fill in how far the partitions of a source are landed and republished."""
-        living = self._living.get(alias, {})
+        living = self._current_topics.get(alias, {})
         ends = self._ends.get(alias, {})
         flows = [(flow, sent["flow", flow.name]) for flow in self._flows_from(alias) if ("flow", flow.name) in sent]
 
@@ -304,7 +304,7 @@ class Sampler:
                 for flow, offset in waiting:
                     put(("flow", flow.name), flow.name, source, "republished", offset)
 
-    def _topics_of(self, alias: str) -> dict[str, KnownTopic]:
+    def _read_topics(self, alias: str) -> dict[str, KnownTopic]:
         source, flows = self._context.source(alias), self._flows_from(alias)
         states = source.describe(name for name in source.topic_names() if any(flow.carries(name) for flow in flows))
         topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
@@ -317,15 +317,15 @@ class Sampler:
             }
 
         # A topic that nobody lands stays unknown for ever.
-        if (now := unexpected()) and (now != self._unexpected.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
-            topics.known = self._recorded(alias)
+        if (now := unexpected()) and (now != self._unexpected.get(alias) or self._snapshots % _ASK_ALL_EVERY == 0):
+            topics.known = self._read_recorded_topics(alias)
             self._unexpected[alias] = unexpected()
         return {
             name: replace(next_generation(topics.known.get(name), state), partitions=state.partitions)
             for name, state in states.items()
         }
 
-    def _recorded(self, alias: str) -> dict[str, KnownTopic]:
+    def _read_recorded_topics(self, alias: str) -> dict[str, KnownTopic]:
         if not self._lake.exists(self._lake.meta_location(METADATA)):
             return {}
         return SourceTopics(self._lake, alias).load()
@@ -336,7 +336,7 @@ class Sampler:
             flow.remote_topic(name)
             for flow in self._flows
             if flow.target == alias
-            for name in self._living.get(flow.source, {})
+            for name in self._current_topics.get(flow.source, {})
             if flow.carries(name)
         }
         found = {
@@ -346,11 +346,11 @@ class Sampler:
         }
         return found | {
             TopicPartition(name, partition): topic.generation_of(partition)
-            for name, topic in self._living.get(alias, {}).items()
+            for name, topic in self._current_topics.get(alias, {}).items()
             for partition in range(topic.partitions)
         }
 
-    def _held_by_groups(self, alias: str) -> dict[PositionKey, int]:
+    def _read_group_positions(self, alias: str) -> dict[PositionKey, int]:
         partitions, groups = self._partitions(alias), self._context.groups(alias)
         selection = self._context.config.sampling.group_selection
         names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
@@ -358,7 +358,7 @@ class Sampler:
         asked: dict[str, Iterable[TopicPartition]] = {}
         for number, name in enumerate(sorted(names)):
             known = self._group_topics.get((alias, name))
-            is_due = (number + self._looks_done) % _ASK_ALL_EVERY == 0
+            is_due = (number + self._snapshots) % _ASK_ALL_EVERY == 0
             asked[name] = partitions if wants_all or known is None or is_due else known & partitions.keys()
         found = {}
         for name, positions in groups.committed_each(asked).items():
@@ -369,7 +369,7 @@ class Sampler:
                 )
         return found
 
-    def _landed_of(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
+    def _read_landed(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
         # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
         known = self._landed.get(alias) if alias in self._clusters else None
         if not self._lake.exists(self._lake.relay_location(alias)):
@@ -381,9 +381,11 @@ class Sampler:
         )
         return self._landed[alias], seen
 
-    def _ends_of(self, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    def _read_ends(self, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         source = self._context.source(alias)
-        partitions = [TopicPartition(n, p) for n, topic in self._living[alias].items() for p in range(topic.partitions)]
+        partitions = [
+            TopicPartition(n, p) for n, topic in self._current_topics[alias].items() for p in range(topic.partitions)
+        ]
         if alias not in self._clusters:
             # What is published is landed, also between two questions.
             reached = self._landed.get(alias, LandedPositions({}, {})).reached
@@ -408,22 +410,22 @@ class Sampler:
             )
         self._logged_leaderless[alias] = names
 
-    def _tell(self, look: SubjectSample) -> None:
+    def _log_unanswered(self, look: SubjectSample) -> None:
         # An outage would otherwise be logged at every look.
         error = look.error or ""
-        if error and self._said.get(look.key) != error:
+        if error and self._logged_errors.get(look.key) != error:
             # A flow's reason is often its cluster's, which was said.
-            level = logging.INFO if error in self._said.values() else logging.WARNING
+            level = logging.INFO if error in self._logged_errors.values() else logging.WARNING
             log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
-        self._said[look.key] = error
+        self._logged_errors[look.key] = error
 
     def _flows_from(self, alias: str) -> list[FlowConfig]:
         return [flow for flow in self._flows if flow.source == alias]
 
-    def _lanes(self, flow: FlowConfig) -> Lanes:
+    def _read_lanes(self, flow: FlowConfig) -> Lanes:
         with self._context.ledger(flow) as reader:
             return read_lanes(reader, self._context.admin(flow.target), flow.ledger_topic)
 
-    def _leave_out(self, round_: Round, alias: str, why: ClusterError) -> None:
+    def _skip_cluster(self, round_: PollRound, alias: str, why: ClusterError) -> None:
         flows = [("flow", flow.name) for flow in self._flows if flow.target == alias]
-        round_.leave_out([("cluster", alias), *flows], why)
+        round_.skip([("cluster", alias), *flows], why)

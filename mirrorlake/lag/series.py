@@ -11,13 +11,13 @@ from typing import Any
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.lag import Lag, When
-from mirrorlake.lag.sql import Answer
+from mirrorlake.lag.sql import LagQuery
 from mirrorlake.render import MOST_POINTS
 
 # 80 positions that all move between two looks of 30 s: 0.4 GB; a piece costs 0.3 CPU-s whatever it holds.
-_PIECE = timedelta(days=4)
+_INTERVAL = timedelta(days=4)
 # Each on a core of its own: DuckDB answers in one thread.
-_AT_ONCE = 2
+_MAX_PARALLEL = 2
 
 LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 
@@ -66,7 +66,7 @@ def lag_lines(lag: Lag, since: When = "1h") -> Any:
     """
     import pandas as pd
 
-    rows = _worst_lags(lag.asked_over, *lag.span(since))
+    rows = _worst_lags(lag.query_over, *lag.span(since))
     return pd.DataFrame([{**vars(row), "observed_at": row.at} for row in rows], columns=list(LINE_COLUMNS))
 
 
@@ -79,8 +79,8 @@ _TOTALS = """
 """
 
 
-Over = Callable[[datetime, datetime], Answer]
-"""Ask about a stretch of time: `Lag.asked_over`, `Lag.asked_rpo`."""
+Over = Callable[[datetime, datetime], LagQuery]
+"""Ask about a stretch of time: `Lag.query_over`, `Lag.query_rpo`."""
 
 
 def lag_points(over: Over, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
@@ -103,10 +103,10 @@ def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
             CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
         FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
         """  # noqa: S608  no value enters the text
-    return _by_piece(text, over, start, end)
+    return _by_interval(text, over, start, end)
 
 
-def _by_piece(text: str, over: Over, start: datetime, end: datetime) -> Iterator[Any]:
+def _by_interval(text: str, over: Over, start: datetime, end: datetime) -> Iterator[Any]:
     """Ask piece by piece, so that the moments of a month are never in memory together; pieces hold whole buckets.
 
     Raises:
@@ -114,7 +114,7 @@ def _by_piece(text: str, over: Over, start: datetime, end: datetime) -> Iterator
     """
     values, least = _buckets(start, end), timedelta(seconds=bucket_s(start, end))
     # The buckets begin at a whole second.
-    length, at = max(1, _PIECE // least) * least, start.replace(microsecond=0)
+    length, at = max(1, _INTERVAL // least) * least, start.replace(microsecond=0)
     begins = [at + length * number for number in range(-(-(end - at) // length))]
 
     def ask(begin: datetime) -> list[Any]:
@@ -129,11 +129,11 @@ def _by_piece(text: str, over: Over, start: datetime, end: datetime) -> Iterator
                 raise
             return []
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="lag") as pool:
+    with ThreadPoolExecutor(max_workers=_MAX_PARALLEL, thread_name_prefix="lag") as pool:
         yield from chain.from_iterable(pool.map(ask, begins))
 
 
-def latency_points(latency: Answer) -> tuple[LatencyPoint, ...]:
+def latency_points(latency: LagQuery) -> tuple[LatencyPoint, ...]:
     """Read the rows of the answer of latency, oldest first; one question."""
     text = "SELECT bucket AS at, flow, topic, records, p50_ms, p95_ms, p99_ms FROM {answer} ORDER BY at, flow, topic"
     return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
@@ -146,7 +146,7 @@ def rpo_points(rpo: Over, start: datetime, end: datetime) -> tuple[RpoPoint, ...
             CASE WHEN count(data_ms) = count(*) THEN max(data_ms) END AS data_ms
         FROM {{answer}} GROUP BY flow, {_BUCKET} ORDER BY at, flow
         """  # noqa: S608  no value enters the text
-    return tuple(RpoPoint(**vars(row)) for row in _by_piece(text, rpo, start, end))
+    return tuple(RpoPoint(**vars(row)) for row in _by_interval(text, rpo, start, end))
 
 
 def bucket_s(start: datetime, end: datetime) -> int:

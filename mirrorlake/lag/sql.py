@@ -4,7 +4,7 @@ Lag is reported as of every sampling moment (`samples`), hop by hop:
 
     source end  ->  landed  ->  republished  ->  consumed (by a group on the target; or on the source itself)
 
-The law of time lag is `lag/moment.py`'s. A record that was landed only later is looked up, too, so the past is exact (law E).
+The law of time lag is `lag/time_lag.py`'s. A record that was landed only later is looked up, too, so the past is exact (law E).
 """
 
 from __future__ import annotations
@@ -17,20 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.sql_hops import HOPS, KNOWN_HOPS, KNOWN_SIDES, LOOKS, PLACES_SEEN, STRETCHES_OF_WAYS, WAITED
+from mirrorlake.lag.position_history import PositionHistory, RangesByRoute, read_dense_ranges
+from mirrorlake.lag.sql_hops import (
+    DENSE_RANGES_BY_ROUTE,
+    HOPS,
+    KNOWN_HOPS,
+    KNOWN_SIDES,
+    SAMPLE_TIMES,
+    SAMPLED_POSITIONS,
+    WAITED,
+)
 from mirrorlake.lag.sql_texts import (
     KNOWN_WAITED,
     LAG,
     LATENCY,
     LOSS,
-    RECORDS_OF_SPOTS,
+    RECORDS_BY_PARTITION,
     RPO,
     WAITED_COUNTED,
     WAITED_SINCE,
-    WITHHELD_OF_PILES,
+    WITHHELD_BY_BACKLOG,
 )
-from mirrorlake.lag.stood import Stood, Ways, stretches_of
-from mirrorlake.lag.waiting import with_waiting
+from mirrorlake.lag.waiting import add_waiting
 from mirrorlake.lake import Lake, LakeQuery, RelayPart, micros
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ LATENCY_COLUMNS = {
 }
 """The columns of `latency`; each figure is exact, from every record of the bucket."""
 
-KeepWays = Callable[[str, Callable[[], Ways]], Ways]
+KeepRanges = Callable[[str, Callable[[], RangesByRoute]], RangesByRoute]
 """Gives the records of the ways that a text names, read by a function if they are not known."""
 
 LATER_COLUMNS = ("source", "topic", "generation", "partition", "position")
@@ -89,7 +97,7 @@ RPO_COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class LagQuery:
     """A question and all that it is about; asked as it stands, or as a part of another question."""
 
     lake: Lake
@@ -111,7 +119,7 @@ class Answer:
         """Ask as `rows` does, for the answer as a pandas frame."""
         return self.table().to_pandas()
 
-    def where(self, condition: str, **values: Any) -> Answer:
+    def where(self, condition: str, **values: Any) -> LagQuery:
         """Narrow it by a condition in SQL."""
         text = f"SELECT * FROM ({self.text}) WHERE {condition}"  # noqa: S608  values are named in it
         return replace(self, text=text, values={**self.values, **values})
@@ -152,7 +160,7 @@ class LagTables:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def lag(tables: LagTables) -> Answer:
+def lag(tables: LagTables) -> LagQuery:
     """Ask for the lag of each hop at every sampling moment, in the columns of `LAG_COLUMNS`.
 
     A moment at which a cluster did not answer has no rows of what only the cluster knows. What was not looked at is left out;
@@ -162,17 +170,17 @@ def lag(tables: LagTables) -> Answer:
     Example:
         >>> lag(tables).frame().where("hop = 'republished'").orderBy("observed_at").show()  # doctest: +SKIP
     """
-    return _waited(LAG, WAITED_SINCE, tables)
+    return _build_waiting_query(LAG, WAITED_SINCE, tables)
 
 
-def latency(tables: LagTables, *, bucket_s: int = 60) -> Answer:
+def latency(tables: LagTables, *, bucket_s: int = 60) -> LagQuery:
     """Ask for percentiles of the time from a record's timestamp to its target transaction, in `LATENCY_COLUMNS`.
 
     Args:
         tables: `offset_map`, `relays` and `flows` count.
         bucket_s: length of a time bucket in seconds.
     """
-    return _answer(with_bucket(LATENCY, bucket_s), tables)
+    return _build_query(with_bucket(LATENCY, bucket_s), tables)
 
 
 def with_bucket(text: str, bucket_s: int) -> str:
@@ -180,16 +188,16 @@ def with_bucket(text: str, bucket_s: int) -> str:
     return text.replace("{bucket_us}", str(bucket_s * 1_000_000))
 
 
-def bounds(tables: LagTables) -> Answer:
+def waiting_bounds(tables: LagTables) -> LagQuery:
     """Ask between which offsets records waited: `scope`, `source`, `topic`, `generation`, `partition`, `lowest`, `highest`.
 
     `lag` and `rpo` need no other records of the relays; `highest` is the first offset that they do not need. They make it
     themselves where `tables.bounds` is empty; made once beforehand, it also cuts the relays.
     """
-    return _answer(f"WITH {{hops}} SELECT * FROM {WAITED}", tables)  # noqa: S608  no value enters the text
+    return _build_query(f"WITH {{hops}} SELECT * FROM {WAITED}", tables)  # noqa: S608  no value enters the text
 
 
-def with_hops_made(tables: LagTables, *, keep: KeepWays | None = None) -> LagTables:
+def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> LagTables:
     """Make out where every position stood at every moment, once for all questions about the same tables and time.
 
     Args:
@@ -197,56 +205,60 @@ def with_hops_made(tables: LagTables, *, keep: KeepWays | None = None) -> LagTab
         keep: keeps the records of all ways to partitions of targets for the next time: no time cuts them.
     """
 
-    def stretches() -> Ways:
+    def stretches() -> RangesByRoute:
         targets = stood.read_targets()
         about = replace(
             tables, tables={**tables.tables, "read_targets": pa.Table.from_pylist(targets, schema=_TARGETS)}
         )
-        read = partial(_ways, about)
+        read = partial(_read_routes, about)
         return keep(repr(targets), read) if keep else read()
 
-    listed, looks, flows = (_answer(text, tables).table() for text in (PLACES_SEEN, LOOKS, "SELECT * FROM {flows}"))
-    stood = Stood(listed, looks, flows, since=micros(tables.since) if tables.since else 0, stretches=stretches)
+    listed, looks, flows = (
+        _build_query(text, tables).table() for text in (SAMPLED_POSITIONS, SAMPLE_TIMES, "SELECT * FROM {flows}")
+    )
+    stood = PositionHistory(
+        listed, looks, flows, since=micros(tables.since) if tables.since else 0, read_ranges=stretches
+    )
     made = {
         "made_hops": stood.hops(),
-        "made_lines": stood.lines(),
+        "made_lines": stood.flow_partitions(),
         "made_readers": stood.readers(),
-        "made_reached": stood.reached(),
+        "made_reached": stood.landed(),
     }
     return replace(tables, hops=KNOWN_HOPS, tables={**tables.tables, **made})
 
 
-def _ways(tables: LagTables) -> Ways:
-    return stretches_of(_answer(STRETCHES_OF_WAYS, tables).table())
+def _read_routes(tables: LagTables) -> RangesByRoute:
+    return read_dense_ranges(_build_query(DENSE_RANGES_BY_ROUTE, tables).table())
 
 
-def rpo(tables: LagTables) -> Answer:
+def rpo(tables: LagTables) -> LagQuery:
     """Ask for the loss at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
-    return _waited(RPO, WAITED_COUNTED, tables)
+    return _build_waiting_query(RPO, WAITED_COUNTED, tables)
 
 
-def loss(tables: LagTables) -> Answer:
+def loss(tables: LagTables) -> LagQuery:
     """Ask for what `rpo` adds up: a row for each flow, partition and moment, with its `position` and `end_position`."""
-    return _waited(LOSS, WAITED_COUNTED, tables)
+    return _build_waiting_query(LOSS, WAITED_COUNTED, tables)
 
 
-def _waited(text: str, waited: str, tables: LagTables) -> Answer:
+def _build_waiting_query(text: str, waited: str, tables: LagTables) -> LagQuery:
     """Ask for what is told from the records that waited; where the hops are made, they are looked up by offset at once."""
     hops = tables.tables.get("made_hops")
     if hops is None:
-        return _answer(text.replace("{waited}", waited), tables)
-    made = with_waiting(
+        return _build_query(text.replace("{waited}", waited), tables)
+    made = add_waiting(
         hops,
         tables.tables["made_lines"],
-        records=_answer(RECORDS_OF_SPOTS, tables).table(),
-        withheld=_answer(WITHHELD_OF_PILES, tables).table(),
+        records=_build_query(RECORDS_BY_PARTITION, tables).table(),
+        withheld=_build_query(WITHHELD_BY_BACKLOG, tables).table(),
         counted=waited is WAITED_COUNTED,
     )
     known = replace(tables, hops=KNOWN_SIDES, tables={**tables.tables, "made_waited": made})
-    return _answer(text.replace("{waited}", KNOWN_WAITED), known)
+    return _build_query(text.replace("{waited}", KNOWN_WAITED), known)
 
 
-def _answer(text: str, tables: LagTables) -> Answer:
+def _build_query(text: str, tables: LagTables) -> LagQuery:
     text = text.replace("{hops}", tables.hops)
     text = text.replace("{bounds}", tables.bounds or WAITED)
     # A value: the text stays the same from piece to piece of a long time, and is turned into DuckDB's words once.
@@ -255,7 +267,7 @@ def _answer(text: str, tables: LagTables) -> Answer:
     for name in ("later", "positions", "samples", "offset_map", "withheld", "relays", "flows"):
         # Once each: what stands for a table may name it.
         text = getattr(tables, name).join(text.split(f"{{{name}}}"))
-    return Answer(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=values)
+    return LagQuery(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=values)
 
 
 _TARGETS = pa.schema([("source", pa.string()), ("topic", pa.string()), ("partition", pa.int32())])

@@ -30,7 +30,7 @@ def same(left: str, right: str, names: str = KEY) -> str:
 
 
 # Runs are cut at their holes into stretches, so that no record has to be compared with every hole.
-STRETCHES = f"""
+DENSE_RANGES = f"""
 cuts AS (
   SELECT *, first_upstream AS first, CAST(0 AS BIGINT) AS missing FROM runs
   UNION ALL
@@ -121,7 +121,7 @@ lines AS (
 _TRANSLATED = f"""
 group_places AS (SELECT DISTINCT source, topic, partition FROM places WHERE kind = 'group'),
 {runs("JOIN group_places g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition")},
-{STRETCHES},
+{DENSE_RANGES},
 ways AS (
   SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS way, r.*, l.line, l.spot
   FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN lines l
@@ -145,7 +145,7 @@ merged AS (
 )
 """  # noqa: S608  no value enters the text
 
-PILES = f"""
+BACKLOGS = f"""
 piles AS (
   SELECT pile.pile AS pile, pile.scope AS scope, {KEY}
   FROM (
@@ -176,7 +176,7 @@ seen AS (
 _SIDES = f"""
 readers AS (SELECT DISTINCT reader, group_id, source AS cluster FROM places WHERE kind = 'group'),
 reached AS (SELECT {KEY}, furthest FROM places WHERE kind = 'reached'),
-{PILES}
+{BACKLOGS}
 """  # noqa: S608  no value enters the text
 
 # Spark checks and plans a common table again wherever it is named: with two names for each table the views took minutes to plan.
@@ -205,9 +205,9 @@ hops AS (
 {_SIDES}
 """  # noqa: S608  no value enters the text
 
-# What `lag/stood.py` makes of a folder's tables, and what it is made of.
-PLACES_SEEN = f"WITH {LISTED} SELECT * FROM listed ORDER BY subject, name"  # noqa: S608  no value enters the text
-LOOKS = """
+# What `lag/position_history.py` makes of a folder's tables, and what it is made of.
+SAMPLED_POSITIONS = f"WITH {LISTED} SELECT * FROM listed ORDER BY subject, name"  # noqa: S608  no value enters the text
+SAMPLE_TIMES = """
 SELECT subject, name, collect_list(named_struct('seen_at', observed_at, 'complete', complete)) AS looks
 FROM {samples} WHERE error IS NULL GROUP BY subject, name
 """
@@ -216,8 +216,8 @@ _TO_GROUPS = (
     "JOIN {read_targets} g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition"
 )
 # Most runs have no hole, and are taken as they are: a run that is there twice is read twice, to no effect.
-STRETCHES_OF_WAYS = f"""
-WITH {runs(f"{_TO_GROUPS} WHERE {_HAS_HOLES}")}, {STRETCHES}
+DENSE_RANGES_BY_ROUTE = f"""
+WITH {runs(f"{_TO_GROUPS} WHERE {_HAS_HOLES}")}, {DENSE_RANGES}
 SELECT {_WAY}, collect_list(named_struct('first', first, 'downstream', downstream, 'length', length)) AS stretches
 FROM (
   SELECT {_WAY}, first, downstream, length FROM stretches
@@ -231,7 +231,7 @@ KNOWN_SIDES = f"""
 lines AS (SELECT * FROM {{made_lines}}),
 readers AS (SELECT * FROM {{made_readers}}),
 reached AS (SELECT * FROM {{made_reached}}),
-{PILES}
+{BACKLOGS}
 """  # noqa: S608  no value enters the text
 KNOWN_HOPS = f"hops AS (SELECT * FROM {{made_hops}}), {KNOWN_SIDES}"  # noqa: S608  no value enters the text
 

@@ -5,8 +5,8 @@ Their words are those of `lag/sql_hops.py`.
 
 from __future__ import annotations
 
-from mirrorlake.lag.moment import TIME_LAG
-from mirrorlake.lag.sql_hops import KEY, PRECEDING, STRETCHES, runs, same
+from mirrorlake.lag.sql_hops import DENSE_RANGES, KEY, PRECEDING, runs, same
+from mirrorlake.lag.time_lag import TIME_LAG
 
 _WITHHELD_PARTS = f"""
 bounds AS (
@@ -95,10 +95,10 @@ waited AS (
 
 # The same as `lag/waiting.py` makes it of what is read here.
 KNOWN_WAITED = "waited AS (SELECT * FROM {made_waited})"
-WITHHELD_OF_PILES = f"""
+WITHHELD_BY_BACKLOG = f"""
 WITH {{hops}}, {_WITHHELD_PARTS} SELECT pile, part.first AS first, part.length AS length FROM withheld_parts
 """  # noqa: S608  no value enters the text
-RECORDS_OF_SPOTS = f"""
+RECORDS_BY_PARTITION = f"""
 WITH {{hops}},
 needed AS (SELECT {KEY}, min(lowest) AS lowest, max(highest) AS highest FROM {{bounds}} GROUP BY {KEY})
 SELECT {", ".join(f"r.{name}" for name in KEY.split(", "))},
@@ -145,7 +145,7 @@ LOSS = f"{_COUNTED} SELECT * FROM lost"  # noqa: S608  no value enters the text
 
 LATENCY = f"""
 WITH {runs("")},
-{STRETCHES},
+{DENSE_RANGES},
 sent AS (
   SELECT flow, source, source_topic, generation, source_partition, committed_at,
     explode(sequence(first, first + length - 1)) AS upstream

@@ -12,7 +12,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag.sql import NO_LATER, with_bucket
 from mirrorlake.lag.sql_hops import HOPS, WAITED
 from mirrorlake.lag.sql_texts import LAG, LATENCY, RPO, WAITED_COUNTED, WAITED_SINCE
-from mirrorlake.lag.view_pieces import LATENCY_BUCKET_S, VIEWS, pieces_frame
+from mirrorlake.lag.view_intervals import LATENCY_BUCKET_S, VIEWS, frame_by_interval
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
@@ -30,7 +30,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     created = []
     if not lake.is_catalog and all(lake.relay_log(flow.source) for flow in flows):
         for name, view in VIEWS.items():
-            frame = pieces_frame(lake, flows, name, days=days)
+            frame = frame_by_interval(lake, flows, name, days=days)
             frame.where(_shown(view.column, days)).createOrReplaceTempView(name)
             created.append(name)
         return created

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar, Literal, overload
 
-from mirrorlake.lag.moment import all_known, total
 from mirrorlake.lag.objectives import FlowObjectives, objectives_table
 from mirrorlake.lag.others import OtherFlow, others_table
-from mirrorlake.lag.standing import (
+from mirrorlake.lag.partition_status import (
     PartitionStatus,
     TopicStatus,
-    added,
-    length,
+    group_by_topic,
     partition_table,
-    reason_of,
-    standing_badge,
+    status_badge,
+    sum_rates,
+    to_timedelta,
     topic_table,
-    topics_of,
+    worst_reason,
     worst_state,
     worst_verdict,
 )
+from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
@@ -49,27 +49,27 @@ class _Totals:
     @property
     def offset_lag(self) -> int:
         """The offsets that are not on the target yet, of all partitions that are known."""
-        return total(self._partitions()).offset_lag or 0
+        return sum_lags(self._partitions()).offset_lag or 0
 
     @property
     def time_lag_ms(self) -> int | None:
         """The largest time lag of a partition in milliseconds; None where that of one is not known."""
-        return total(self._partitions()).time_lag_ms if self.is_whole else None
+        return sum_lags(self._partitions()).time_lag_ms if self.is_whole else None
 
     @property
     def in_per_s(self) -> float | None:
         """Offsets a second that come to the sources; None where that of a partition is not known."""
-        return added(row.in_per_s for row in self._partitions()) if self.is_whole else None
+        return sum_rates(row.in_per_s for row in self._partitions()) if self.is_whole else None
 
     @property
     def out_per_s(self) -> float | None:
         """Offsets a second that reach the targets; None where that of a partition is not known."""
-        return added(row.out_per_s for row in self._partitions()) if self.is_whole else None
+        return sum_rates(row.out_per_s for row in self._partitions()) if self.is_whole else None
 
     @property
     def eta_ms(self) -> int | None:
         """The longest time to catch up of a partition, in milliseconds; None where one never does, or is not known."""
-        return all_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
+        return combine_known(max, (row.eta_ms for row in self._partitions())) if self.is_whole else None
 
     def _facts(self) -> tuple[str, ...]:
         rows = self._partitions()
@@ -136,7 +136,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     @property
     def topics(self) -> tuple[TopicStatus, ...]:
         """The partitions rolled up by topic."""
-        return topics_of(self.flow, self.partitions)
+        return group_by_topic(self.flow, self.partitions)
 
     @property
     def verdict(self) -> str:
@@ -146,7 +146,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
     @property
     def state(self) -> str:
-        """The first of `STATES` (`lag/standing.py`) that holds."""
+        """The first of `STATES` (`lag/partition_status.py`) that holds."""
         beyond = [*(["parked"] if self.parked else []), *([] if self.is_whole else ["unknown"])]
         return worst_state([*beyond, *(row.state for row in self.partitions)])
 
@@ -157,7 +157,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
             return "; ".join(map(str, self.parked))
         if self.unknown:
             return self.unknown
-        return reason_of(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
+        return worst_reason(self.partitions, {id(row): f"{row.topic}-{row.partition}" for row in self.partitions})
 
     @property
     def expires_in_ms(self) -> int | None:
@@ -178,7 +178,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
         rows = [_rows([self], self.shown_by)] if self.partitions else [self.unknown or _NO_TOPIC]
         parts = (*map(str, self.parked), *rows, *map(str, self.held))
         facts = (*self._facts(), *([str(self.objectives)] if self.objectives else []), self.observed_at)
-        return Sheet(title=self.flow, badge=standing_badge(self.verdict, self.state), facts=facts, parts=parts)
+        return Sheet(title=self.flow, badge=status_badge(self.verdict, self.state), facts=facts, parts=parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -262,17 +262,17 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
         flows = [
             (
                 one.flow,
-                standing_badge(one.verdict, one.state),
+                status_badge(one.verdict, one.state),
                 len(one),
                 one.offset_lag if one.is_whole else None,
-                length(one.time_lag_ms),
+                to_timedelta(one.time_lag_ms),
                 one.reason,
             )
             for one in sorted(self.flows, key=lambda one: SEVERITY.index(Verdict[one.verdict]))
         ]
         return Sheet(
             title="Status",
-            badge=standing_badge(self.verdict, self.state),
+            badge=status_badge(self.verdict, self.state),
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
             parts=(
                 *(f"side table {name} was removed by hand: mirrorlake doctor" for name in self.removed_tables),

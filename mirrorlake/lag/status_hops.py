@@ -7,18 +7,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mirrorlake.lag.forecast import CatchUp
-from mirrorlake.lag.hop_verdicts import HopPlace, HopVerdict, LagVerdict
-from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.standing import PartitionStatus
+from mirrorlake.lag.hop_verdicts import HopKey, HopVerdict, LagVerdict
+from mirrorlake.lag.partition_status import PartitionStatus
 from mirrorlake.lag.status import Status
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.model.control import ControlState
 
-HopWindows = Mapping[HopPlace, Sequence[Sample]]
+HopWindows = Mapping[HopKey, Sequence[LagSample]]
 """The samples of each hop, oldest first."""
 
 
-def append_look(windows: HopWindows, status: Status) -> HopWindows:
+def append_snapshot(windows: HopWindows, status: Status) -> HopWindows:
     """Append the look of a status to the samples of its hops, and leave out what another sampler saw meanwhile."""
     at, rows, looked = status.observed_at, _rows(status), dict(windows)
     if at is None:
@@ -31,7 +31,7 @@ def append_look(windows: HopWindows, status: Status) -> HopWindows:
     return looked
 
 
-def _sample(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime) -> Sample:
+def _sample(place: HopKey, row: PartitionStatus, before: LagSample, at: datetime) -> LagSample:
     if place.hop == "republished":
         age_ms = row.time_lag_ms
         since = at - timedelta(milliseconds=age_ms) if age_ms else None
@@ -43,7 +43,7 @@ def _sample(place: HopPlace, row: PartitionStatus, before: Sample, at: datetime)
         age_ms = None if offset_lag else 0
         if since is not None:
             age_ms = max(0, int((at - since).total_seconds() * 1000))
-    return Sample(
+    return LagSample(
         observed_at=at,
         position=position,
         end_position=row.source_end,
@@ -58,7 +58,7 @@ def adopt_status(verdict: LagVerdict, status: Status, state: ControlState) -> La
     rows, flows = _rows(status), dict(status)
 
     def adopted(hop: HopVerdict) -> HopVerdict:
-        place = hop.place
+        place = hop.key
         flow, row = flows.get(place.flow), rows.get((place.flow, place.topic, place.partition))
         if flow is None or place.hop == "consumed":
             return hop

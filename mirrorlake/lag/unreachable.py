@@ -19,14 +19,14 @@ _ANSWER_TIMEOUT_S = 0.5
 T = TypeVar("T")
 
 
-class Unreachable:
+class UnreachableClusters:
     """Remember which clusters did not answer, and ask them again in the background; for all samplers of a process.
 
     Example:
-        >>> unreachable = Unreachable()
-        >>> unreachable.note("west", ClusterUnreachable("west is away"), ask=lambda: 3)
-        >>> unreachable.settle("west")
-        >>> unreachable.why("west") is None
+        >>> unreachable = UnreachableClusters()
+        >>> unreachable.record("west", ClusterUnreachable("west is away"), ask=lambda: 3)
+        >>> unreachable.wait_for_retry("west")
+        >>> unreachable.last_error("west") is None
         True
     """
 
@@ -36,14 +36,14 @@ class Unreachable:
         self._answered: set[str] = set()
         self._lock = threading.Lock()
 
-    def note(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
+    def record(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
         """Remember that a cluster did not answer, and begin to ask it again with `ask`, which raises while it does not."""
         with self._lock:
             self._away[alias] = (why, ask)
             self._answered.discard(alias)
             self._begin(alias)
 
-    def why(self, alias: str) -> ClusterError | None:
+    def last_error(self, alias: str) -> ClusterError | None:
         """Return why a cluster is not to be asked now, or None; wait a moment for one that may be back."""
         with self._lock:
             if alias not in self._away:
@@ -59,7 +59,7 @@ class Unreachable:
             self._away.pop(alias, None)
             return None
 
-    def settle(self, alias: str) -> None:
+    def wait_for_retry(self, alias: str) -> None:
         """Wait until the request that is under way has ended."""
         if alias in self._asking:
             self._asking[alias].join()
@@ -79,30 +79,30 @@ class Unreachable:
         self._asking[alias].start()
 
 
-class Round:
+class PollRound:
     """Ask many subjects at a time; one that does not answer is not asked again in this round, and costs the others nothing."""
 
     def __init__(self) -> None:
-        self.took: dict[Subject, float] = {}
+        self.seconds: dict[Subject, float] = {}
         self.errors: dict[Subject, ClusterError] = {}
-        self.away: set[str] = set()
+        self.unreachable: set[str] = set()
 
-    def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
+    def call(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
         """Ask all that have not failed yet, and return their answers."""
         open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
         if not open_:
             return {}
         with ThreadPoolExecutor(max_workers=min(_WORKERS, len(open_)), thread_name_prefix="sample") as pool:
-            answers = dict(zip(open_, pool.map(self._one, open_.items()), strict=True))
+            answers = dict(zip(open_, pool.map(self._call_one, open_.items()), strict=True))
         return {subject: answer[0] for subject, answer in answers.items() if answer}
 
-    def leave_out(self, subjects: Iterable[Subject], why: ClusterError) -> None:
+    def skip(self, subjects: Iterable[Subject], why: ClusterError) -> None:
         """Do not ask these subjects, for a reason that is known before."""
         for subject in subjects:
-            self.took.setdefault(subject, 0.0)
+            self.seconds.setdefault(subject, 0.0)
             self.errors[subject] = why
 
-    def _one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
+    def _call_one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
         subject, call = item
         begun = time.monotonic()
         try:
@@ -110,7 +110,7 @@ class Round:
         except ClusterError as error:
             self.errors[subject] = error
             if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
-                self.away.add(subject[1])
+                self.unreachable.add(subject[1])
             return None
         finally:
-            self.took[subject] = self.took.get(subject, 0.0) + time.monotonic() - begun
+            self.seconds[subject] = self.seconds.get(subject, 0.0) + time.monotonic() - begun

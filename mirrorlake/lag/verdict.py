@@ -17,7 +17,7 @@ it rests, also where only transaction markers or filtered records follow. A samp
 died looks like one that stands still (STALL), and STOP says that the looking itself has ended: the mirror that samples is
 gone, or the group's positions are. A window that cannot tell is UNKNOWN with the reason, and never OK.
 
-What a flow is, its status says (`lag/reading.py`): every view shows that verdict. Groups have verdicts of their own.
+What a flow is, its status says (`lag/status_reader.py`): every view shows that verdict. Groups have verdicts of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, is_in_pace
-from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.time_lag import LagSample
 
 # Burrow's `intervals`: the verdict is on the newest so many samples of a hop.
 WINDOW_SAMPLES = 10
@@ -59,10 +59,11 @@ SEVERITY = (
 )
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the first of `SEVERITY` that holds somewhere; UNKNOWN of none.
 
-    >>> worst([Verdict.OK, Verdict.UNKNOWN]).name, worst([Verdict.OK, Verdict.PAUSED]).name, worst([]).name
+    >>> some = ([Verdict.OK, Verdict.UNKNOWN], [Verdict.OK, Verdict.PAUSED], [])
+    >>> tuple(worst_hop_verdict(verdicts).name for verdicts in some)
     ('UNKNOWN', 'PAUSED', 'UNKNOWN')
     """
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
@@ -76,7 +77,7 @@ class Judgement:
     reason: str
 
 
-def judge(window: Sequence[Sample], *, now: datetime, is_group: bool = False) -> Judgement:
+def judge(window: Sequence[LagSample], *, now: datetime, is_group: bool = False) -> Judgement:
     """Judge the samples of one hop of one partition (one generation, one group), oldest first.
 
     Samples whose lag is not known count for movement only, as in Burrow. A group (`is_group`) reads when it likes; the mirror
@@ -86,7 +87,7 @@ def judge(window: Sequence[Sample], *, now: datetime, is_group: bool = False) ->
         >>> from datetime import timedelta, timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
         >>> looks = [
-        ...     Sample(observed_at=noon + timedelta(minutes=m), position=100, end_position=150 + m, offset_lag=50 + m)
+        ...     LagSample(observed_at=noon + timedelta(minutes=m), position=100, end_position=150 + m, offset_lag=50 + m)
         ...     for m in range(5)
         ... ]
         >>> judge(looks, now=noon + timedelta(minutes=5)).verdict.name
@@ -96,7 +97,7 @@ def judge(window: Sequence[Sample], *, now: datetime, is_group: bool = False) ->
     return Judgement(verdict=verdict, reason=reason)
 
 
-def _rule(samples: Sequence[Sample], now: datetime, is_group: bool) -> tuple[Verdict, str]:
+def _rule(samples: Sequence[LagSample], now: datetime, is_group: bool) -> tuple[Verdict, str]:
     if not samples:
         return Verdict.UNKNOWN, "nothing was sampled yet"
     samples = _without_step_back_of_one_sample(samples)
@@ -132,11 +133,11 @@ def _rule(samples: Sequence[Sample], now: datetime, is_group: bool) -> tuple[Ver
     return Verdict.OK, f"catching up: {lag} records wait"
 
 
-def _seconds(first: Sample, last: Sample) -> float:
+def _seconds(first: LagSample, last: LagSample) -> float:
     return (last.observed_at - first.observed_at).total_seconds()
 
 
-def _without_step_back_of_one_sample(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
     """Leave the last position where it was if it went back in the last sample only.
 
     Two samplers that look at one moment see positions in either order, and markers at the end of a partition count as passed
@@ -147,7 +148,7 @@ def _without_step_back_of_one_sample(samples: Sequence[Sample]) -> Sequence[Samp
     return [*samples[:-1], replace(samples[-1], position=samples[-2].position)]
 
 
-def _standstill(samples: Sequence[Sample]) -> tuple[Verdict, str] | None:
+def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
     """Judge a position that has not moved since a moment at which nothing waited; None where that may be a spike."""
     last = samples[-1]
     since = next(index for index in range(len(samples) - 1, -1, -1) if samples[index].waiting == 0)
@@ -161,7 +162,7 @@ def _standstill(samples: Sequence[Sample]) -> tuple[Verdict, str] | None:
     return verdict, f"the position stood at {last.position} since records came; {waits}"
 
 
-def _rewound(samples: Sequence[Sample]) -> tuple[int, int] | None:
+def _rewound(samples: Sequence[LagSample]) -> tuple[int, int] | None:
     """Find the positions before and after the first step back that was not made up for.
 
     A rebalance makes a group commit what it had before and go on: Burrow does not hold that against it.

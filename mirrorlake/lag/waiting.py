@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.lag.stood import NOTHING, Ints, Spot, lists, numbers
+from mirrorlake.lag.position_history import NOTHING, Ints, SourcePartitionKey, lists, numbers
 
 _TIME = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class _Piles:
+class _Backlogs:
     """The records of all piles, each pile's together and in the order of their offsets, so that one search finds them all."""
 
     offsets: Ints
@@ -36,7 +36,7 @@ class _Piles:
         return at, np.where(pile < 0, 0, ends[known] - at)
 
 
-def with_waiting(
+def add_waiting(
     hops: pa.Table, lines: pa.Table, *, records: pa.Table, withheld: pa.Table, counted: bool = False
 ) -> pa.Table:
     """Add to hops `waiting_since`, the time of the oldest record that waits, null where none does.
@@ -44,14 +44,14 @@ def with_waiting(
     Args:
         hops: where each hop stood at each moment.
         lines: the source partitions.
-        records: the answer to `RECORDS_OF_SPOTS`.
-        withheld: the answer to `WITHHELD_OF_PILES`.
+        records: the answer to `RECORDS_BY_PARTITION`.
+        withheld: the answer to `WITHHELD_BY_BACKLOG`.
         counted: whether `records` is added, too, how many records wait, and `held`, the offset past the newest record of the
             relay at or past the position; for the hop `republished` alone.
     """
     if counted:
         hops = hops.filter(pa.compute.equal(hops["hop"], 1))
-    piles, number_of = _piles(lines, records, withheld)
+    piles, number_of = _build_backlogs(lines, records, withheld)
     pile = number_of[numbers(hops["pile"]) + len(number_of) // 2]
     position, known_end = numbers(hops["position"]), numbers(hops["known_end"])
     at, after = piles.find(pile, position)
@@ -70,11 +70,14 @@ def with_waiting(
     return found
 
 
-def _piles(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Piles, Ints]:
+def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Backlogs, Ints]:
     """Put the records of all piles in order, and number these; a line without withheld records has those of its spot."""
     counts, held = lists(records["records"])
-    spots = [Spot(*row) for row in zip(*(records[name].to_pylist() for name in Spot._fields), strict=True)]
-    known: dict[Spot, tuple[Ints, Ints]] = {}
+    spots = [
+        SourcePartitionKey(*row)
+        for row in zip(*(records[name].to_pylist() for name in SourcePartitionKey._fields), strict=True)
+    ]
+    known: dict[SourcePartitionKey, tuple[Ints, Ints]] = {}
     for spot, (begin, end) in zip(spots, pairwise([0, *np.cumsum(counts)]), strict=True):
         offsets, stamps = held["offset"][begin:end], held["stamp"][begin:end]
         if np.any(offsets[1:] < offsets[:-1]):
@@ -86,7 +89,7 @@ def _piles(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Pil
     # Of piles, which are numbers of lines and negative numbers of spots.
     number_of = np.full(2 * len(lines) + 1, -1)
     for row in lines.to_pylist():
-        spot = Spot(*(row[name] for name in Spot._fields))
+        spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
         number = number_of_spot.get(spot, -1)
         number_of[len(lines) - row["spot"]] = number_of[len(lines) + row["line"]] = number
         if number >= 0 and row["line"] in kept_back:
@@ -99,7 +102,7 @@ def _piles(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Pil
         parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     starts = np.concatenate([[0], np.cumsum([len(offsets) for offsets, _ in parts])])
     offsets, stamps = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Piles(offsets, stamps, starts), number_of
+    return _Backlogs(offsets, stamps, starts), number_of
 
 
 def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:

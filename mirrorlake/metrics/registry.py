@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, all_known, total, worst
+from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, combine_known, sum_lags, worst_hop_verdict
 from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.listeners import FlowFeed, LandFeed
 from mirrorlake.model.flow import TopicPartition
@@ -179,7 +179,7 @@ _Hops = Sequence[HopVerdict]
 def _places(hops: Iterable[HopVerdict], *, per_partition: bool) -> dict[_Place, list[HopVerdict]]:
     found: dict[_Place, list[HopVerdict]] = {}
     for hop in hops:
-        at = hop.place
+        at = hop.key
         partition = str(at.partition) if per_partition else ""
         place = _Place(at.flow, at.source, at.cluster or at.source, at.topic, partition, at.hop, at.group_id or "")
         found.setdefault(place, []).append(hop)
@@ -191,15 +191,15 @@ def _position(hops: _Hops) -> int | None:
 
 
 def _offset_lag(hops: _Hops) -> int | None:
-    return total(hop.last for hop in hops).offset_lag
+    return sum_lags(hop.last for hop in hops).offset_lag
 
 
 def _time_lag_s(hops: _Hops) -> float | None:
-    return _seconds(total(hop.last for hop in hops).time_lag_ms)
+    return _seconds(sum_lags(hop.last for hop in hops).time_lag_ms)
 
 
 def _verdict(hops: _Hops) -> int:
-    return worst(hop.verdict for hop in hops)
+    return worst_hop_verdict(hop.verdict for hop in hops)
 
 
 _VERDICTS = "0 unknown, 1 OK, 2 WARNING, 3 PAUSED, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
@@ -266,10 +266,10 @@ def _groups(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
         yield _family(f"kafka_consumergroup_{name}", text, labels, values)
     by_group: dict[tuple[str, str, str], list[Total]] = {}
     for place, hops in places.items():
-        lag = total(hop.last for hop in hops)
+        lag = sum_lags(hop.last for hop in hops)
         by_group.setdefault((place.cluster, place.group, place.flow), []).append(lag)
-    largest = {group: all_known(max, (lag.offset_lag for lag in lags)) for group, lags in by_group.items()}
-    totals = {group: total(lags) for group, lags in by_group.items()}
+    largest = {group: combine_known(max, (lag.offset_lag for lag in lags)) for group, lags in by_group.items()}
+    totals = {group: sum_lags(lags) for group, lags in by_group.items()}
     for name, text, figures in (
         ("max_lag", "Largest offset lag.", largest),
         ("max_lag_seconds", "Largest time lag.", {g: _seconds(lag.time_lag_ms) for g, lag in totals.items()}),
@@ -282,13 +282,13 @@ def _groups(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
 def _flows(figures: Figures) -> list[GaugeMetricFamily]:
     flows = figures.lag.flows
     states = [((flow, state.name), float(verdict is state)) for flow, verdict in flows.items() for state in Verdict]
-    at_risk = [hop.place.flow for hop in figures.lag.at_risk]
+    at_risk = [hop.key.flow for hop in figures.lag.at_risk]
     risks = [((flow,), at_risk.count(flow)) for flow in flows]
     etas, republished = [], figures.lag.by_flow("republished")
     for flow in flows:
         found = [hop.catch_up for hop in republished.get(flow, ())]
         never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
-        eta = float("inf") if never else _seconds(all_known(max, (one.eta_ms for one in found)))
+        eta = float("inf") if never else _seconds(combine_known(max, (one.eta_ms for one in found)))
         etas.append(((flow,), eta if found else None))
     return [
         _family("mirrorlake_verdict", "1 for the verdict that holds, 0 for the others.", ["flow", "verdict"], states),
@@ -324,7 +324,7 @@ def _retention_left(figures: Figures) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for hop in figures.lag.hops:
         if hop.retention is not None and hop.retention.soonest_ms is not None:
-            place = hop.place.flow, hop.place.hop
+            place = hop.key.flow, hop.key.hop
             found[place] = min(found.get(place, float("inf")), hop.retention.soonest_ms / 1000)
     return found
 

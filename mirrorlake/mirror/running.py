@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake import publish
 from mirrorlake.config import closest, length_of
 from mirrorlake.errors import UsageError
-from mirrorlake.lag import Monitor, SampledMoment
+from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -181,8 +181,8 @@ class RunMethods(MirrorBase):
         once: bool = False,
         every: str | timedelta | None = None,
         stop: threading.Event | None = None,
-        tell: Callable[[SampledMoment], None] = lambda _: None,
-    ) -> SampledMoment | None:
+        tell: Callable[[PositionSnapshot], None] = lambda _: None,
+    ) -> PositionSnapshot | None:
         """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
 
         A running mirror does this by itself. Run it where mirrors run in parts, or once on a schedule.
@@ -194,7 +194,7 @@ class RunMethods(MirrorBase):
             tell: called with each sample.
 
         Raises:
-            StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
+            StoreError: the lake failed. A cluster that does not answer is reported in `PositionSnapshot.unanswered`.
         """
         if once:
             sample = self._context.shared(Monitor).sampler().once()

@@ -25,8 +25,8 @@ from prometheus_client import generate_latest
 
 import mirrorlake as ml
 from mirrorlake.lag import Lag, Status, measure
-from mirrorlake.lag.reading import read_status
 from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.status_reader import read_status
 from mirrorlake.lake import (
     METADATA,
     POSITIONS,
@@ -101,7 +101,7 @@ class Scene:
         """Read the status as `mirrorlake status` does."""
         return read_status(
             self.mirror.config.flows,
-            self.sampler.look(),
+            self.sampler.read_positions(),
             lake=self.mirror.lake,
             target=lambda _: self.played,
             readers=lambda _: self.played,
@@ -143,7 +143,7 @@ def scene(folder: str, partitions: int) -> Scene:
     sampler = Sampler(context, mirror.config.flows, now=lambda: now)
     unused: Any = None
     flows = mirror.config.flows
-    lag = Lag(lake, flows, look=sampler.look, runs=unused, readers=lambda _: played, now=lambda: now)
+    lag = Lag(lake, flows, look=sampler.read_positions, runs=unused, readers=lambda _: played, now=lambda: now)
     made = Scene(mirror=mirror, played=played, sampler=sampler, lag=lag, partitions=partitions, now=now)
     made.lag._status = made.status
     sampler.once()
@@ -255,8 +255,8 @@ def _asked(made: Scene) -> dict[str, Callable[[], object]]:
         "status, json": lambda: dumps(read.as_dict()),
         "newest samples": made.lag.windows,
         "a look, nothing moved": partial(made.look, "a look, nothing moved"),
-        "lag of ten minutes": lambda: made.lag.asked_over(timedelta(minutes=10)).table(),
-        "rpo of ten minutes": lambda: made.lag.asked_rpo(timedelta(minutes=10)).table(),
+        "lag of ten minutes": lambda: made.lag.query_over(timedelta(minutes=10)).table(),
+        "rpo of ten minutes": lambda: made.lag.query_rpo(timedelta(minutes=10)).table(),
         "loss five minutes ago": lambda: made.lag.loss_at(made.now - timedelta(minutes=5)),
         "verdict": made.lag.verdict,
         "metrics, read": lambda: measure(lake, made.lag, now=lambda: made.now),

@@ -193,15 +193,15 @@ def measure_questions(mirror: Mirror, options: Options, book: Book, say: Say) ->
     lag, hour, month = mirror.lag, timedelta(hours=1), end - timedelta(days=DAYS)
     old = end - timedelta(days=20)
     questions: dict[str, Callable[[], Sequence[Any]]] = {
-        "over the last hour": lambda: lag.asked_over(end - hour, end).rows(),
-        "over an hour 20 days ago": lambda: lag.asked_over(old - hour, old).rows(),
-        "lag of the last day, for a page": lambda: lag_points(lag.asked_over, end - timedelta(days=1), end),
-        "lag of 30 days, for a page": lambda: lag_points(lag.asked_over, month, end),
-        "rpo of 30 days, for a page": lambda: rpo_points(lag.asked_rpo, month, end),
-        "latency of the last day, by hour": lambda: lag.asked_latency(end - timedelta(days=1), end, bucket=hour).rows(),
-        "latency of 30 days, by hour": lambda: lag.asked_latency(month, end, bucket=hour).rows(),
+        "over the last hour": lambda: lag.query_over(end - hour, end).rows(),
+        "over an hour 20 days ago": lambda: lag.query_over(old - hour, old).rows(),
+        "lag of the last day, for a page": lambda: lag_points(lag.query_over, end - timedelta(days=1), end),
+        "lag of 30 days, for a page": lambda: lag_points(lag.query_over, month, end),
+        "rpo of 30 days, for a page": lambda: rpo_points(lag.query_rpo, month, end),
+        "latency of the last day, by hour": lambda: lag.query_latency(end - timedelta(days=1), end, bucket=hour).rows(),
+        "latency of 30 days, by hour": lambda: lag.query_latency(month, end, bucket=hour).rows(),
     }
-    lag.asked_over(end - hour / 6, end).rows()
+    lag.query_over(end - hour / 6, end).rows()
     mode = f"{DAYS} days kept, {partitions} partitions"
     for what, ask in questions.items():
         book.attempt(what, partial(_asked, what, ask, book, mode))

@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 from mirrorlake.config.loading import loads
-from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from mirrorlake.lake import Lake, micros
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.runtime import stores
@@ -32,11 +32,11 @@ def test_pieces_of_a_view_are_asked_of_a_store(
     lake = Lake(no_spark, loads(conf(store_server, f"s3://{bucket}/lake")).lake)
     create(lake)
     fill(lake, NOW - timedelta(hours=HOURS - 1))
-    assert {piece_of(lake, name) for name in VIEWS} == {LONGEST}
-    asked = LagQuestions(lake, [FLOW], now=lambda: NOW)
+    assert {choose_interval(lake, name) for name in VIEWS} == {LONGEST}
+    asked = LagQueries(lake, [FLOW], now=lambda: NOW)
     plain = {name: view.ask(asked, NOW - timedelta(days=DAYS), NOW).rows() for name, view in VIEWS.items()}
     sent = {
-        name: cloudpickle.dumps(ask_pieces(lake.address, lake.store, [FLOW], view, DAYS, LONGEST))
+        name: cloudpickle.dumps(query_intervals(lake.address, lake.store, [FLOW], view, DAYS, LONGEST))
         for name, view in VIEWS.items()
     }
 
@@ -44,7 +44,7 @@ def test_pieces_of_a_view_are_asked_of_a_store(
     monkeypatch.setattr(stores, "_ATTACHED", {})
     monkeypatch.delenv("STORE_ACCESS_KEY")
     monkeypatch.delenv("STORE_SECRET_KEY")
-    numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_pieces(DAYS, LONGEST))])
+    numbers = pa.RecordBatch.from_pylist([{"id": n, "now": micros(NOW)} for n in range(count_intervals(DAYS, LONGEST))])
     for name, function in sent.items():
         ask: Any = pickle.loads(function)  # noqa: S301  our own
         shown = to_rows(pa.Table.from_batches(ask(iter([numbers]))))

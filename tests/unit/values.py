@@ -17,7 +17,7 @@ from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.hop_verdicts import LagVerdict
-from mirrorlake.lag.judge import Kept, judge_windows
+from mirrorlake.lag.judge import RetentionLimits, judge_windows
 from mirrorlake.lag.loss import FlowLoss, Loss
 from mirrorlake.lag.others import OtherFlow
 from mirrorlake.lag.report import Report
@@ -191,7 +191,7 @@ def lag_verdict(text: str) -> LagVerdict:
     return judge_windows(
         {place: window},
         now=NOON + timedelta(seconds=2),
-        retention_of=lambda of: dict.fromkeys(of, Kept(ms=60_000)),
+        retention_of=lambda of: dict.fromkeys(of, RetentionLimits(ms=60_000)),
     )
 
 

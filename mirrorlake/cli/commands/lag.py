@@ -16,7 +16,7 @@ from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from mirrorlake.lag import SampledMoment
+    from mirrorlake.lag import PositionSnapshot
 
 _HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
@@ -135,7 +135,7 @@ def sample(
         raise UsageError("--every and --once exclude each other", remedy="mirrorlake sample --every 30s")
     mirror, failed = cli.mirror, [0]
 
-    def tell(seen: SampledMoment) -> None:
+    def tell(seen: PositionSnapshot) -> None:
         failed[0] = len(seen.unanswered)
         cli.document(as_document(seen))
         cli.say(str(seen))
@@ -145,7 +145,7 @@ def sample(
     return 4 if once and failed[0] else 0
 
 
-def as_document(seen: SampledMoment) -> dict[str, object]:
+def as_document(seen: PositionSnapshot) -> dict[str, object]:
     """Return a sample as `--json` prints it: a look by its count of positions."""
     columns = ("subject", "name", "changed", "complete", "took_ms", "error")
     return {

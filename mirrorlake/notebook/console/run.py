@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mirrorlake
 from mirrorlake.errors import SafetyError
-from mirrorlake.lag import Status, standing_badge
+from mirrorlake.lag import Status, status_badge
 from mirrorlake.mirror import Mirror, Ran
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
@@ -256,7 +256,7 @@ def progress_table(looks: Sequence[RunLook], sources: Mapping[str, str]) -> str:
         flow = None if last.status is None else last.status.get(name)
         lag = None if flow is None or flow.time_lag_ms is None else timedelta(milliseconds=flow.time_lag_ms)
         offset_lag = flow.offset_lag if flow is not None and flow.is_whole else None
-        judged = (offset_lag, lag, None if flow is None else standing_badge(flow.verdict, flow.state))
+        judged = (offset_lag, lag, None if flow is None else status_badge(flow.verdict, flow.state))
         arrived = came.get(source, 0), rate(came_since.get(source, 0))
         rows.append((name, *arrived, went.get(name, 0), rate(went_since.get(name, 0)), *judged))
     columns = ["flow", "records in", "in/s", "records out", "out/s", "offset lag", "time lag", "verdict"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, proven_words, standing_badge
+from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, format_proven, status_badge
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
@@ -122,7 +122,7 @@ def _flows_html(status: Status) -> str:
 def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
     return (
         flow.flow,
-        standing_badge(flow.verdict, flow.state),
+        status_badge(flow.verdict, flow.state),
         flow.offset_lag if flow.is_whole else None,
         duration(flow.time_lag_ms),
         _rate(flow.in_per_s),
@@ -135,7 +135,7 @@ def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
 
 def _row(topic: TopicStatus) -> Row:
     name = f"{topic.flow}/{topic.topic}"
-    proven = proven_words(topic.not_proven, topic.partitions)
+    proven = format_proven(topic.not_proven, topic.partitions)
     cells = dict(_cells(topic, proven), topic=topic.topic, flow=topic.flow)
     parts = [
         Row(f"{name}-{part.partition}", dict(_cells(part, _proven(part)), **_place(part))) for part in topic.partitions
@@ -153,7 +153,7 @@ def _proven(part: PartitionStatus) -> str:
 
 
 def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[str, Cell | str]]:
-    yield "verdict", Cell.of(standing_badge(one.verdict, one.state), title=one.reason)
+    yield "verdict", Cell.of(status_badge(one.verdict, one.state), title=one.reason)
     yield "offset_lag", Cell(count(one.offset_lag), one.offset_lag)
     yield "time_lag", Cell(duration(one.time_lag_ms), one.time_lag_ms)
     yield "in", Cell(_rate(one.in_per_s), one.in_per_s)

@@ -64,7 +64,7 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
         at = begun - timedelta(seconds=age_s)
         Sampler(mirror._context, now=lambda at=at: at).once()
     found = mirror[FLOW].lag.verdict()
-    hops = {(hop.place.hop, hop.place.group_id): hop for hop in found.hops}
+    hops = {(hop.key.hop, hop.key.group_id): hop for hop in found.hops}
     assert {key: hop.verdict for key, hop in hops.items()} == {
         ("landed", None): Verdict.STALL,
         ("republished", None): Verdict.STALL,

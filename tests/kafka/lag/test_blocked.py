@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirrorlake.kafka import ClusterAdmin, RecordReader
-from mirrorlake.lag.blocked import blocked_partitions
+from mirrorlake.lag.hanging_transactions import find_hanging_transactions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import new_topic, produce, wait_until
@@ -26,7 +26,7 @@ def test_a_hung_transaction_is_told_with_its_first_record_and_all_that_waits(eas
 
     def look(minutes: float) -> dict[TopicPartition, tuple[int, int]]:
         now = began + timedelta(minutes=minutes)
-        found = blocked_partitions(admin, readers, admin.last_stable_offsets(places), now=now)
+        found = find_hanging_transactions(admin, readers, admin.last_stable_offsets(places), now=now)
         assert all(abs(one.since_ms - began.timestamp() * 1000) < 60_000 for one in found.values())
         return {tp: (one.offset, one.offsets) for tp, one in found.items()}
 

@@ -26,12 +26,12 @@ from mirrorlake.lag.sql import (
     LAG_COLUMNS,
     LATENCY_COLUMNS,
     RPO_COLUMNS,
-    Answer,
+    LagQuery,
     LagTables,
     lag,
     latency,
+    materialize_hops,
     rpo,
-    with_hops_made,
 )
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake import relay_part
@@ -96,7 +96,7 @@ def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str,
     return [dict(zip(table.columns, row, strict=False)) for row in rows]
 
 
-Question = Callable[[LagTables], Answer]
+Question = Callable[[LagTables], LagQuery]
 Ask = Callable[[Question, LagTables], list[Any]]
 
 by_minute = partial(latency, bucket_s=60)
@@ -104,7 +104,7 @@ by_minute = partial(latency, bucket_s=60)
 
 def ask_duckdb(question: Question, about: LagTables) -> list[Any]:
     """Ask as lag of a folder does: where positions stood is made first."""
-    return question(with_hops_made(about)).rows()
+    return question(materialize_hops(about)).rows()
 
 
 def ask_spark(question: Question, about: LagTables) -> list[Any]:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagQuery
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake
@@ -40,9 +40,9 @@ def test_views_of_a_folder_say_what_one_question_says(spark: SparkSession, lake:
     now = datetime.now(timezone.utc)
     # Half past, so that no look comes to lie at an end of the time while this runs.
     fill(lake, (now - timedelta(hours=HOURS - 1, minutes=30)).replace(microsecond=0))
-    asked = LagQuestions(lake, [FLOW], now=lambda: now)
+    asked = LagQueries(lake, [FLOW], now=lambda: now)
     start = (now - timedelta(days=DAYS)).replace(microsecond=0)
-    questions: dict[str, Answer] = {
+    questions: dict[str, LagQuery] = {
         "lag": asked.over(start, now),
         "latency": asked.latency(start, now, bucket_s=60),
         "rpo": asked.rpo(start, now),

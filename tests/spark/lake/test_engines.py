@@ -17,7 +17,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.groups.own_commits import _histories
 from mirrorlake.groups.records import GroupRecords, newest_positions
-from mirrorlake.lag.moment import FlowPosition, time_lags
+from mirrorlake.lag.time_lag import FlowPosition, read_time_lags
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
@@ -255,7 +255,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "time lag": lambda lake: [
-        time_lags(lake, "east", "a->b", [row], held={row.source: 13}, now=AT + TICK * 5_000_000)
+        read_time_lags(lake, "east", "a->b", [row], landed={row.source: 13}, now=AT + TICK * 5_000_000)
         for row in (FlowPosition(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
     ],
     "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, PROVEN))), proven_until(lake, PROVEN)],

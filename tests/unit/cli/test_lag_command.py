@@ -13,7 +13,7 @@ import pytest
 
 from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
-from mirrorlake.lag.sampler import SampledMoment
+from mirrorlake.lag.sampler import PositionSnapshot
 from mirrorlake.lake.samples import PositionKey, SubjectSample
 from tests.commands import run_cli
 
@@ -58,7 +58,7 @@ def test_times_in_json_are_utc() -> None:
 
 def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     key = PositionKey("east", None, "orders", 1, 0, "last_stable", None)
-    sample = SampledMoment(
+    sample = PositionSnapshot(
         observed_at=NOON,
         looks=(
             SubjectSample(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True),
@@ -81,10 +81,10 @@ def test_an_interval_goes_with_staying_on() -> None:
 def test_each_look_of_a_sampler_that_stays_on_is_a_document_of_its_own_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = SampledMoment(observed_at=NOON, looks=(SubjectSample(subject="cluster", name="east"),))
+    seen = PositionSnapshot(observed_at=NOON, looks=(SubjectSample(subject="cluster", name="east"),))
 
     class Sampling:
-        def sample(self, *, tell: Callable[[SampledMoment], None], **_: object) -> None:
+        def sample(self, *, tell: Callable[[PositionSnapshot], None], **_: object) -> None:
             tell(seen)
             tell(seen)
 

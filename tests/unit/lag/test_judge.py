@@ -11,12 +11,12 @@ import pytest
 
 from mirrorlake.errors import MirrorlakeError, NotAuthorized
 from mirrorlake.lag.forecast import Earliest
-from mirrorlake.lag.hop_verdicts import HopPlace, LagVerdict
-from mirrorlake.lag.judge import Kept, Retention, judge_windows
-from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.standing import PartitionStatus
+from mirrorlake.lag.hop_verdicts import HopKey, LagVerdict
+from mirrorlake.lag.judge import Retention, RetentionLimits, judge_windows
+from mirrorlake.lag.partition_status import PartitionStatus
 from mirrorlake.lag.status import FlowStatus, Status
-from mirrorlake.lag.status_hops import adopt_status, append_look
+from mirrorlake.lag.status_hops import adopt_status, append_snapshot
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition
@@ -25,8 +25,8 @@ from tests.builders import NOON, hop_place, mirror_config, sample
 HOUR_MS = 3_600_000
 
 
-def window(positions: Sequence[int], *, end: int) -> list[Sample]:
-    def look(minute: int, position: int) -> Sample:
+def window(positions: Sequence[int], *, end: int) -> list[LagSample]:
+    def look(minute: int, position: int) -> LagSample:
         at, waits = NOON + timedelta(minutes=minute), position < end
         since = NOON - timedelta(minutes=1) if waits else None
         return sample(at, position, end, waiting=since, lag_ms=(minute + 1) * 60_000 if waits else 0)
@@ -42,7 +42,9 @@ def stalled_and_well() -> LagVerdict:
         hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
     return judge_windows(
-        windows, now=NOON + timedelta(minutes=2), retention_of=lambda places: dict.fromkeys(places, Kept(ms=HOUR_MS))
+        windows,
+        now=NOON + timedelta(minutes=2),
+        retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=HOUR_MS)),
     )
 
 
@@ -57,7 +59,7 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     assert found.complete == 0.75
     assert LagVerdict(hops=()).complete == 1.0
     assert sorted(hop.samples for hop in found.hops) == [2, 3, 3, 3]
-    assert [hop.place.hop for hop in found.at_risk] == ["consumed"]
+    assert [hop.key.hop for hop in found.at_risk] == ["consumed"]
     assert found.at_risk[0].as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
 
 
@@ -76,14 +78,14 @@ def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> No
 def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
     asked = []
 
-    def kept(places: Collection[HopPlace]) -> dict[HopPlace, Kept]:
+    def kept(places: Collection[HopKey]) -> dict[HopKey, RetentionLimits]:
         asked.extend(place.hop for place in places)
         return {}
 
     windows = {hop_place("landed"): window([10, 10, 10], end=10), hop_place("republished"): window([5, 5, 5], end=10)}
     found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=kept)
     assert asked == ["republished"]
-    assert {hop.place.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
+    assert {hop.key.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
     assert found.verdict is Verdict.STALL
 
 
@@ -102,7 +104,7 @@ def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics_however_many_wait(
     admin: Any = Admin()
     retention = Retention(mirror_config(), admin=lambda _: admin)
     places = [
-        HopPlace(flow="east->west", source="east", topic=f"t{n}", generation=1, partition=p, hop=hop, cluster=cluster)
+        HopKey(flow="east->west", source="east", topic=f"t{n}", generation=1, partition=p, hop=hop, cluster=cluster)
         for n in range(topics)
         for p in range(3)
         for hop, cluster in (("landed", "east"), ("consumed", "west"), ("republished", None))
@@ -110,7 +112,7 @@ def test_a_cluster_is_asked_once_how_long_it_keeps_its_topics_however_many_wait(
     found = retention(places)
     assert asked == [topics, topics], "of the source's topics, and of the remote ones"
     assert {place.topic for place in places if place not in found} == {"t0"}
-    assert {found[place] for place in found if place.hop == "landed"} == {Kept(ms=5)}
+    assert {found[place] for place in found if place.hop == "landed"} == {RetentionLimits(ms=5)}
     assert retention(places[9:]) == {place: found[place] for place in places[9:]}
     assert asked == [topics, topics]
 
@@ -123,7 +125,7 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
         ]
     }
     windows = {hop: window([10] * 3, end=15) for hop in (hop_place("landed"), hop_place("consumed", group="g"))}
-    found = {h.place.hop: h for h in judge_windows(windows, now=NOON + timedelta(minutes=2), earliest=held).hops}
+    found = {h.key.hop: h for h in judge_windows(windows, now=NOON + timedelta(minutes=2), earliest=held).hops}
     risk = found["landed"].retention
     assert risk is not None
     assert (risk.by, risk.left_ms) == ("size", 300_000), "4 offsets in 10 minutes, at once; 6 are left"
@@ -146,9 +148,9 @@ HOPS = (hop_place("landed"), hop_place("republished"), hop_place("consumed", gro
 
 def test_the_look_of_a_status_is_the_last_sample_of_the_mirror_s_own_hops_and_its_verdict_counts() -> None:
     status = looked(row(verdict="PAUSED", eta_ms=7))
-    windows = append_look({each: window([3, 3, 3], end=10) for each in HOPS}, status)
+    windows = append_snapshot({each: window([3, 3, 3], end=10) for each in HOPS}, status)
     found = judge_windows(windows, now=NOON + timedelta(minutes=3))
-    told = {hop.place.hop: hop for hop in adopt_status(found, status, NOTHING_ASKED).hops}
+    told = {hop.key.hop: hop for hop in adopt_status(found, status, NOTHING_ASKED).hops}
     assert {name: (hop.last.position, hop.last.offset_lag) for name, hop in told.items()} == {
         "landed": (9, 1),
         "republished": (4, 6),
@@ -165,7 +167,7 @@ def test_what_a_cluster_that_is_away_would_have_to_tell_is_unknown(away: str, un
     status = looked(unknown=f"{away} is away", away=away)
     found = judge_windows({each: window([10, 10, 10], end=10) for each in HOPS}, now=NOON + timedelta(minutes=2))
     told = adopt_status(found, status, NOTHING_ASKED)
-    assert {hop.place.hop for hop in told.hops if hop.verdict is Verdict.UNKNOWN} == unknown
+    assert {hop.key.hop for hop in told.hops if hop.verdict is Verdict.UNKNOWN} == unknown
     assert (told.verdict, told.is_fine, told.rpo_ms) == (Verdict.UNKNOWN, False, {"east->central": None})
     assert f"{away} is away" in str(told)
 
@@ -186,7 +188,9 @@ def test_at_risk_counts_partitions_and_groups_not_hops() -> None:
     ]
     windows = {each: window([3, 3, 3], end=10) for each in hops}
     found = judge_windows(
-        windows, now=NOON + timedelta(minutes=2), retention_of=lambda places: dict.fromkeys(places, Kept(ms=HOUR_MS))
+        windows,
+        now=NOON + timedelta(minutes=2),
+        retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=HOUR_MS)),
     )
     assert len(found.at_risk) == 16
     assert found.at_risk_words("east->central") == "8 partitions, 1 group"

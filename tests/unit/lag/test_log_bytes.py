@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.log_bytes import offset_bytes_of
+from mirrorlake.lag.log_bytes import read_offset_bytes
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_writer import write_files
@@ -22,7 +22,7 @@ def _no_spark() -> Any:
 def test_the_newest_records_count_with_their_headers_and_what_lies_around_them(tmp_path: Path) -> None:
     lake, tables = Lake(_no_spark, LakeConfig(root=str(tmp_path)), sees_all=lambda: True), FolderTables()
     first, second, new = (SourcePartition("orders", 1, p) for p in range(3))
-    assert offset_bytes_of(lake, {("east", first): 9}) == {}, "nothing was landed yet"
+    assert read_offset_bytes(lake, {("east", first): 9}) == {}, "nothing was landed yet"
     location = lake.relay_location("east")
     tables.create(location, RELAY)
     heavy = [{"key": "ä", "value": b"12345"}, {"key": "b", "value": None}]
@@ -33,7 +33,7 @@ def test_the_newest_records_count_with_their_headers_and_what_lies_around_them(t
     for version, each in enumerate(landed):
         files = list(write_files(location, SCHEMA, iter([batch(each)])))
         tables.commit(location, files, app_id="land", version=version, signature="")
-    found = offset_bytes_of(lake, {("east", first): 10, ("east", second): 3, ("east", new): 0, ("west", first): 1})
+    found = read_offset_bytes(lake, {("east", first): 10, ("east", second): 3, ("east", new): 0, ("west", first): 1})
     # 128 bytes around each, and 1 %: of 100 bytes, and of 28 in two headers with ten around each.
     assert found == {("east", first): 229, ("east", second): 157, ("east", new): 229}, (
         "of a new one, as its topic's largest"
@@ -48,7 +48,7 @@ def test_only_the_newest_thousand_offsets_are_averaged(tmp_path: Path) -> None:
     one_file = batch(rows("orders", 0, *range(1000), **large), rows("orders", 0, *range(1000, 2000), **small))
     files = list(write_files(location, SCHEMA, iter([one_file])))
     tables.commit(location, files, app_id="land", version=1, signature="")
-    assert offset_bytes_of(lake, {("east", source): 2000}) == {("east", source): 229}
-    assert offset_bytes_of(lake, {("east", source): 1500}) == {("east", source): 566}, (
+    assert read_offset_bytes(lake, {("east", source): 2000}) == {("east", source): 229}
+    assert read_offset_bytes(lake, {("east", source): 1500}) == {("east", source): 566}, (
         "500 large ones, and what came since"
     )

@@ -16,8 +16,8 @@ from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.lag.forecast import Earliest, LogLimit, next_expiry
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT, POSITIONS, RELAY, SAMPLES, SIDE_TABLES, WITHHELD
@@ -119,7 +119,7 @@ def test_what_was_landed_later_is_known_of_the_past_also_of_a_life_that_has_ende
     at = after(5_000)
     add(lake, SAMPLES, [(at, "relay", "east", True, 1, 1, 1, None)])
     add(lake, POSITIONS, [("east", None, "t", 2, 0, "reached", None, 7, None, at)])
-    rows = lag_of(lake, now=after(6_000)).asked_over(after(0), after(30)).rows()
+    rows = lag_of(lake, now=after(6_000)).query_over(after(0), after(30)).rows()
     assert {row.hop: (row.time_lag_ms, row.offset_lag) for row in rows} == {
         "landed": (9_000, 2),
         "republished": (9_000, 2),
@@ -128,7 +128,7 @@ def test_what_was_landed_later_is_known_of_the_past_also_of_a_life_that_has_ende
     add(lake, POSITIONS, [("east", None, "t", 1, 0, "reached", None, 2, None, after(20))])
     add(lake, SAMPLES, [(after(20), s, n, False, 1, 1, 1, None) for s, n in (("relay", "east"), ("flow", FLOW.name))])
     add(lake, SAMPLES, [(after(20), "cluster", "east", False, 1, 1, 1, None)])
-    rows = lag_of(lake, now=after(6_000)).asked_over(after(15), after(30)).rows()
+    rows = lag_of(lake, now=after(6_000)).query_over(after(15), after(30)).rows()
     assert {row.time_lag_ms for row in rows} == {0}, "offset 2 was no record, as landing found later"
 
 
@@ -171,8 +171,8 @@ def test_objectives_are_checked_when_the_file_is_read(wrong: dict[str, Any]) -> 
         FlowConfig.model_validate({"source": "a", "target": "b", "topics": "t", "objectives": wrong})
 
 
-def waits(*, since: datetime | None = NOON, position: int = 50, end: int = 100) -> Sample:
-    return Sample(
+def waits(*, since: datetime | None = NOON, position: int = 50, end: int = 100) -> LagSample:
+    return LagSample(
         observed_at=after(600), position=position, end_position=end, offset_lag=end - position, waiting_since=since
     )
 
@@ -181,7 +181,7 @@ def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_wait
     moved = [Earliest(observed_at=after(0), offset=0), Earliest(observed_at=after(600), offset=20)]
     now = after(600)
 
-    def said(sample: Sample, **how: Any) -> tuple[str, int, bool] | None:
+    def said(sample: LagSample, **how: Any) -> tuple[str, int, bool] | None:
         found = next_expiry(sample, now=now, **how)
         return None if found is None else (found.by, found.in_ms, found.is_soon)
 
@@ -203,5 +203,5 @@ def test_law_e_the_nearer_of_age_and_size_says_when_the_source_deletes_what_wait
     assert said(waits(since=None, position=20), limit=keeps) == ("estimate", 0, True)
     assert said(waits(since=None, position=25), limit=keeps, end_per_s=0.1) == ("estimate", 50_000, True)
     assert said(waits(position=10), earliest=moved) == ("lost", 0, True)
-    at_rest = Sample(observed_at=now, position=9, end_position=9, offset_lag=0, time_lag_ms=0)
+    at_rest = LagSample(observed_at=now, position=9, end_position=9, offset_lag=0, time_lag_ms=0)
     assert said(at_rest, retention_ms=1, earliest=[]) is None, "an idle topic has nothing that waits"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lag.hop_verdicts import HopPlace
+from mirrorlake.lag.hop_verdicts import HopKey
 from mirrorlake.lag.judge import judge_windows
-from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
@@ -60,7 +60,7 @@ def minute(number: int) -> datetime:
 
 
 def a_report(*, group: str = "billing", topic: str = "orders") -> Report:
-    def window(hop: str, positions: list[int]) -> tuple[HopPlace, list[Sample]]:
+    def window(hop: str, positions: list[int]) -> tuple[HopKey, list[LagSample]]:
         place = hop_place(hop, group if hop == "consumed" else None, topic=topic, cluster="central")
         looks = enumerate(positions)
         return place, [sample(minute(m), at, 1000, waiting=NOON, lag_ms=m * 60_000) for m, at in looks]

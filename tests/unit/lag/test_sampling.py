@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import ClusterUnreachable, ConfigError
-from mirrorlake.lag.unreachable import Unreachable
+from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake.landing_state import landed_and_republished
 from mirrorlake.lake.samples import LastSamples, PositionKey, SubjectSample, sample_row
 from tests.builders import mirror_config
@@ -63,23 +63,23 @@ def test_between_two_complete_looks_are_ten_rows_of_each_position() -> None:
 
 
 def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
-    unreachable, is_up, asked = Unreachable(), threading.Event(), []
+    unreachable, is_up, asked = UnreachableClusters(), threading.Event(), []
 
     def ask() -> None:
         asked.append(1)
         if not is_up.is_set():
             raise ClusterUnreachable("still away", consequence="", remedy="", alias="west")
 
-    assert unreachable.why("west") is None
+    assert unreachable.last_error("west") is None
     away = ClusterUnreachable("no broker answers")
-    unreachable.note("west", away, ask=ask)
-    unreachable.settle("west")
-    assert unreachable.why("west") is away
-    unreachable.settle("west")
+    unreachable.record("west", away, ask=ask)
+    unreachable.wait_for_retry("west")
+    assert unreachable.last_error("west") is away
+    unreachable.wait_for_retry("west")
     assert len(asked) == 2, "asked again after each answer"
     is_up.set()
-    assert unreachable.why("west") is None, "one that is back has a moment to say so"
-    assert unreachable.why("west") is None, "and it stays"
+    assert unreachable.last_error("west") is None, "one that is back has a moment to say so"
+    assert unreachable.last_error("west") is None, "and it stays"
 
 
 @pytest.mark.parametrize(

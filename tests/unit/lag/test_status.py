@@ -16,14 +16,14 @@ from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.topic_metadata import TopicState
-from mirrorlake.lag import reading as status_module
 from mirrorlake.lag import sampler as sampler_module
-from mirrorlake.lag.blocked import Blocked
-from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.reading import Windows, read_status
+from mirrorlake.lag import status_reader as status_module
+from mirrorlake.lag.hanging_transactions import HangingTransaction
+from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
 from mirrorlake.lag.sampler import Sampler
-from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
 from mirrorlake.lag.status import Status
+from mirrorlake.lag.status_reader import Windows, read_status
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
@@ -124,7 +124,7 @@ def status(
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
     monkeypatch.setattr(status_module, "inspect_remote_topics", inspect_remote_topics or (lambda *_: (list(held), {})))
-    moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).look()
+    moment = Sampler(context_of(lake, {"east": source, "central": source}), [FLOW]).read_positions()
     return read_status(
         [FLOW],
         moment,
@@ -242,7 +242,7 @@ def test_a_cluster_that_is_away_hides_its_own_flows_only(lake: Lake, monkeypatch
     def asked(*those: Any) -> Status:
         return read_status(
             those,
-            look.look(),
+            look.read_positions(),
             lake=lake,
             target=lambda _: east,  # type: ignore[arg-type,return-value]
             readers=lambda _: nullcontext(east),  # type: ignore[arg-type,return-value]
@@ -292,11 +292,11 @@ def test_a_flow_whose_target_goes_away_during_the_look_is_unknown_since_its_last
 LANDED = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
 
 
-def samples(*positions: int, end: int = 10) -> list[Sample]:
+def samples(*positions: int, end: int = 10) -> list[LagSample]:
     """Return looks a ten seconds apart, the last ten seconds before the one of the test."""
     begin = NOON + timedelta(seconds=60 - 10 * len(positions))
     return [
-        Sample(
+        LagSample(
             observed_at=begin + timedelta(seconds=10 * n),
             position=at,
             end_position=end,
@@ -320,7 +320,7 @@ def samples(*positions: int, end: int = 10) -> list[Sample]:
 def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
-    window: list[Sample],
+    window: list[LagSample],
     verdict: str,
     reason: str,
     rates: tuple[float | None, float | None],
@@ -369,9 +369,9 @@ def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
 )
 def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: Verdict) -> None:
     now = NOON + timedelta(seconds=60)
-    fine = judge_standing(samples(10, 10, 10), state=state, why="it is so", now=NOON + timedelta(seconds=50))
+    fine = judge_partition(samples(10, 10, 10), state=state, known_reason="it is so", now=NOON + timedelta(seconds=50))
     assert (fine.verdict, fine.reason) == (verdict, "it is so; nothing waits")
-    back = judge_standing([*samples(2, 8, 9, 5, 5)], state=state, now=now)
+    back = judge_partition([*samples(2, 8, 9, 5, 5)], state=state, now=now)
     worse = Verdict.PAUSED if state == "paused" else Verdict.REWIND
     assert back.verdict is worse, "the samples say worse, but of what a person wanted"
 
@@ -379,8 +379,8 @@ def test_what_mirrorlake_knows_only_makes_a_verdict_worse(state: str, verdict: V
 @pytest.mark.law("E")
 def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     since = int((NOON - timedelta(minutes=12)).timestamp() * 1000)
-    hung = {TopicPartition("orders", 0): Blocked(offset=10, since_ms=since, offsets=500)}
-    [clicks, orders] = status(lake, LANDED, {ORDERS: 10}, monkeypatch, blocked_of=lambda *_: hung)[FLOW.name]
+    hung = {TopicPartition("orders", 0): HangingTransaction(offset=10, since_ms=since, offsets=500)}
+    [clicks, orders] = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=lambda *_: hung)[FLOW.name]
     assert (clicks.state, clicks.verdict, clicks.blocked_offsets, clicks.blocked_ms) == ("in_step", "OK", 0, None)
     assert (orders.state, orders.verdict, orders.blocked_offsets) == ("blocked", "WARNING", 500)
     assert orders.blocked_ms == 13 * 60_000
@@ -391,13 +391,13 @@ def test_what_a_hung_transaction_holds_back_is_not_in_step(lake: Lake, monkeypat
     def silent(*_: object) -> Any:
         raise ClusterUnreachable("east is away", alias="east")
 
-    found = status(lake, LANDED, {ORDERS: 10}, monkeypatch, blocked_of=silent)
+    found = status(lake, LANDED, {ORDERS: 10}, monkeypatch, find_transactions=silent)
     assert found.state == "in_step", "what else is known is told"
 
 
 def test_a_log_that_went_back_has_no_rate() -> None:
     shorter = [*samples(9, 9, end=10), *samples(4, end=4)]
-    assert rates_of(sorted(shorter, key=lambda one: one.observed_at)).in_per_s is None
+    assert compute_rates(sorted(shorter, key=lambda one: one.observed_at)).in_per_s is None
 
 
 def test_a_parked_stream_stops_its_flow_whatever_its_partitions_say() -> None:

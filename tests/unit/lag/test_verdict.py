@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.lag.forecast import Earliest, LogLimit, catch_up, no_older_than, retention_risk
-from mirrorlake.lag.moment import Sample
-from mirrorlake.lag.verdict import Verdict, judge, worst
+from mirrorlake.lag.time_lag import LagSample
+from mirrorlake.lag.verdict import Verdict, judge, worst_hop_verdict
 from tests.builders import NOON, sample
 
 HOUR_MS = 3_600_000
@@ -24,7 +24,7 @@ def at(seconds: float) -> datetime:
 
 def looks(
     positions: Sequence[int], lags: Sequence[int | None], *, every_s: float = 100, waiting_since: datetime | None = None
-) -> list[Sample]:
+) -> list[LagSample]:
     return [
         sample(
             at(100 + index * every_s),
@@ -87,7 +87,7 @@ def test_a_history_is_judged_by_rule(
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> list[Sample]:
+def windows(draw: st.DrawFn) -> list[LagSample]:
     steps = draw(
         st.lists(st.tuples(st.integers(-5, 20), st.integers(0, 20), st.integers(1, 60)), min_size=1, max_size=12)
     )
@@ -101,7 +101,7 @@ def windows(draw: st.DrawFn) -> list[Sample]:
 
 @given(windows(), st.floats(0, 5))
 def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_verdict(
-    window: list[Sample], later: float
+    window: list[LagSample], later: float
 ) -> None:
     now = window[-1].observed_at + timedelta(seconds=later)
     found = judge(window, now=now)
@@ -118,7 +118,7 @@ def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_ver
 
 
 @given(windows())
-def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) -> None:
+def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[LagSample]) -> None:
     later = window[-1].observed_at + 2 * (window[-1].observed_at - window[0].observed_at) + timedelta(seconds=1)
     found = judge(window, now=later).verdict
     if len(window) < 3:
@@ -157,11 +157,11 @@ def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_b
 
 
 def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
-    assert worst([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
-    assert worst([Verdict.UNKNOWN, Verdict.OK]) is Verdict.UNKNOWN
-    assert worst([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
-    assert worst([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
-    assert worst([Verdict.UNKNOWN]) is Verdict.UNKNOWN
+    assert worst_hop_verdict([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
+    assert worst_hop_verdict([Verdict.UNKNOWN, Verdict.OK]) is Verdict.UNKNOWN
+    assert worst_hop_verdict([Verdict.PAUSED, Verdict.OK]) is Verdict.PAUSED
+    assert worst_hop_verdict([Verdict.PAUSED, Verdict.STALL]) is Verdict.STALL
+    assert worst_hop_verdict([Verdict.UNKNOWN]) is Verdict.UNKNOWN
 
 
 # -- catch-up ---------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_what_catches_up_first_is_not_at_risk() -> None:
 
 @given(windows(), st.integers(1, 10_000), st.lists(st.integers(0, 60), max_size=5))
 def test_what_is_left_is_never_less_than_if_nothing_moved(
-    window: list[Sample], retention_s: int, offsets: list[int]
+    window: list[LagSample], retention_s: int, offsets: list[int]
 ) -> None:
     held = [Earliest(observed_at=at(n * 10), offset=offset) for n, offset in enumerate(sorted(offsets))]
     aged = [replace(one, waiting_since=NOON if one.offset_lag else None) for one in window]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.sql import LagTables, bounds, lag, rpo, with_hops_made
+from mirrorlake.lag.sql import LagTables, lag, materialize_hops, rpo, waiting_bounds
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
@@ -85,7 +85,7 @@ def _number(row: Any) -> int:
 @pytest.mark.law("E")
 @pytest.mark.parametrize("is_made", [False, True], ids=["in one question", "made before"])
 def test_law_e_at_a_marker_the_next_record_waits(tables: LagTables, is_made: bool) -> None:
-    asked = with_hops_made(tables) if is_made else tables
+    asked = materialize_hops(tables) if is_made else tables
     found = {(row.partition, _number(row)): row for row in lag(asked).rows() if row.hop == "republished"}
     assert found.keys() == {(partition, number) for partition in LOGS for number in range(END + 2)}
     for (partition, number), row in found.items():
@@ -102,7 +102,7 @@ def test_law_e_at_a_marker_the_next_record_waits(tables: LagTables, is_made: boo
 
 
 def test_no_other_records_are_needed(tables: LagTables) -> None:
-    low = {(row.scope, row.partition): (row.lowest, row.highest) for row in bounds(tables).rows()}
+    low = {(row.scope, row.partition): (row.lowest, row.highest) for row in waiting_bounds(tables).rows()}
     assert low == {(FLOW, partition): (0, LAST_END) for partition in LOGS}
 
 
@@ -125,5 +125,5 @@ def test_law_e_what_was_landed_since_the_last_account_is_lost_once(
         for offset in held
     ]
     about = _tables(positions, samples, records)
-    [row] = rpo(with_hops_made(about) if is_made else about).rows()
+    [row] = rpo(materialize_hops(about) if is_made else about).rows()
     assert (row.records, row.data_ms, row.is_exact) == (7, 8000, is_exact), "8 and 9 are on the source, landed or not"

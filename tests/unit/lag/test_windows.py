@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.judge import Kept, judge_lag, read_windows
+from mirrorlake.lag.judge import RetentionLimits, judge_lag, read_windows
 from mirrorlake.lag.series import lag_points, rpo_points
-from mirrorlake.lag.sql import LAG_COLUMNS, RPO_COLUMNS, Answer
+from mirrorlake.lag.sql import LAG_COLUMNS, RPO_COLUMNS, LagQuery
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.arrow_types import arrow_type
 from mirrorlake.lake.delta_rs import FolderTables
@@ -23,9 +23,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
 
 
-def answer(columns: pa.Schema, rows: Sequence[Sequence[Any]]) -> Answer:
+def answer(columns: pa.Schema, rows: Sequence[Sequence[Any]]) -> LagQuery:
     held = pa.Table.from_pylist([dict(zip(columns.names, row, strict=False)) for row in rows], columns)
-    return Answer(
+    return LagQuery(
         lake=Lake(no_session, LakeConfig(root="/nowhere")), text="SELECT * FROM {held}", tables={"held": held}
     )
 
@@ -80,14 +80,16 @@ def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
         ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
     ]
     lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=False)) for row in rows])
-    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, Kept(ms=3_600_000)))
-    assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
+    found = judge_lag(
+        asked, now=at, lake=lake, retention_of=lambda places: dict.fromkeys(places, RetentionLimits(ms=3_600_000))
+    )
+    assert [(hop.key.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),
         (None, Verdict.OK),
         ("audit", Verdict.OK),
     ]
-    [not_landed, group] = sorted(found.hops[:2], key=lambda hop: -hop.place.partition)
+    [not_landed, group] = sorted(found.hops[:2], key=lambda hop: -hop.key.partition)
     assert group.retention is not None
     assert group.retention.left_ms == 3_600_000 - 15 * 60_000
     assert not_landed.retention is not None

@@ -24,10 +24,10 @@ from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.lag.figures import Figures, measure
-from mirrorlake.lag.hop_verdicts import HopPlace
-from mirrorlake.lag.judge import Kept, judge_windows
-from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.hop_verdicts import HopKey
+from mirrorlake.lag.judge import RetentionLimits, judge_windows
 from mirrorlake.lag.series import LatencyPoint
+from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -75,7 +75,7 @@ def value(series: Series, name: str, **labels: str) -> float | None:
 
 
 def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
-    windows: dict[HopPlace, list[Sample]] = {}
+    windows: dict[HopKey, list[LagSample]] = {}
     for partition in range(partitions):
         for hop, name, cluster, positions in (
             ("landed", None, "east", [100, 100, 100]),
@@ -98,7 +98,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
         lag=judge_windows(
             windows,
             now=NOON + timedelta(seconds=20),
-            retention_of=lambda of: dict.fromkeys(of, Kept(ms=3_600_000)),
+            retention_of=lambda of: dict.fromkeys(of, RetentionLimits(ms=3_600_000)),
         ),
         latency=[
             LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
@@ -149,7 +149,7 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
     metrics.show(figures())
     [first, second, *_] = figures().lag.hops
     unknown = replace(first, last=replace(first.last, offset_lag=None, time_lag_ms=None))
-    assert first.place.hop == second.place.hop == "consumed"
+    assert first.key.hop == second.key.hop == "consumed"
     metrics.show(replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
     series = scraped(metrics)
     names = {name for name, _ in series}
@@ -451,7 +451,7 @@ def test_law_e_losses_and_quarantine_are_counted_from_0_so_that_the_first_one_is
         raise UsageError("nothing was sampled")
 
     flows = [SimpleNamespace(name=FLOW, source="east")]
-    lag: Any = SimpleNamespace(flows=flows, verdict=nothing_yet, asked_latency=nothing_yet)
+    lag: Any = SimpleNamespace(flows=flows, verdict=nothing_yet, query_latency=nothing_yet)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mirrorlake.lag.figures.proven_until", lambda *_: {})
         found = measure(lake, lag, now=lambda: NOON)

@@ -473,7 +473,7 @@ class NotSampled:
 
     class lag:  # noqa: D106, N801  an attribute of a mirror
         @staticmethod
-        def asked_over(*_: Any) -> Any:
+        def query_over(*_: Any) -> Any:
             raise UsageError("nothing was sampled yet", remedy="mirrorlake sample --once")
 
         @staticmethod

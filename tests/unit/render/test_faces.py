@@ -137,7 +137,7 @@ def test_html_and_text_say_the_same() -> None:
     "name",
     [
         *(f"model.{name}" for name in ("causes", "control", "groups", "offset_map", "parked", "plan", "verify")),
-        *(f"lag.{name}" for name in ("standing", "status")),
+        *(f"lag.{name}" for name in ("partition_status", "status")),
     ],
 )
 def test_the_examples_are_true(name: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lag.moment import Readers, age_ms
+from mirrorlake.lag.time_lag import Readers, age_ms
 from mirrorlake.lake import from_micros
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.render import count, duration
@@ -15,11 +15,11 @@ from mirrorlake.render import count, duration
 # What Java's producers have for `transaction.timeout.ms`: after that a transaction hangs, or its timeout was set higher.
 _HANGS_MS = 60_000
 # Each takes a fetch.
-_MOST_READ = 50
+_MAX_READ = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocked:
+class HangingTransaction:
     """A partition with a transaction that is open for long.
 
     `offset` is the last stable one, where the first record of the transaction is, and `since_ms` that record's timestamp.
@@ -30,12 +30,12 @@ class Blocked:
     since_ms: int
     offsets: int
 
-    def why(self, now: datetime) -> str:
+    def describe(self, now: datetime) -> str:
         """Say it in words.
 
         >>> from datetime import timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-        >>> Blocked(offset=7, since_ms=int(noon.timestamp() * 1000) - 90_000, offsets=1200).why(noon)
+        >>> HangingTransaction(offset=7, since_ms=int(noon.timestamp() * 1000) - 90_000, offsets=1200).describe(noon)
         'a transaction of the source is open since 11:58:30 UTC, 1 min 30 s: 1 200 offsets from 7 on cannot be read yet'
         """
         since = f"{from_micros(self.since_ms * 1000):%H:%M:%S} UTC, {duration(age_ms(self.since_ms, now))}"
@@ -43,9 +43,9 @@ class Blocked:
         return f"a transaction of the source is open since {since}: {offsets}"
 
 
-def blocked_partitions(
+def find_hanging_transactions(
     admin: ClusterAdmin, readers: Readers, stable: Mapping[TopicPartition, int], *, now: datetime
-) -> dict[TopicPartition, Blocked]:
+) -> dict[TopicPartition, HangingTransaction]:
     """Return the partitions in which a transaction hangs; `stable` are their last stable offsets a moment ago.
 
     Args:
@@ -60,12 +60,12 @@ def blocked_partitions(
     past = {tp: end for tp, end in admin.high_watermarks(stable).items() if end > stable[tp]}
     # A log that has only grown meanwhile has another last stable offset by now.
     still = admin.last_stable_offsets(past) if past else {}
-    found: dict[TopicPartition, Blocked] = {}
-    if places := sorted(tp for tp, offset in still.items() if offset == stable[tp])[:_MOST_READ]:
+    found: dict[TopicPartition, HangingTransaction] = {}
+    if places := sorted(tp for tp, offset in still.items() if offset == stable[tp])[:_MAX_READ]:
         with readers(admin.alias) as reader:
             for tp in places:
                 first = next(reader.read(tp.topic, tp.partition, stable[tp]), None)
                 if first is not None and age_ms(first.timestamp_ms, now) >= _HANGS_MS:
                     offsets = past[tp] - stable[tp]
-                    found[tp] = Blocked(offset=stable[tp], since_ms=first.timestamp_ms, offsets=offsets)
+                    found[tp] = HangingTransaction(offset=stable[tp], since_ms=first.timestamp_ms, offsets=offsets)
     return found

@@ -10,16 +10,16 @@ from datetime import datetime
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lag.blocked import Blocked
 from mirrorlake.lag.forecast import Earliest, Expiry, LogLimit, next_expiry
-from mirrorlake.lag.hop_verdicts import HopPlace
-from mirrorlake.lag.judge import FOR_EVER, RetentionOf, read_earliest
-from mirrorlake.lag.log_bytes import offset_bytes_of
-from mirrorlake.lag.moment import FlowPosition, Readers, Sample, age_ms, first_unlanded, time_lags
+from mirrorlake.lag.hanging_transactions import HangingTransaction
+from mirrorlake.lag.hop_verdicts import HopKey
+from mirrorlake.lag.judge import UNLIMITED_RETENTION, RetentionLookup, read_earliest
+from mirrorlake.lag.log_bytes import read_offset_bytes
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
-from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
+from mirrorlake.lag.partition_status import PartitionStatus, compute_rates, judge_partition
+from mirrorlake.lag.sampler import PositionSnapshot
 from mirrorlake.lag.status import FlowStatus, Status
+from mirrorlake.lag.time_lag import FlowPosition, LagSample, Readers, age_ms, read_next_timestamps, read_time_lags
 from mirrorlake.lake import Lake, Subject, from_micros, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -31,30 +31,30 @@ from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 log = logging.getLogger(__name__)
 
-_IN_PACE_MS = 60_000
+_RECENT_MS = 60_000
 
-Windows = Mapping[tuple[str, SourcePartition], Sequence[Sample]]
+Windows = Mapping[tuple[str, SourcePartition], Sequence[LagSample]]
 """The newest samples of the hop `republished`, oldest first, by flow and partition."""
 
-BlockedOf = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, Blocked]]
+TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, HangingTransaction]]
 """Tells of a source, by its alias, in which partitions a transaction hangs; given their last stable offsets."""
 
 
-def _nobody(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Blocked]:
+def _find_none(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, HangingTransaction]:
     return {}
 
 
 def read_status(
     flows: Sequence[FlowConfig],
-    moment: SampledMoment,
+    snapshot: PositionSnapshot,
     *,
     lake: Lake,
     target: Callable[[str], ClusterAdmin],
     readers: Readers,
     state: ControlState,
-    retention_of: RetentionOf | None = None,
+    retention_of: RetentionLookup | None = None,
     windows: Callable[[], Windows] = dict,
-    blocked_of: BlockedOf = _nobody,
+    find_transactions: TransactionFinder = _find_none,
 ) -> Status:
     """Tell what one moment says of these flows.
 
@@ -66,10 +66,10 @@ def read_status(
     silent: dict[str, tuple[Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[HeldTopic]] = {}
     for flow in flows:
-        if (subject := moment.silent_subject(flow)) is not None:
-            silent[flow.name] = subject, moment.errors[subject]
+        if (subject := snapshot.silent_subject(flow)) is not None:
+            silent[flow.name] = subject, snapshot.errors[subject]
             continue
-        last = moment.lanes[flow.name]
+        last = snapshot.lanes[flow.name]
         try:
             admin = target(flow.target)
             remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_remotes(last), merged_positions(last))
@@ -77,20 +77,20 @@ def read_status(
             # It answered a moment ago.
             silent[flow.name] = ("flow", flow.name), error
     every, flows = flows, [flow for flow in flows if flow.name not in silent]
-    at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
+    at, positions = snapshot.observed_at, {flow.name: snapshot.positions_of(flow) for flow in flows}
     lags = {
         (flow.name, source): lag
         for flow in flows
-        for source, lag in time_lags(
+        for source, lag in read_time_lags(
             lake,
             flow.source,
             flow.name,
             positions[flow.name].values(),
-            held=moment.landed[flow.source].reached,
+            landed=snapshot.landed[flow.source].reached,
             now=at,
         ).items()
     }
-    unlanded = first_unlanded(
+    unlanded = read_next_timestamps(
         readers,
         {
             (flow.source, row.source): row.landed
@@ -113,10 +113,12 @@ def read_status(
             stamps[place] = int(at.timestamp() * 1000) - lag
     waits = any(lag != 0 for lag in lags.values())
     sampled = windows() if waits else {}
-    expiries = _expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at)
-    hung = {alias: _hung(alias, flows, positions, blocked_of) for alias in {flow.source for flow in flows}}
+    expiries = _forecast_expiries(flows, positions, stamps, sampled, lake=lake, retention_of=retention_of, at=at)
+    hung = {
+        alias: _find_hanging(alias, flows, positions, find_transactions) for alias in {flow.source for flow in flows}
+    }
     for flow in flows:
-        landed, topics = moment.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
+        landed, topics = snapshot.landed[flow.source].reached, {tp.topic for tp in positions[flow.name]}
         held = [one.shared_by(topics, flow.remote_topic) for one in remotes[flow.name]]
         lost = {topic: one.cause for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
@@ -131,12 +133,12 @@ def read_status(
                 lost=lost.get(tp.topic),
                 expiry=expiry,
                 pause=paused(tp.topic),
-                open_one=open_one,
+                transaction=open_one,
                 waits=offset_lag > 0,
                 is_landed=row.source in landed,
                 at=at,
             )
-            look = Sample(
+            look = LagSample(
                 observed_at=at,
                 position=row.republished,
                 end_position=row.end,
@@ -149,7 +151,7 @@ def read_status(
                 earlier = earlier[:1]
             # Another sampler may have looked meanwhile; this look is the last one of the window.
             window = [*(one for one in earlier if one.observed_at < at), look]
-            judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
+            judged, rates = judge_partition(window, state=stands, known_reason=why, now=at), compute_rates(window)
             rows.append(
                 PartitionStatus(
                     topic=tp.topic,
@@ -184,7 +186,7 @@ def _judge_state(
     lost: str | None,
     expiry: Expiry | None,
     pause: Pause | None,
-    open_one: Blocked | None,
+    transaction: HangingTransaction | None,
     waits: bool,
     is_landed: bool,
     at: datetime,
@@ -197,8 +199,8 @@ def _judge_state(
         return "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}{by}"
     if pause is not None:
         return "paused", str(pause)
-    if open_one is not None:
-        return "blocked", open_one.why(at)
+    if transaction is not None:
+        return "blocked", transaction.describe(at)
     if not waits:
         return "in_step", ""
     return ("behind", "") if is_landed else ("not_started", "nothing was landed yet")
@@ -229,28 +231,28 @@ _ANSWERED = """
 """
 
 
-def _hung(
+def _find_hanging(
     alias: str,
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
-    blocked_of: BlockedOf,
-) -> Mapping[TopicPartition, Blocked]:
+    find_transactions: TransactionFinder,
+) -> Mapping[TopicPartition, HangingTransaction]:
     ends = {tp: row.end for flow in flows if flow.source == alias for tp, row in positions[flow.name].items()}
     try:
-        return blocked_of(alias, ends) if ends else {}
+        return find_transactions(alias, ends) if ends else {}
     except MirrorlakeError as error:
         log.info("status.transactions_not_known source=%s why=%s", alias, error.cause)
         return {}
 
 
-def _expiries(
+def _forecast_expiries(
     flows: Iterable[FlowConfig],
     positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
     stamps: Mapping[tuple[str, SourcePartition], int | None],
     sampled: Windows,
     *,
     lake: Lake,
-    retention_of: RetentionOf | None,
+    retention_of: RetentionLookup | None,
     at: datetime,
 ) -> dict[tuple[str, SourcePartition], Expiry]:
     """Forecast by source partition when the first record that is not landed is deleted; `stamps` bound its timestamp."""
@@ -263,22 +265,22 @@ def _expiries(
     if retention_of is None or not waiting:
         return {}
     earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
-    samples: dict[tuple[str, SourcePartition], tuple[Sample, HopPlace, float | None]] = {}
+    samples: dict[tuple[str, SourcePartition], tuple[LagSample, HopKey, float | None]] = {}
     # In pace: a cluster need not be asked how long it keeps what came a moment ago.
-    old: list[HopPlace] = []
+    old: list[HopKey] = []
     for (alias, source), (row, flow) in waiting.items():
         stamp = stamps.get((alias, source))
         if stamp is None and (alias, source) in stamps:
             # Nothing but markers of transactions follows.
             continue
-        sample = Sample(
+        sample = LagSample(
             observed_at=at,
             position=row.landed,
             end_position=row.end,
             offset_lag=row.end - row.landed,
             waiting_since=None if stamp is None else from_micros(stamp * 1000),
         )
-        place = HopPlace(
+        place = HopKey(
             flow=flow,
             source=alias,
             topic=source.topic,
@@ -287,13 +289,13 @@ def _expiries(
             hop="landed",
             cluster=alias,
         )
-        if stamp is None or age_ms(stamp, at) > _IN_PACE_MS:
+        if stamp is None or age_ms(stamp, at) > _RECENT_MS:
             old.append(place)
-        samples[alias, source] = sample, place, rates_of([*sampled.get((flow, source), ()), sample]).in_per_s
+        samples[alias, source] = sample, place, compute_rates([*sampled.get((flow, source), ()), sample]).in_per_s
     known = retention_of(old) if old else {}
-    keeps = {key: known.get(place, FOR_EVER) for key, (_, place, _) in samples.items()}
+    keeps = {key: known.get(place, UNLIMITED_RETENTION) for key, (_, place, _) in samples.items()}
     bounded = {key: one.position for key, (one, _, _) in samples.items() if keeps[key].log_bytes is not None}
-    sizes = offset_bytes_of(lake, bounded) if bounded else {}
+    sizes = read_offset_bytes(lake, bounded) if bounded else {}
     for key, (sample, _, rate) in samples.items():
         kept = keeps[key]
         held = earliest.get(key, [])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag.sql import LagTables, lag, loss, rpo, with_hops_made
+from mirrorlake.lag.sql import LagTables, lag, loss, materialize_hops, rpo
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD
@@ -130,7 +130,7 @@ def _runs(rng: Random, flow: str, spot: tuple[str, str, int, int]) -> list[dict[
 @example(_tables(Random(39123)))
 @example(_tables(Random(56877)))
 def test_law_a_and_e_columns_say_what_the_text_says(tables: LagTables) -> None:
-    made = with_hops_made(tables)
+    made = materialize_hops(tables)
     for question in (lag, rpo, loss):
         plain, quick = (sorted(map(repr, question(about).rows())) for about in (tables, made))
         assert quick == plain, question.__name__

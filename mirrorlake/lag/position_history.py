@@ -19,11 +19,11 @@ Ints = npt.NDArray[np.int64]
 
 NOTHING = np.iinfo(np.int64).min
 """Stands for what is not known."""
-_EVER = np.iinfo(np.int64).max
+_UNBOUNDED = np.iinfo(np.int64).max
 _TIME = pa.timestamp("us", "UTC")
 
 
-class Spot(NamedTuple):
+class SourcePartitionKey(NamedTuple):
     """A source partition of one life of its topic."""
 
     source: str
@@ -32,7 +32,7 @@ class Spot(NamedTuple):
     partition: int
 
 
-class TargetWay(NamedTuple):
+class PartitionRoute(NamedTuple):
     """A source partition and the target partition that it goes to, in the order of the question about runs."""
 
     flow: str
@@ -45,9 +45,9 @@ class TargetWay(NamedTuple):
     target_partition: int
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> SourcePartitionKey:
         """Where it begins."""
-        return Spot(self.source, self.source_topic, self.generation, self.source_partition)
+        return SourcePartitionKey(self.source, self.source_topic, self.generation, self.source_partition)
 
     @property
     def end(self) -> tuple[str, str, int]:
@@ -56,7 +56,7 @@ class TargetWay(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class DenseRanges:
     """The records of a way, in the order of their downstream offsets: where each stretch of them begins and ends."""
 
     first: Ints
@@ -66,34 +66,36 @@ class Stretches:
     def unread(self, positions: Ints) -> Ints:
         """Translate positions on the target to that of the oldest unread record (law A); past all records no offset bounds them."""
         if not len(self.last):
-            return np.full(len(positions), _EVER)
+            return np.full(len(positions), _UNBOUNDED)
         at = np.searchsorted(self.last, positions)
         near = np.minimum(at, len(self.last) - 1)
         unread = self.first[near] + np.maximum(positions - self.downstream[near], 0)
-        return np.where(at < len(self.last), unread, _EVER)
+        return np.where(at < len(self.last), unread, _UNBOUNDED)
 
 
-Ways = dict[TargetWay, Stretches]
+RangesByRoute = dict[PartitionRoute, DenseRanges]
 """The records of all ways to where groups stand."""
 
 
-class _Held(NamedTuple):
+class _PositionSpans(NamedTuple):
     """Where places stood: from a look to a look, of those of one subject; `moments` numbers its looks among all."""
 
-    place: Ints
+    position_number: Ints
     position: Ints
     first: Ints
     last: Ints
     moments: Ints
 
-    def at_looks(self, rows: Ints, positions: Ints, width: int) -> tuple[Ints, Ints]:
+    def repeat_at_samples(self, rows: Ints, positions: Ints, width: int) -> tuple[Ints, Ints]:
         """Repeat positions for each look that they stood at, in the given rows of a grid of moments."""
         count = self.last - self.first + 1
         look = np.arange(count.sum()) + np.repeat(self.first - (np.cumsum(count) - count), count)
         return np.repeat(rows * width, count) + self.moments[look], np.repeat(positions, count)
 
-    def only(self, which: Any) -> _Held:
-        return _Held(self.place[which], self.position[which], self.first[which], self.last[which], self.moments)
+    def only(self, which: Any) -> _PositionSpans:
+        return _PositionSpans(
+            self.position_number[which], self.position[which], self.first[which], self.last[which], self.moments
+        )
 
 
 def numbers(values: pa.ChunkedArray | pa.Array) -> Ints:
@@ -114,16 +116,16 @@ def lists(values: pa.ChunkedArray) -> tuple[Ints, dict[str, Ints]]:
     }
 
 
-def stretches_of(rows: pa.Table) -> Ways:
-    """Read the answer to `STRETCHES_OF_WAYS`."""
+def read_dense_ranges(rows: pa.Table) -> RangesByRoute:
+    """Read the answer to `DENSE_RANGES_BY_ROUTE`."""
     counts, held = lists(rows["stretches"])
     found, end = {}, 0
-    for way, count in zip(_rows(rows, TargetWay._fields), counts, strict=True):
+    for way, count in zip(_rows(rows, PartitionRoute._fields), counts, strict=True):
         begin, end = end, end + count
         downstream, first, length = (held[name][begin:end] for name in ("downstream", "first", "length"))
         last = downstream + length - 1
         order = np.argsort(last, kind="stable")
-        found[TargetWay(*way)] = Stretches(first[order], downstream[order], last[order])
+        found[PartitionRoute(*way)] = DenseRanges(first[order], downstream[order], last[order])
     return found
 
 
@@ -131,7 +133,7 @@ def _rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
-class Stood:
+class PositionHistory:
     """What each hop had passed at each look since a time.
 
     Args:
@@ -149,7 +151,7 @@ class Stood:
         flows: pa.Table,
         *,
         since: int,
-        stretches: Callable[[], Ways],
+        read_ranges: Callable[[], RangesByRoute],
     ) -> None:
         self._looks = looks
         # Who was never looked at stands nowhere.
@@ -157,38 +159,42 @@ class Stood:
         self._listed = listed = listed.filter(pa.array(looked_at, pa.bool_()))
         self._since = since
         self._targets = dict(_rows(flows, ("flow", "target")))
-        self._stretches = stretches
-        columns = ("kind", "flow", "group_id", *Spot._fields)
-        self._places = [(kind, flow, group, Spot(*spot)) for kind, flow, group, *spot in _rows(listed, columns)]
-        self._lines = sorted(
+        self._read_ranges = read_ranges
+        columns = ("kind", "flow", "group_id", *SourcePartitionKey._fields)
+        self._places = [
+            (kind, flow, group, SourcePartitionKey(*spot)) for kind, flow, group, *spot in _rows(listed, columns)
+        ]
+        self._flow_partitions = sorted(
             {(f, spot) for kind, f, _, spot in self._places if kind == "republished" and f in self._targets}
         )
-        self._spots = {spot: number for number, spot in enumerate(sorted({spot for _, spot in self._lines}))}
+        self._source_partitions = {
+            spot: number for number, spot in enumerate(sorted({spot for _, spot in self._flow_partitions}))
+        }
         groups = sorted({(group, spot.source) for kind, _, group, spot in self._places if kind == "group"})
         self._readers = {reader: number for number, reader in enumerate(groups, start=1)}
 
     # -- who ------------------------------------------------------------------------------------------------------
 
-    def lines(self) -> pa.Table:
+    def flow_partitions(self) -> pa.Table:
         """List the source partitions as flows carry them."""
         rows = [
             {
                 "line": number,
-                "spot": self._spots[spot] + 1,
+                "spot": self._source_partitions[spot] + 1,
                 "flow": flow,
                 **spot._asdict(),
                 "target": self._targets[flow],
             }
-            for number, (flow, spot) in enumerate(self._lines, start=1)
+            for number, (flow, spot) in enumerate(self._flow_partitions, start=1)
         ]
-        return pa.Table.from_pylist(rows, _LINES)
+        return pa.Table.from_pylist(rows, _FLOW_PARTITIONS)
 
     def readers(self) -> pa.Table:
         """List the groups of each cluster."""
         rows = [{"reader": n, "group_id": group, "cluster": cluster} for (group, cluster), n in self._readers.items()]
         return pa.Table.from_pylist(rows, _READERS)
 
-    def reached(self) -> pa.Table:
+    def landed(self) -> pa.Table:
         """List how far landing was seen."""
         furthest = self._listed["furthest"].to_pylist()
         rows = [
@@ -196,7 +202,7 @@ class Stood:
             for (kind, _, _, spot), seen in zip(self._places, furthest, strict=True)
             if kind == "reached"
         ]
-        return pa.Table.from_pylist(rows, _REACHED)
+        return pa.Table.from_pylist(rows, _LANDED)
 
     def read_targets(self) -> list[dict[str, Any]]:
         """List the partitions of targets where groups stand."""
@@ -227,7 +233,7 @@ class Stood:
         shown = [times[np.searchsorted(times, self._since) :] for times, _ in self._times.values()]
         return np.unique(np.concatenate(shown)) if shown else np.empty(0, np.int64)
 
-    def _held(self) -> Iterator[_Held]:
+    def _position_spans(self) -> Iterator[_PositionSpans]:
         """Tell where each place stood from which look to which other one, subject by subject.
 
         A complete look ends what it does not name: a sampler that was restarted cannot know what went away before.
@@ -243,14 +249,14 @@ class Stood:
                 end += 1
             if subjects[begin] in self._times:
                 part = slice(ends[begin] - counts[begin], ends[end - 1])
-                yield self._held_of(
+                yield self._spans_of_subject(
                     *self._times[subjects[begin]], place[part], seen["seen_at"][part], seen["position"][part]
                 )
             begin = end
 
-    def _held_of(
+    def _spans_of_subject(
         self, times: Ints, complete: npt.NDArray[np.bool_], place: Ints, seen_at: Ints, position: Ints
-    ) -> _Held:
+    ) -> _PositionSpans:
         count = len(times)
         look = np.searchsorted(times, seen_at)
         known = times[np.minimum(look, count - 1)] == seen_at
@@ -266,17 +272,19 @@ class Stood:
         shown = np.searchsorted(times, self._since)
         first, last = np.maximum(look, shown), np.minimum(ended, following) - 1
         moments = np.searchsorted(self._moments, times)
-        return _Held(place, position, first, last, moments).only((last >= first) & (position != NOTHING))
+        return _PositionSpans(place, position, first, last, moments).only((last >= first) & (position != NOTHING))
 
     # -- what -----------------------------------------------------------------------------------------------------
 
     def hops(self) -> pa.Table:
         """Say what each hop had passed at each moment, in the columns of `hops` of `lag/sql_hops.py`."""
-        width, held = len(self._moments), list(self._held())
-        ends, landed = self._grids(held, ("last_stable", "reached"), self._spots_of, len(self._spots), width)
-        (republished,) = self._grids(held, ("republished",), self._lines_of, len(self._lines), width)
-        spot_of = np.array([self._spots[spot] for _, spot in self._lines], np.int64)
-        marks = _Marks(ends, landed, republished, spot_of, width)
+        width, held = len(self._moments), list(self._position_spans())
+        ends, landed = self._grids(
+            held, ("last_stable", "reached"), self._source_row, len(self._source_partitions), width
+        )
+        (republished,) = self._grids(held, ("republished",), self._flow_row, len(self._flow_partitions), width)
+        spot_of = np.array([self._source_partitions[spot] for _, spot in self._flow_partitions], np.int64)
+        marks = _PositionGrid(ends, landed, republished, spot_of, width)
         parts = [marks.of(0), marks.of(1), *self._consumed(held, marks)]
         named = ("line", "hop", "reader", "pile", "moment", "position", "end_position", "known_end")
         columns = {name: np.concatenate(values) for name, values in zip(named, zip(*parts, strict=True), strict=True)}
@@ -286,19 +294,19 @@ class Stood:
         made["end_position"] = pa.array(columns["end_position"], mask=unknown)
         return pa.table(made)
 
-    def _spots_of(self, number: int) -> int:
-        return self._spots.get(self._places[number][3], -1)
+    def _source_row(self, number: int) -> int:
+        return self._source_partitions.get(self._places[number][3], -1)
 
     @cached_property
-    def _line_numbers(self) -> dict[tuple[str, Spot], int]:
-        return {line: number for number, line in enumerate(self._lines)}
+    def _flow_partition_numbers(self) -> dict[tuple[str, SourcePartitionKey], int]:
+        return {line: number for number, line in enumerate(self._flow_partitions)}
 
-    def _lines_of(self, number: int) -> int:
+    def _flow_row(self, number: int) -> int:
         _, flow, _, spot = self._places[number]
-        return self._line_numbers.get((flow, spot), -1)
+        return self._flow_partition_numbers.get((flow, spot), -1)
 
     def _grids(
-        self, held: Sequence[_Held], kinds: Sequence[str], row_of: Callable[[int], int], rows: int, width: int
+        self, held: Sequence[_PositionSpans], kinds: Sequence[str], row_of: Callable[[int], int], rows: int, width: int
     ) -> list[Ints]:
         """Lay the positions of each kind out, a row of moments for each spot or line."""
         found = []
@@ -306,24 +314,24 @@ class Stood:
             grid = np.full(rows * width, NOTHING)
             row = np.array([row_of(n) if place[0] == kind else -1 for n, place in enumerate(self._places)], np.int64)
             for part in held:
-                mine = part.only(row[part.place] >= 0)
-                at, positions = mine.at_looks(row[mine.place], mine.position, width)
+                mine = part.only(row[part.position_number] >= 0)
+                at, positions = mine.repeat_at_samples(row[mine.position_number], mine.position, width)
                 grid[at] = positions
             found.append(grid)
         return found
 
-    def _consumed(self, held: Sequence[_Held], marks: _Marks) -> Iterator[tuple[Any, ...]]:
+    def _consumed(self, held: Sequence[_PositionSpans], marks: _PositionGrid) -> Iterator[tuple[Any, ...]]:
         """Say what groups had read, on the source and on the target; where one reads a line in several places, the least counts."""
-        by_spot: dict[Spot, list[int]] = {}
-        for number, (_, spot) in enumerate(self._lines):
+        by_spot: dict[SourcePartitionKey, list[int]] = {}
+        for number, (_, spot) in enumerate(self._flow_partitions):
             by_spot.setdefault(spot, []).append(number)
-        by_end: dict[tuple[str, str, int], list[tuple[int, Stretches]]] = {}
-        for way, held_records in self._stretches().items() if self.read_targets() else ():
-            known = self._line_numbers.get((way.flow, way.spot))
+        by_end: dict[tuple[str, str, int], list[tuple[int, DenseRanges]]] = {}
+        for way, held_records in self._read_ranges().items() if self.read_targets() else ():
+            known = self._flow_partition_numbers.get((way.flow, way.spot))
             if known is not None:
                 by_end.setdefault(way.end, []).append((known, held_records))
         pairs: dict[tuple[int, int], int] = {}
-        rows: list[tuple[int, int, Stretches | None]] = []
+        rows: list[tuple[int, int, DenseRanges | None]] = []
         for number, (kind, _, group, spot) in enumerate(self._places):
             if kind == "group":
                 reader = self._readers[group, spot.source]
@@ -335,18 +343,18 @@ class Stood:
         if not pairs:
             return
         width = len(self._moments)
-        positions = np.full(len(pairs) * width, _EVER)
+        positions = np.full(len(pairs) * width, _UNBOUNDED)
         there, translated = np.zeros(len(positions), bool), np.zeros(len(positions), bool)
         place_of = np.array([number for number, _, _ in rows], np.int64)
         for part in held:
             # The rows of a place stand together.
-            starts = np.searchsorted(part.place, place_of)
-            stops = np.searchsorted(part.place, place_of, side="right")
+            starts = np.searchsorted(part.position_number, place_of)
+            stops = np.searchsorted(part.position_number, place_of, side="right")
             for (_, pair, stretches), start, stop in zip(rows, starts, stops, strict=True):
                 if start < stop:
                     mine = part.only(slice(start, stop))
                     passed = mine.position if stretches is None else stretches.unread(mine.position)
-                    at, passed = mine.at_looks(np.full(stop - start, pair), passed, width)
+                    at, passed = mine.repeat_at_samples(np.full(stop - start, pair), passed, width)
                     positions[at] = np.minimum(positions[at], passed)
                     there[at] = True
                     translated[at] |= stretches is not None
@@ -356,7 +364,7 @@ class Stood:
         yield marks.read(of_line[pair_of], of_reader[pair_of], moment, positions[found], translated[found])
 
 
-class _Marks:
+class _PositionGrid:
     """Ends and positions of landing, a row of moments for each spot, and those of republishing, one for each line."""
 
     def __init__(self, ends: Ints, landed: Ints, republished: Ints, spot_of: Ints, width: int) -> None:
@@ -389,7 +397,14 @@ class _Marks:
         return tuple(column[known] for column in (*columns, moment, position, end, known_end))
 
 
-_SPOT = [("source", pa.string()), ("topic", pa.string()), ("generation", pa.int32()), ("partition", pa.int32())]
-_LINES = pa.schema([("line", pa.int32()), ("spot", pa.int32()), ("flow", pa.string()), *_SPOT, ("target", pa.string())])
+_SOURCE_PARTITION = [
+    ("source", pa.string()),
+    ("topic", pa.string()),
+    ("generation", pa.int32()),
+    ("partition", pa.int32()),
+]
+_FLOW_PARTITIONS = pa.schema(
+    [("line", pa.int32()), ("spot", pa.int32()), ("flow", pa.string()), *_SOURCE_PARTITION, ("target", pa.string())]
+)
 _READERS = pa.schema([("reader", pa.int32()), ("group_id", pa.string()), ("cluster", pa.string())])
-_REACHED = pa.schema([*_SPOT, ("furthest", pa.int64())])
+_LANDED = pa.schema([*_SOURCE_PARTITION, ("furthest", pa.int64())])

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag import view_pieces
-from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.view_pieces import LONGEST, VIEWS, ask_pieces, count_pieces, piece_of
+from mirrorlake.lag import view_intervals
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.view_intervals import LONGEST, VIEWS, choose_interval, count_intervals, query_intervals
 from mirrorlake.lake.duckdb_query import to_rows
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.times import micros
@@ -33,19 +33,19 @@ def test_pieces_say_what_one_question_says(
     tmp_path: Path, name: str, hours: float, held: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if held is not None:
-        monkeypatch.setattr(view_pieces, "_MOST_HELD", held)
+        monkeypatch.setattr(view_intervals, "_MAX_ROWS", held)
     lake = Lake(_no_session, LakeConfig(root=str(tmp_path)), sees_all=lambda: True)
     create(lake)
     now, view = MIDNIGHT + timedelta(hours=hours), VIEWS[name]
     fill(lake, now - timedelta(hours=HOURS - 1))
-    length = piece_of(lake, name)
+    length = choose_interval(lake, name)
     assert (length == LONGEST) == (held is None), (
         "a worker holds no more than its memory does, however busy a mirror is"
     )
-    numbers = [{"id": number, "now": micros(now)} for number in range(count_pieces(DAYS, length))]
-    answer = ask_pieces(lake.address, None, [FLOW], view, DAYS, length)
+    numbers = [{"id": number, "now": micros(now)} for number in range(count_intervals(DAYS, length))]
+    answer = query_intervals(lake.address, None, [FLOW], view, DAYS, length)
     shown = to_rows(pa.Table.from_batches(answer(iter([pa.RecordBatch.from_pylist(numbers)]))))
-    asked = LagQuestions(lake, [FLOW], now=lambda: now)
+    asked = LagQueries(lake, [FLOW], now=lambda: now)
     plain = view.ask(asked, now - timedelta(days=DAYS), now).rows()
     assert sorted(map(repr, shown)) == sorted(map(repr, plain))
     assert len(shown) == (DAYS * 24 + 1) * (2 if name == "lag" else 1)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mirrorlake.lag.forecast import catch_up
-from mirrorlake.lag.moment import Sample, all_known, total
-from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst
+from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
+from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst_hop_verdict
 from mirrorlake.render import Badge, Table, badge, count, table
 
 STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
@@ -31,7 +31,7 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     >>> worst_verdict(["OK", "UNKNOWN"]), worst_verdict(["STALL", "OK"]), worst_verdict([])
     ('UNKNOWN', 'STALL', 'UNKNOWN')
     """
-    return worst(Verdict[name] for name in verdicts).name
+    return worst_hop_verdict(Verdict[name] for name in verdicts).name
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -39,16 +39,18 @@ def worst_state(states: Iterable[str]) -> str:
     return min(states, key=STATES.index, default="empty")
 
 
-def judge_standing(window: Sequence[Sample], *, state: str, why: str = "", now: datetime) -> Judgement:
+def judge_partition(window: Sequence[LagSample], *, state: str, known_reason: str = "", now: datetime) -> Judgement:
     """Judge a window whose last sample is this look; a `state` that is bad by itself makes it worse, and `why` comes first.
 
     What a person paused is PAUSED, whatever its samples say.
     """
     found = judge(window, now=now)
-    verdict = Verdict.PAUSED if state == "paused" else worst([found.verdict, _AT_LEAST.get(state, found.verdict)])
+    verdict = (
+        Verdict.PAUSED if state == "paused" else worst_hop_verdict([found.verdict, _AT_LEAST.get(state, found.verdict)])
+    )
     return Judgement(
         verdict=verdict,
-        reason=f"{why}; {found.reason}" if why else found.reason,
+        reason=f"{known_reason}; {found.reason}" if known_reason else found.reason,
     )
 
 
@@ -61,7 +63,7 @@ class Rates:
     eta_ms: int | None = None
 
 
-def rates_of(window: Sequence[Sample]) -> Rates:
+def compute_rates(window: Sequence[LagSample]) -> Rates:
     """Compute the rates of source end and position, and the time to catch up (see `forecast.catch_up`)."""
     eta_ms = catch_up(window).eta_ms
     if len(window) < 2:
@@ -147,32 +149,32 @@ class TopicStatus:
     @property
     def reason(self) -> str:
         """The reason of the worst partition, which it names where there are several."""
-        return reason_of(self.partitions, {id(row): f"partition {row.partition}" for row in self.partitions})
+        return worst_reason(self.partitions, {id(row): f"partition {row.partition}" for row in self.partitions})
 
     @property
     def offset_lag(self) -> int:
         """The sum of the partitions."""
-        return total(self.partitions).offset_lag or 0
+        return sum_lags(self.partitions).offset_lag or 0
 
     @property
     def time_lag_ms(self) -> int | None:
         """The largest of the partitions; None where one is not known."""
-        return total(self.partitions).time_lag_ms
+        return sum_lags(self.partitions).time_lag_ms
 
     @property
     def in_per_s(self) -> float | None:
         """Offsets a second that come to the source."""
-        return added(row.in_per_s for row in self.partitions)
+        return sum_rates(row.in_per_s for row in self.partitions)
 
     @property
     def out_per_s(self) -> float | None:
         """Offsets a second that reach the target."""
-        return added(row.out_per_s for row in self.partitions)
+        return sum_rates(row.out_per_s for row in self.partitions)
 
     @property
     def eta_ms(self) -> int | None:
         """The longest time to catch up; None where one never does, or is not known."""
-        return all_known(max, (row.eta_ms for row in self.partitions))
+        return combine_known(max, (row.eta_ms for row in self.partitions))
 
     @property
     def not_proven(self) -> int:
@@ -180,13 +182,13 @@ class TopicStatus:
         return sum(row.not_proven for row in self.partitions)
 
 
-def added(rates: Iterable[float | None]) -> float | None:
+def sum_rates(rates: Iterable[float | None]) -> float | None:
     """Add rates up; None where one is not known."""
     found = list(rates)
     return None if None in found or not found else sum(rate or 0.0 for rate in found)
 
 
-def topics_of(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
+def group_by_topic(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
     """Roll partitions up by topic, in the order of the topics' names."""
     found: dict[str, list[PartitionStatus]] = {}
     for row in rows:
@@ -194,7 +196,7 @@ def topics_of(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, 
     return tuple(TopicStatus(flow=flow, topic=name, partitions=tuple(found[name])) for name in sorted(found))
 
 
-def reason_of(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
+def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
     """Say why the worst of partitions is as it is; `names` are by identity, and left out where all say the same."""
     if not rows:
         return "no topic to mirror yet"
@@ -202,15 +204,15 @@ def reason_of(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
     return row.reason if len({one.reason for one in rows}) == 1 else f"{names[id(row)]}: {row.reason}"
 
 
-def standing_badge(verdict: str, state: str) -> Badge:
+def status_badge(verdict: str, state: str) -> Badge:
     """Show a verdict; a flow that carries no topic yet is not an alarm."""
     return badge(verdict, "off") if state == "empty" else badge(verdict)
 
 
-def proven_words(not_proven: int, of: Sequence[PartitionStatus]) -> str:
+def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
     """Say how much of what the source held is proven to be on the target.
 
-    >>> proven_words(0, []), proven_words(1200, [])
+    >>> format_proven(0, []), format_proven(1200, [])
     ('nothing', 'nothing')
     """
     if all(row.proven_until is None for row in of):
@@ -218,7 +220,7 @@ def proven_words(not_proven: int, of: Sequence[PartitionStatus]) -> str:
     return f"all but {count(not_proven)}" if not_proven else "all"
 
 
-def length(ms: float | None) -> timedelta | None:
+def to_timedelta(ms: float | None) -> timedelta | None:
     """Return milliseconds as a cell of a table takes them."""
     return None if ms is None else timedelta(milliseconds=ms)
 
@@ -237,14 +239,14 @@ def topic_table(topics: Iterable[TopicStatus], *, named: bool) -> Table:
             (
                 *([one.flow] if named else []),
                 one.topic,
-                standing_badge(one.verdict, one.state),
+                status_badge(one.verdict, one.state),
                 one.offset_lag,
-                length(one.time_lag_ms),
+                to_timedelta(one.time_lag_ms),
                 one.in_per_s,
                 one.out_per_s,
                 # Nothing to catch up is no forecast.
-                length(one.eta_ms or None),
-                proven_words(one.not_proven, one.partitions),
+                to_timedelta(one.eta_ms or None),
+                format_proven(one.not_proven, one.partitions),
                 one.reason,
             )
             for one in sorted(topics, key=_urgency)
@@ -267,8 +269,8 @@ def partition_table(rows: Iterable[tuple[str, PartitionStatus]], *, named: bool)
                 *map(str, (row.partition, row.source_end, row.landed, row.republished)),
                 None if row.proven_until is None else str(row.proven_until),
                 row.offset_lag,
-                length(row.time_lag_ms),
-                standing_badge(row.verdict, row.state),
+                to_timedelta(row.time_lag_ms),
+                status_badge(row.verdict, row.state),
                 row.reason,
             )
             for flow, row in sorted(rows, key=lambda found: _urgency(found[1]))

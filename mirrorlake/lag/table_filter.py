@@ -15,17 +15,17 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.last_read import LastRead
+from mirrorlake.lag.position_history import Ints, RangesByRoute, SourcePartitionKey, numbers
 from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
-from mirrorlake.lag.stood import Ints, Spot, Ways, numbers
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
 from mirrorlake.model.flow import SourcePartition
 
 # Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
 # a column: what is compared from below reaches further, or is a whole millisecond.
-_SPARE = timedelta(seconds=1)
+_MARGIN = timedelta(seconds=1)
 # Offsets of one partition. Of fewer all are read; of more only what waits longest, where that is asked for: the driver of a target
 # that was away for a day would else read 400 million.
-_MUCH = 50_000
+_MANY_OFFSETS = 50_000
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
 
 
@@ -33,7 +33,7 @@ class NothingSampled(UsageError):
     """No sample reaches so far back."""
 
 
-class CutTables:
+class LagTableFilter:
     """Cut the tables of some flows.
 
     Args:
@@ -47,9 +47,13 @@ class CutTables:
         self._flows = flows
         self._now = now
         # A month is asked about in pieces: what these have in common is read once.
-        self._complete, self._reached, self._ways = LastRead[list[Any]](), LastRead[list[Any]](), LastRead[Ways]()
+        self._complete, self._reached, self._ranges = (
+            LastRead[list[Any]](),
+            LastRead[list[Any]](),
+            LastRead[RangesByRoute](),
+        )
 
-    def uncut(self) -> LagTables:
+    def all_rows(self) -> LagTables:
         """Take all of the tables.
 
         Raises:
@@ -60,11 +64,11 @@ class CutTables:
         if not landed:
             raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
         flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self._flows]
-        return self.to_offsets(
+        return self.limit_to_offsets(
             LagTables(lake=lake, relays="", tables={"flows": pa.Table.from_pylist(flows, _FLOWS)}), None, landed
         )
 
-    def to_time(self, start: datetime, end: datetime) -> LagTables:
+    def limit_to_time(self, start: datetime, end: datetime) -> LagTables:
         """Cut the tables to the time from the last complete looks before `start` up to `end`.
 
         Raises:
@@ -75,19 +79,19 @@ class CutTables:
             raise UsageError(
                 "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
             )
-        tables = self.uncut()
+        tables = self.all_rows()
         firsts: dict[tuple[str, str], datetime] = {}
         # A flow or a cluster that left the settings was looked at long ago: it would make every question read from then on.
         asked = {("flow", flow.name) for flow in self._flows} | {("relay", flow.source) for flow in self._flows}
         asked |= {("cluster", alias) for flow in self._flows for alias in (flow.source, flow.target)}
-        for row in self._complete_looks():
+        for row in self._complete_samples():
             subject = row.subject, row.name
             if row.observed_at <= start and subject in asked:
                 firsts[subject] = max(row.observed_at, firsts.get(subject, row.observed_at))
         begin = min(firsts.values(), default=start)
         values = {
             **tables.values,
-            "near": begin - _SPARE,
+            "near": begin - _MARGIN,
             "end": micros(end),
             "end_at": end,
         }
@@ -101,49 +105,49 @@ class CutTables:
             )
         known = f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at)"  # noqa: S608  likewise
         tables = replace(tables, positions=known, samples=samples, since=start, values=values)
-        return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
+        return tables if end >= self._now() else self._with_later(tables, map(vars, self._read_landed_since(end)))
 
-    def to_waiting(self, tables: LagTables, *, oldest: bool = False) -> LagTables:
+    def limit_to_waiting(self, tables: LagTables, *, oldest: bool = False) -> LagTables:
         """Cut the relays to the records that waited, by the statistics of their files; to the `oldest` where these will do."""
         later = tables.tables.get("later_positions")
         if all(self._lake.relay_log(flow.source) for flow in self._flows):
             # Through Spark a month's moments would all come to the driver.
             is_whole = tables.offset_map == "{offset_map}"
-            tables = relay_lag.with_hops_made(tables, keep=self._keep_ways if is_whole else None)
-        rows = relay_lag.bounds(tables).rows()
+            tables = relay_lag.materialize_hops(tables, keep=self._keep_ranges if is_whole else None)
+        rows = relay_lag.waiting_bounds(tables).rows()
         if later is not None:
             known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
             gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
             if gone:
                 # Lives that have ended since, and partitions that no complete look names. Where positions stood is not asked again.
-                found = [*later.to_pylist(), *map(vars, self._landed_since(tables.values["end_at"], gone))]
+                found = [*later.to_pylist(), *map(vars, self._read_landed_since(tables.values["end_at"], gone))]
                 tables = self._with_later(tables, found)
         bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
-        cut = self.to_offsets(tables, rows, places=self._places(tables, rows) if oldest else {})
+        cut = self.limit_to_offsets(tables, rows, positions=self._backlog_positions(tables, rows) if oldest else {})
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
-    def _places(self, tables: LagTables, waited: Sequence[Any]) -> dict[Spot, Ints]:
+    def _backlog_positions(self, tables: LagTables, waited: Sequence[Any]) -> dict[SourcePartitionKey, Ints]:
         """List where hops stood in partitions of which much waits, without those of which a flow withheld something."""
         made = tables.tables.get("made_hops")
-        much = {_spot(row) for row in waited if row.highest - row.lowest > _MUCH}
+        much = {_partition_key(row) for row in waited if row.highest - row.lowest > _MANY_OFFSETS}
         if made is None or not much:
             return {}
-        much -= {_spot(row) for row in self._lake.query_rows(_WITHHELD, tables=tables.tables, missing_ok=True)}
+        much -= {_partition_key(row) for row in self._lake.query_rows(_WITHHELD, tables=tables.tables, missing_ok=True)}
         line, position, known_end = (numbers(made[name]) for name in ("line", "position", "known_end"))
         waits = position < known_end
-        found: dict[Spot, list[Ints]] = {}
+        found: dict[SourcePartitionKey, list[Ints]] = {}
         for row in tables.tables["made_lines"].to_pylist():
-            spot = Spot(*(row[name] for name in Spot._fields))
+            spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
             if spot in much:
                 found.setdefault(spot, []).append(np.unique(position[waits & (line == row["line"])]))
         return {spot: np.concatenate(several) for spot, several in found.items()}
 
-    def to_offsets(
+    def limit_to_offsets(
         self,
         tables: LagTables,
-        waited: Sequence[Any] | None,
+        bounds: Sequence[Any] | None,
         aliases: Collection[str] = (),
-        places: Mapping[Spot, Ints] = MappingProxyType({}),
+        positions: Mapping[SourcePartitionKey, Ints] = MappingProxyType({}),
     ) -> LagTables:
         """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them.
 
@@ -151,18 +155,18 @@ class CutTables:
         """
         lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
         highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
-        for row in waited or ():
+        for row in bounds or ():
             place = SourcePartition(row.topic, row.generation, row.partition)
             low, high = lows.setdefault(row.source, {}), highs.setdefault(row.source, {})
             low[place] = min(row.lowest, low.get(place, row.lowest))
             high[place] = max(row.highest, high.get(place, row.highest))
         of: dict[str, dict[SourcePartition, Ints]] = {alias: {} for alias in lows}
-        for spot, several in places.items():
+        for spot, several in positions.items():
             of[spot.source][SourcePartition(*spot[1:])] = several
         parts: dict[str, tuple[str, RelayPart | None]] = {
             f"relay_{n}": (
                 alias,
-                None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False, places=of[alias]),
+                None if bounds is None else RelayPart(lows[alias], ends=highs[alias], others=False, places=of[alias]),
             )
             for n, alias in enumerate(sorted(lows))
         }
@@ -177,20 +181,20 @@ class CutTables:
             return replace(tables, relays="{no_relay}", tables={**tables.tables, "no_relay": none})
         return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
 
-    def _complete_looks(self) -> list[Any]:
+    def _complete_samples(self) -> list[Any]:
         return self._complete.of(self._version(SAMPLES), lambda: self._lake.query_rows(_COMPLETE))
 
-    def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
+    def _read_landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
         """Read how far landing has read since a time: the past is reported with today's knowledge.
 
         The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
         """
         newest: dict[str, datetime] = {}
-        for row in () if topics else self._complete_looks():
+        for row in () if topics else self._complete_samples():
             if row.subject == "relay":
                 newest[row.name] = max(row.observed_at, newest.get(row.name, row.observed_at))
         text, grouped = _LANDED_SINCE, "GROUP BY source, topic, generation, partition"
-        later = max(end, min(newest.values(), default=end)) - _SPARE
+        later = max(end, min(newest.values(), default=end)) - _MARGIN
         if topics:
             text = f"{text} AND array_contains(:topics, topic) {grouped}"
             return self._lake.query_rows(text, later=later, topics=sorted(topics))
@@ -198,8 +202,8 @@ class CutTables:
         key = self._version(POSITIONS), later
         return self._reached.of(key, lambda: self._lake.query_rows(f"{text} {grouped}", later=later))
 
-    def _keep_ways(self, targets: str, read: Callable[[], Ways]) -> Ways:
-        return self._ways.of((self._version(OFFSET_MAP), targets), read)
+    def _keep_ranges(self, targets: str, read: Callable[[], RangesByRoute]) -> RangesByRoute:
+        return self._ranges.of((self._version(OFFSET_MAP), targets), read)
 
     def _version(self, table: TableSchema) -> int:
         place = self._lake.meta_location(table)
@@ -211,8 +215,8 @@ class CutTables:
         return replace(tables, later="{later_positions}", tables={**tables.tables, "later_positions": found})
 
 
-def _spot(row: Any) -> Spot:
-    return Spot(*(getattr(row, name) for name in Spot._fields))
+def _partition_key(row: Any) -> SourcePartitionKey:
+    return SourcePartitionKey(*(getattr(row, name) for name in SourcePartitionKey._fields))
 
 
 _COMPLETE = """

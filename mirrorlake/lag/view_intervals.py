@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lag.asked import LagQuestions
-from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer
+from mirrorlake.lag.lag_queries import LagQueries
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagQuery
 from mirrorlake.lake import Lake, arrow_type, from_micros, micros
 from mirrorlake.runtime import Store
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LONGEST, _SHORTEST = timedelta(days=2), timedelta(minutes=10)
 LATENCY_BUCKET_S = 60
 # What a piece may hold, positions times looks or records, at 0.3 KB each: two days of 80 positions that are looked at every 30 s.
-_MOST_HELD = 500_000
+_MAX_ROWS = 500_000
 _DAY_OF_LOOKS = """
     SELECT max(held) AS held FROM (
       SELECT sum(held) AS held FROM (
@@ -36,7 +36,7 @@ _DAY_OF_RECORDS = """
       SELECT sum(record_count) AS held FROM {offset_map} GROUP BY date_trunc('day', committed_at))
 """
 
-AskPiece = Callable[[LagQuestions, datetime, datetime], Answer]
+QueryInterval = Callable[[LagQueries, datetime, datetime], LagQuery]
 
 
 class TimeView(NamedTuple):
@@ -44,20 +44,20 @@ class TimeView(NamedTuple):
 
     columns: Mapping[str, tuple[str, str]]
     column: str
-    ask: AskPiece
+    ask: QueryInterval
     held: str
 
 
 VIEWS = {
-    "lag": TimeView(LAG_COLUMNS, "observed_at", LagQuestions.over, _DAY_OF_LOOKS),
+    "lag": TimeView(LAG_COLUMNS, "observed_at", LagQueries.over, _DAY_OF_LOOKS),
     "latency": TimeView(
-        LATENCY_COLUMNS, "bucket", partial(LagQuestions.latency, bucket_s=LATENCY_BUCKET_S), _DAY_OF_RECORDS
+        LATENCY_COLUMNS, "bucket", partial(LagQueries.latency, bucket_s=LATENCY_BUCKET_S), _DAY_OF_RECORDS
     ),
-    "rpo": TimeView(RPO_COLUMNS, "observed_at", LagQuestions.rpo, _DAY_OF_LOOKS),
+    "rpo": TimeView(RPO_COLUMNS, "observed_at", LagQueries.rpo, _DAY_OF_LOOKS),
 }
 
 
-def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
+def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
     """Return a view of a lake as a frame that asks again whenever it is asked.
 
     Args:
@@ -67,26 +67,28 @@ def pieces_frame(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: in
         days: how far back it reaches.
     """
     # A task for each core, not for each piece: a local session has 24 slots more, and a worker that asks takes 0.3 GB.
-    piece = piece_of(lake, name)
-    numbered = lake.spark.range(count_pieces(days, piece)).selectExpr("id", "unix_micros(current_timestamp()) AS now")
+    piece = choose_interval(lake, name)
+    numbered = lake.spark.range(count_intervals(days, piece)).selectExpr(
+        "id", "unix_micros(current_timestamp()) AS now"
+    )
     columns = VIEWS[name].columns
     schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
-    return numbered.mapInArrow(ask_pieces(lake.address, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
+    return numbered.mapInArrow(query_intervals(lake.address, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
 
 
-def piece_of(lake: Lake, name: str) -> timedelta:
+def choose_interval(lake: Lake, name: str) -> timedelta:
     """Choose how long a piece of a view is, by its busiest day until now: two days of little, ten minutes or more of much."""
     [row] = lake.query_rows(VIEWS[name].held)
-    fitting = int(timedelta(days=1) // _SHORTEST * _MOST_HELD // max(1, row.held or 0))
+    fitting = int(timedelta(days=1) // _SHORTEST * _MAX_ROWS // max(1, row.held or 0))
     return min(LONGEST, max(1, fitting) * _SHORTEST)
 
 
-def count_pieces(days: int, piece: timedelta) -> int:
+def count_intervals(days: int, piece: timedelta) -> int:
     """Count the pieces: they begin at whole minutes, as buckets of latency do, and so the time that is shown begins within one."""
     return -(-timedelta(days=days) // piece) + 1
 
 
-def ask_pieces(
+def query_intervals(
     root: str, store: Store | None, flows: Sequence[FlowConfig], view: TimeView, days: int, length: timedelta
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
@@ -96,15 +98,17 @@ def ask_pieces(
         pieces = [piece for batch in numbers for piece in batch.to_pylist()]
         # All of one query: what they have in common is read once.
         settings = None if store is None else tuple(sorted(store.values.items()))
-        asked = LagQuestions(_lake(root, settings), flows, now=lambda: from_micros(pieces[0]["now"]))
+        asked = LagQueries(_lake(root, settings), flows, now=lambda: from_micros(pieces[0]["now"]))
         for piece in pieces:
             now, number = from_micros(piece["now"]), piece["id"]
-            yield from _answers(asked, view, days, length, number, now).cast(schema).to_batches()
+            yield from _query_interval(asked, view, days, length, number, now).cast(schema).to_batches()
 
     return rows
 
 
-def _answers(asked: LagQuestions, view: TimeView, days: int, length: timedelta, number: int, now: datetime) -> pa.Table:
+def _query_interval(
+    asked: LagQueries, view: TimeView, days: int, length: timedelta, number: int, now: datetime
+) -> pa.Table:
     length_us = length // timedelta(microseconds=1)
     begin = (micros(now) // length_us - number) * length_us
     # The newest piece is cut short by the present, the oldest by the time that is shown.

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag.moment import _WAITING, FlowPosition, Total, age_ms, first_unlanded, time_lags, total
+from mirrorlake.lag.time_lag import (
+    _WAITING,
+    FlowPosition,
+    Total,
+    age_ms,
+    read_next_timestamps,
+    read_time_lags,
+    sum_lags,
+)
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.duckdb_query import query_files, to_rows
 from mirrorlake.lake.lake import Lake
@@ -34,9 +42,9 @@ def test_the_total_of_flows_is_that_of_their_partitions_and_what_is_unknown_make
     flows: list[list[list[Total]]],
 ) -> None:
     partitions = [one for flow in flows for topic in flow for one in topic]
-    found = total(partitions)
-    assert found == total(total(total(topic) for topic in flow) for flow in flows)
-    assert found == total(reversed(partitions))
+    found = sum_lags(partitions)
+    assert found == sum_lags(sum_lags(sum_lags(topic) for topic in flow) for flow in flows)
+    assert found == sum_lags(reversed(partitions))
     for name, whole in found._asdict().items():
         assert (whole is None) == any(getattr(one, name) is None for one in partitions)
     for one in partitions:
@@ -111,28 +119,32 @@ def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
     row = FlowPosition(ORDERS, republished=1, landed=4, end=6)
     for table, place in ((RELAY, lake.relay_location("east")), (WITHHELD, lake.meta_location(WITHHELD))):
         lake._folder.create(place, table)
-    assert time_lags(lake, "east", FLOW, [row], held={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
+    assert read_time_lags(lake, "east", FLOW, [row], landed={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
     lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(offset) for offset in range(4)]))
     lake.append_rows(WITHHELD, [withheld(1, 1, [1])])
     idle = SourcePartition("idle", 1, 0)
     rows = [row, FlowPosition(idle, republished=9, landed=9, end=9)]
-    assert time_lags(lake, "east", FLOW, rows, held={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
+    assert read_time_lags(lake, "east", FLOW, rows, landed={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
     far = row._replace(landed=6_000, end=6_000)
     lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(5_000)]))
     none_near = [far._replace(republished=4)]
     later = {ORDERS: 6_000}
-    assert time_lags(lake, "east", FLOW, [far], held=later, now=at(10)) == {ORDERS: 8000}, "near by, in a backlog"
-    assert time_lags(lake, "east", FLOW, none_near, held=later, now=at(5_010)) == {ORDERS: 10_000}, "past a long hole"
+    assert read_time_lags(lake, "east", FLOW, [far], landed=later, now=at(10)) == {ORDERS: 8000}, (
+        "near by, in a backlog"
+    )
+    assert read_time_lags(lake, "east", FLOW, none_near, landed=later, now=at(5_010)) == {ORDERS: 10_000}, (
+        "past a long hole"
+    )
     past = [far._replace(republished=5_001)]
-    assert time_lags(lake, "east", FLOW, past, held=later, now=at(10)) == {ORDERS: 0}, "markers do not wait"
+    assert read_time_lags(lake, "east", FLOW, past, landed=later, now=at(10)) == {ORDERS: 0}, "markers do not wait"
     sent = [row._replace(republished=4)]
-    assert time_lags(lake, "east", FLOW, sent, held={ORDERS: 4}, now=at(10)) == {ORDERS: None}
+    assert read_time_lags(lake, "east", FLOW, sent, landed={ORDERS: 4}, now=at(10)) == {ORDERS: None}
 
 
 def test_a_source_that_does_not_answer_leaves_the_age_of_what_is_not_landed_unknown() -> None:
     def away(alias: str) -> Any:
         raise ClusterUnreachable(f"{alias} is away", consequence="", remedy="", alias=alias)
 
-    assert first_unlanded(away, {("east", ORDERS): 5}) == {}
+    assert read_next_timestamps(away, {("east", ORDERS): 5}) == {}
     assert age_ms(None, NOON) == 0, "nothing but markers follows"
     assert age_ms(int(NOON.timestamp() * 1000) + 5, NOON) == 0, "a timestamp ahead of the clock"

@@ -12,10 +12,10 @@ import pytest
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.lag import cut, sql
+from mirrorlake.lag import sql, table_filter
 from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.position_history import RangesByRoute
 from mirrorlake.lag.sql import LagTables
-from mirrorlake.lag.stood import Ways
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
@@ -85,18 +85,18 @@ def lag(lake: Lake) -> Lag:
 def lags(lag: Lag, begin: int, end: int) -> set[tuple[int, str, str, int | None]]:
     return {
         (int((row.observed_at - NOON).total_seconds() // 60), row.topic, row.hop, row.time_lag_ms)
-        for row in lag.asked_over(minute(begin), minute(end)).rows()
+        for row in lag.query_over(minute(begin), minute(end)).rows()
     }
 
 
 def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = [], sql.with_hops_made
+    made, make = [], sql.materialize_hops
 
     def counted(tables: LagTables, **given: Any) -> LagTables:
         made.append(tables)
         return make(tables, **given)
 
-    monkeypatch.setattr(sql, "with_hops_made", counted)
+    monkeypatch.setattr(sql, "materialize_hops", counted)
     assert lags(lag, 1, 1) == {
         (1, topic, hop, lag_ms) for topic in ("t", "gone") for hop, lag_ms in (("landed", 0), ("republished", 60_000))
     }
@@ -106,7 +106,7 @@ def test_where_positions_stood_is_made_once_where_a_topic_has_gone(lag: Lag, mon
 def test_a_complete_look_that_came_since_is_known(lake: Lake, lag: Lag) -> None:
     assert {row[:2] for row in lags(lag, 3, 3)} == set(), "nobody looked"
     write_look(lake, 3, ("t",), complete=True)
-    near = lag.asked_over(minute(3), minute(4)).values["near"]
+    near = lag.query_over(minute(3), minute(4)).values["near"]
     assert near == minute(3) - timedelta(seconds=1)
 
 
@@ -159,9 +159,9 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
     everything = {row for row in lags(lag, 4, 4) if row[1] == "t"}
     waited = 4 + (160 if is_withheld else 142)
     assert everything == {(4, "t", "landed", 0), (4, "t", "republished", waited * 60_000)}
-    monkeypatch.setattr(cut, "_MUCH", 20)
+    monkeypatch.setattr(table_filter, "_MANY_OFFSETS", 20)
     assert {row for row in lags(lag, 4, 4) if row[1] == "t"} == everything
-    asked = lag._asked.cut.to_waiting(lag._asked.cut.to_time(minute(4), minute(4)), oldest=True)
+    asked = lag._asked.filter.limit_to_waiting(lag._asked.filter.limit_to_time(minute(4), minute(4)), oldest=True)
     [(_, part)] = asked.parts.values()
     assert part is not None
     # And one that holds two topics.
@@ -171,9 +171,9 @@ def test_a_backlog_is_not_read_for_what_waits_longest(
 def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
     lake: Lake, lag: Lag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, make = [], sql.stretches_of
+    read, make = [], sql.read_dense_ranges
 
-    def counted(rows: pa.Table) -> Ways:
+    def counted(rows: pa.Table) -> RangesByRoute:
         read.append(rows)
         return make(rows)
 
@@ -184,10 +184,10 @@ def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
         tables.append(lake.meta_location(OFFSET_MAP), arrow_table(OFFSET_MAP, [run]))
 
     def consumed(minutes: int) -> set[int]:
-        rows = lag.asked_over(minute(minutes), minute(minutes)).where("hop = 'consumed'").rows()
+        rows = lag.query_over(minute(minutes), minute(minutes)).where("hop = 'consumed'").rows()
         return {row.position for row in rows}
 
-    monkeypatch.setattr(sql, "stretches_of", counted)
+    monkeypatch.setattr(sql, "read_dense_ranges", counted)
     tables = FolderTables()
     group = {"source": "central", "topic": "east.t", "generation": 1, "partition": 0, "kind": "group"}
     positions = [group | {"group_id": "billing", "position": 1, "observed_at": minute(number)} for number in (0, 2)]
@@ -203,5 +203,5 @@ def test_the_offset_map_is_read_once_for_the_pieces_of_a_time(
 def test_a_flow_that_left_the_settings_does_not_make_questions_read_from_its_last_look_on(lake: Lake, lag: Lag) -> None:
     row = {"observed_at": minute(-60 * 24 * 30), "subject": "flow", "name": "east->gone", "complete": True}
     FolderTables().append(lake.meta_location(SAMPLES), arrow_table(SAMPLES, [row]))
-    tables = lag._asked.cut.to_time(minute(2), minute(2))
+    tables = lag._asked.filter.limit_to_time(minute(2), minute(2))
     assert minute(2) - tables.values["near"] <= timedelta(seconds=1)

@@ -9,12 +9,12 @@ from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.cut import CutTables
-from mirrorlake.lag.sql import Answer
+from mirrorlake.lag.sql import LagQuery
+from mirrorlake.lag.table_filter import LagTableFilter
 from mirrorlake.lake import Lake, micros
 
 
-class LagQuestions:
+class LagQueries:
     """Ask about some flows.
 
     Args:
@@ -24,33 +24,37 @@ class LagQuestions:
     """
 
     def __init__(self, lake: Lake, flows: Sequence[FlowConfig], *, now: Callable[[], datetime]) -> None:
-        self.cut = CutTables(lake, flows, now=now)
+        self.filter = LagTableFilter(lake, flows, now=now)
         self._lake = lake
         self._names = [flow.name for flow in flows]
 
-    def over(self, start: datetime, end: datetime) -> Answer:
+    def over(self, start: datetime, end: datetime) -> LagQuery:
         """Ask for the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed, or sampled up to the end, yet.
         """
-        return self._between(relay_lag.lag(self.cut.to_waiting(self.cut.to_time(start, end), oldest=True)), start, end)
+        return self._within(
+            relay_lag.lag(self.filter.limit_to_waiting(self.filter.limit_to_time(start, end), oldest=True)), start, end
+        )
 
-    def rpo(self, start: datetime, end: datetime) -> Answer:
+    def rpo(self, start: datetime, end: datetime) -> LagQuery:
         """Ask for the loss at every sampling moment of a time, in the columns of `lag.sql.RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed, or sampled up to the end, yet.
         """
-        return self._between(relay_lag.rpo(self.cut.to_waiting(self.cut.to_time(start, end))), start, end)
+        return self._within(
+            relay_lag.rpo(self.filter.limit_to_waiting(self.filter.limit_to_time(start, end))), start, end
+        )
 
-    def latency(self, start: datetime, end: datetime, *, bucket_s: int) -> Answer:
+    def latency(self, start: datetime, end: datetime, *, bucket_s: int) -> LagQuery:
         """Ask for percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed yet.
         """
-        tables = self.cut.uncut()
+        tables = self.filter.all_rows()
         values: dict[str, Any] = {"names": self._names, "start": micros(start), "end": micros(end)}
         runs = (
             "(SELECT * FROM {offset_map} WHERE array_contains(:names, flow) "
@@ -58,13 +62,13 @@ class LagQuestions:
         )
         tables = replace(tables, offset_map=runs, values=values)
         rows = self._lake.query_rows(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
-        return relay_lag.latency(self.cut.to_offsets(tables, rows), bucket_s=bucket_s)
+        return relay_lag.latency(self.filter.limit_to_offsets(tables, rows), bucket_s=bucket_s)
 
-    def of_flows(self, answer: Answer) -> Answer:
+    def of_flows(self, answer: LagQuery) -> LagQuery:
         """Leave out what the tables hold of other flows."""
         return answer.where("array_contains(:names, flow)", names=self._names)
 
-    def _between(self, answer: Answer, start: datetime, end: datetime) -> Answer:
+    def _within(self, answer: LagQuery, start: datetime, end: datetime) -> LagQuery:
         return self.of_flows(answer).where(
             "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :shown_to",
             shown_from=micros(start),

@@ -29,13 +29,13 @@ Readers = Callable[[str], AbstractContextManager[RecordReader]]
 """Open a reader of a source's records."""
 
 # The next record is read from the source for so many partitions; of the others it stays unknown.
-_MOST_READ = 200
+_MAX_READ = 200
 # Offsets past a position where the oldest record that waits is sought first.
 _NEAR = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class LagSample:
     """What is known of one hop of one source partition at one moment.
 
     Attributes:
@@ -78,20 +78,22 @@ class Total(NamedTuple):
     time_lag_ms: int | None
 
 
-def total(parts: Iterable[HasLag]) -> Total:
+def sum_lags(parts: Iterable[HasLag]) -> Total:
     """Add up partitions, or totals of them: the total of totals is that of all partitions.
 
-    >>> total([Total(5, 700), Total(2, 900)]), total([Total(5, 700), Total(2, None)]), total([])
+    >>> sum_lags([Total(5, 700), Total(2, 900)]), sum_lags([Total(5, 700), Total(2, None)]), sum_lags([])
     (Total(offset_lag=7, time_lag_ms=900), Total(offset_lag=7, time_lag_ms=None), Total(offset_lag=0, time_lag_ms=0))
     """
     found = list(parts)
-    return Total(all_known(sum, (one.offset_lag for one in found)), all_known(max, (one.time_lag_ms for one in found)))
+    return Total(
+        combine_known(sum, (one.offset_lag for one in found)), combine_known(max, (one.time_lag_ms for one in found))
+    )
 
 
-def all_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
+def combine_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
     """Combine values with `add`; None if one is not known, 0 of no values.
 
-    >>> all_known(max, [1, 2]), all_known(sum, [1, None]), all_known(sum, [])
+    >>> combine_known(max, [1, 2]), combine_known(sum, [1, None]), combine_known(sum, [])
     (2, None, 0)
     """
     found = list(values)
@@ -108,13 +110,13 @@ class FlowPosition(NamedTuple):
     end: int
 
 
-def time_lags(
+def read_time_lags(
     lake: Lake,
     alias: str,
     flow: str,
     rows: Collection[FlowPosition],
     *,
-    held: Mapping[SourcePartition, int],
+    landed: Mapping[SourcePartition, int],
     now: datetime,
 ) -> dict[SourcePartition, int | None]:
     """Look up the time lags of a flow's positions, in milliseconds; None where the oldest record that waits is not landed.
@@ -131,15 +133,15 @@ def time_lags(
     near = [row._replace(landed=-1, end=min(row.end, row.republished + _NEAR)) for row in asked.values()]
     ends = {row.source: row.end for row in near}
     part = RelayPart({row.source: row.republished for row in near}, ends=ends, others=False)
-    found |= _looked_up(lake, alias, flow, near, part, now)
+    found |= _query_time_lags(lake, alias, flow, near, part, now)
     far = [row for row in asked.values() if found[row.source] is None and row.republished < row.landed]
     if far:
-        part = RelayPart({**held, **{row.source: row.republished for row in far}})
-        found |= _looked_up(lake, alias, flow, far, part, now)
+        part = RelayPart({**landed, **{row.source: row.republished for row in far}})
+        found |= _query_time_lags(lake, alias, flow, far, part, now)
     return found
 
 
-def _looked_up(
+def _query_time_lags(
     lake: Lake, alias: str, flow: str, rows: Collection[FlowPosition], part: RelayPart, now: datetime
 ) -> dict[SourcePartition, int | None]:
     columns = {
@@ -187,7 +189,7 @@ _WAITING = f"""
 """  # noqa: S608  no value enters the text
 
 
-def first_unlanded(
+def read_next_timestamps(
     readers: Readers, ends: Mapping[tuple[str, SourcePartition], int]
 ) -> dict[tuple[str, SourcePartition], int | None]:
     """Read the timestamps in milliseconds of the next records to land from the sources, by alias and partition.
@@ -198,7 +200,7 @@ def first_unlanded(
     for alias in sorted({alias for alias, _ in ends}):
         try:
             with readers(alias) as reader:
-                for source in sorted(source for owner, source in ends if owner == alias)[:_MOST_READ]:
+                for source in sorted(source for owner, source in ends if owner == alias)[:_MAX_READ]:
                     record = next(reader.read(source.topic, source.partition, ends[alias, source]), None)
                     found[alias, source] = None if record is None else record.timestamp_ms
         except ClusterError:
