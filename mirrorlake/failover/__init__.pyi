@@ -10,4 +10,4 @@ from mirrorlake.failover.operations import cut_over as cut_over
 from mirrorlake.failover.operations import fail_back as fail_back
 from mirrorlake.failover.operations import fail_over as fail_over
 from mirrorlake.failover.report import FailoverReport as FailoverReport
-from mirrorlake.failover.way_home import made_way_home as made_way_home
+from mirrorlake.failover.return_flows import derive_return_flow as derive_return_flow

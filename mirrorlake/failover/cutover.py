@@ -25,8 +25,8 @@ from mirrorlake.errors import FailoverRefused, UsageError
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import CUTOVER, DONE, Operation, failed_over
-from mirrorlake.failover.operation_context import OperationContext, as_rows
-from mirrorlake.failover.report import GroupPlaced, OpenTopic, ProofTaken, groups_table, open_topics_table
+from mirrorlake.failover.operation_context import OperationContext, positions_to_json
+from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints, endpoints_table, groups_table
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.plan import Plan
@@ -35,7 +35,7 @@ from mirrorlake.topics import settings_in_force
 
 TOPICS, PROVEN, CONSUMERS, PRODUCERS, BACK = "topics", "proven", "consumers", "producers", "back"
 # What has not grown for so long is held to be still; the commit looks again.
-STILL_S = 5.0
+QUIET_S = 5.0
 _MOODS: dict[str, Mood] = {"ok": "good", "open": "warn", "waits": "off"}
 _WORDS: dict[str, tuple[str, Mood]] = {
     "open": ("open", "warn"),
@@ -71,8 +71,8 @@ class CutoverReport(JsonShown):
     ended_at: datetime | None = None
     checks: tuple[ChecklistLine, ...] = ()
     mirrored: bool | None = None
-    topics: tuple[OpenTopic, ...] = ()
-    groups: tuple[GroupPlaced, ...] = ()
+    topics: tuple[TopicEndpoints, ...] = ()
+    groups: tuple[PlacedGroup, ...] = ()
     is_repeat: bool = False
 
     def sheet(self) -> Sheet:
@@ -81,7 +81,7 @@ class CutoverReport(JsonShown):
         answer = {None: "not known yet", True: "yes, verified", False: "no"}[self.mirrored]
         parts = [
             *([table("", ["step", "state", "found", "next"], rows)] if rows else []),
-            *([open_topics_table(self.topics, self.target)] if self.topics else []),
+            *([endpoints_table(self.topics, self.target)] if self.topics else []),
             *([groups_table(self.groups)] if self.groups else []),
         ]
         return Sheet(
@@ -101,11 +101,11 @@ class Cutover:
         still_s: how long the source may not grow to be held to be still.
     """
 
-    def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], still_s: float = STILL_S) -> None:
+    def __init__(self, work: OperationContext, *, plan: Callable[[], Plan], quiet_s: float = QUIET_S) -> None:
         self._work = work
         self._flow = work.flow
         self._plan = plan
-        self._still_s = still_s
+        self._still_s = quiet_s
 
     def run(self, *, commit: bool = False) -> CutoverReport:
         """Look at every line of the checklist, do what it can, and with `commit` end it.
@@ -137,7 +137,7 @@ class Cutover:
             began_at=operation.began_at,
             checks=tuple(checks),
             mirrored=mirrored,
-            topics=tuple(OpenTopic.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
+            topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
         )
         return self._commit(operation, report) if commit else report
 
@@ -166,9 +166,9 @@ class Cutover:
             raise self._refused(
                 f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
             )
-        placed = [GroupPlaced.of(one) for one in apply_groups(plan, target=work.context.groups(flow.source))]
+        placed = [PlacedGroup.of(one) for one in apply_groups(plan, target=work.context.groups(flow.source))]
         paused = Subject(kind="flow", name=flow.name)
-        if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _committed(operation):
+        if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _describe_commit(operation):
             # A commit was killed after its pause; another person's pause stays.
             settings_in_force.resume(work.control, paused, reason=f"cutover {operation.id}: taken back")
         report = CutoverReport(
@@ -201,14 +201,14 @@ class Cutover:
 
     def _checks(self, operation: Operation) -> tuple[list[ChecklistLine], bool | None]:
         found = [self._topics(), self._groups(was_placed=operation.step(GROUPS) is not None)]
-        found.append(self._proven() if found[0].state == "ok" else _waits(PROVEN, "the topics"))
+        found.append(self._proven() if found[0].state == "ok" else _waiting_line(PROVEN, "the topics"))
         found.append(self._consumers())
         mirrored = None
         if found[-1].state == "ok":
             check, mirrored = self._producers()
             found.append(check)
         else:
-            found.append(_waits(PRODUCERS, "the consumers"))
+            found.append(_waiting_line(PRODUCERS, "the consumers"))
         for one in found:
             if one.state == "ok" and operation.step(one.name) is None:
                 operation = self._work.write(operation, one.name, after={"said": one.said})
@@ -241,11 +241,13 @@ class Cutover:
         found = self._work.verify(self._flow)
         waiting = [one for one in found.differences if one.problem == "not_republished"]
         if len(waiting) < len(found.differences):
-            said = f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofTaken.of(found).differences[:3])}"
+            said = (
+                f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofSummary.of(found).differences[:3])}"
+            )
             return ChecklistLine(
                 name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'"
             )
-        return ChecklistLine(name=PROVEN, state="ok", said=str(ProofTaken.of(found)))
+        return ChecklistLine(name=PROVEN, state="ok", said=str(ProofSummary.of(found)))
 
     def _consumers(self) -> ChecklistLine:
         work, flow = self._work, self._flow
@@ -275,11 +277,11 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="let its producer end it, or time out, and give it again"
             ), None
-        work.land_to(flow, ends)
-        work.send_to_end(flow)
+        work.land_up_to(flow, ends)
+        work.ensure_all_sent(flow)
         found = work.verify(flow)
         if not found.equal:
-            said = "; ".join(ProofTaken.of(found).differences[:3])
+            said = "; ".join(ProofSummary.of(found).differences[:3])
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"
             ), False
@@ -288,23 +290,23 @@ class Cutover:
             return ChecklistLine(
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
-        where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in as_rows(ends)[:5])
-        return ChecklistLine(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofTaken.of(found)}"), True
+        where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in positions_to_json(ends)[:5])
+        return ChecklistLine(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofSummary.of(found)}"), True
 
     def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
         work, flow = self._work, self._flow
         if left := [f"{one.name}: {one.said}" for one in report.checks if one.state != "ok"]:
             raise self._refused("; ".join(left), f"mirrorlake cutover --flow '{flow.name}' shows what is next")
-        settings_in_force.pause(work.control, Subject(kind="flow", name=flow.name), reason=_committed(operation))
+        settings_in_force.pause(work.control, Subject(kind="flow", name=flow.name), reason=_describe_commit(operation))
         operation = work.journal.last(CUTOVER) or operation
         report = replace(report, state="committed", ended_at=work.now())
         work.write(operation, DONE, after=document(report))
         return report
 
 
-def _committed(operation: Operation) -> str:
+def _describe_commit(operation: Operation) -> str:
     return f"cutover {operation.id}: committed"
 
 
-def _waits(name: str, what: str) -> ChecklistLine:
+def _waiting_line(name: str, what: str) -> ChecklistLine:
     return ChecklistLine(name=name, state="waits", said=f"{what} come first")

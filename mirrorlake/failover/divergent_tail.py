@@ -14,12 +14,12 @@ from mirrorlake.failover.failover import positions_of
 from mirrorlake.failover.journal import Operation
 from mirrorlake.failover.operation_context import OperationContext, drain_flow
 from mirrorlake.failover.records import TailRecord
-from mirrorlake.failover.tail import TailPart, WithoutTail, count_by_topic, keep_tail, shown_tail
+from mirrorlake.failover.tail import SkipTailView, TailPart, archive_tail, count_by_topic, preview_tail
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.render import document, plural
 
-TAIL, CHOICE, SETTLE = "tail", "choice", "settle"
+TAIL, CHOICE, RESOLVE = "tail", "choice", "settle"
 
 
 class DivergentTail:
@@ -35,10 +35,10 @@ class DivergentTail:
         self._flow = work.flow
         self._choice = choice
 
-    def keep(self, operation: Operation, over: Operation) -> Operation:
+    def archive(self, operation: Operation, over: Operation) -> Operation:
         """Keep the landed tail in the table `divergent`."""
         work, flow = self._work, self._flow
-        parts = keep_tail(
+        parts = archive_tail(
             work.lake,
             flow.source,
             work.topics(flow),
@@ -51,17 +51,17 @@ class DivergentTail:
         # No content of a record: an erasure would not find it in `audit`.
         return work.write(operation, TAIL, after={"parts": document(parts)})
 
-    def settle(self, operation: Operation) -> Operation:
+    def resolve(self, operation: Operation) -> Operation:
         """Send the tail, or step over it.
 
         Raises:
             FailoverRefused: the choice is missing.
         """
-        work, flow, parts = self._work, self._flow, self.kept(operation)
+        work, flow, parts = self._work, self._flow, self.archived(operation)
         chosen = operation.step(CHOICE)
         if parts and chosen is None:
             if self._choice is None:
-                raise not_failed_back(flow, [_ask_for(parts, flow.target)])
+                raise not_failed_back(flow, [_ask_for_choice(parts, flow.target)])
             # Written first: after a death between the two, another choice would say what is not so.
             operation = work.write(operation, CHOICE, after=self._choice)
             chosen = operation.step(CHOICE)
@@ -72,15 +72,15 @@ class DivergentTail:
         elif choice is not None:
             bounds = {part.source: (part.first, part.end) for part in parts}
             reason = f"failback {operation.id}: {choice}"
-            drain_flow(work.context, flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
-        return work.write(operation, SETTLE, after={"choice": choice, "sent": sent})
+            drain_flow(work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
+        return work.write(operation, RESOLVE, after={"choice": choice, "sent": sent})
 
-    def kept(self, operation: Operation) -> tuple[TailPart, ...]:
+    def archived(self, operation: Operation) -> tuple[TailPart, ...]:
         """List what was kept."""
         done = operation.step(TAIL)
         return () if done is None else msgspec.convert(done.after["parts"], tuple[TailPart, ...])
 
-    def in_sight(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
+    def preview(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
         """Look at what would be kept now: all of it in offsets, and the first records of what is landed."""
         work, flow = self._work, self._flow
         cut = self._arrived(over)
@@ -97,14 +97,14 @@ class DivergentTail:
             for s, end in sorted(work.ends(flow).items())
             if end > cut.get(s, 0)
         )
-        return parts, shown_tail(work.lake, flow.source, work.topics(flow), cut, been_on=self._been_on)
+        return parts, preview_tail(work.lake, flow.source, work.topics(flow), cut, been_on=self._been_on)
 
-    def past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
+    def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
         """Move groups that stand right before a dropped tail past it; what else a group has not read is never skipped."""
-        settled = operation.step(SETTLE)
+        settled = operation.step(RESOLVE)
         if settled is None or settled.after["choice"] != "drop":
             return plan
-        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in self.kept(operation)}
+        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in self.archived(operation)}
         rows = []
         for one in plan:
             to, (first, end) = one.resume.downstream_offset, ends.get(one.resume.target, (0, 0))
@@ -134,7 +134,7 @@ class DivergentTail:
         return self._flow.target if self._flow.adds_hops else None
 
 
-def _ask_for(parts: Sequence[TailPart], target: str) -> str:
+def _ask_for_choice(parts: Sequence[TailPart], target: str) -> str:
     counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
     ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
     return f"{counts} never arrived on {target} (table divergent). Choose: {ways}"

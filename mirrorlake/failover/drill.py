@@ -21,8 +21,8 @@ from mirrorlake.render import JsonShown, Mood, Sheet, badge, duration, plural, t
 from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
 
 # The live mirror may be slowed down by so much, or by what nobody sees.
-_MOST_CHANGE, _UNSEEN_MS = 0.1, 1000.0
-_LOOK_EVERY_S = 2.0
+_MAX_CHANGE, _UNSEEN_MS = 0.1, 1000.0
+_SAMPLE_INTERVAL_S = 2.0
 _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
 
@@ -57,7 +57,7 @@ class LiveLag:
         )
         if self.before_ms is None or self.while_ms is None:
             return ObjectiveResult(objective="live lag", result="not judged", said=said)
-        most = max(self.before_ms * _MOST_CHANGE, _UNSEEN_MS)
+        most = max(self.before_ms * _MAX_CHANGE, _UNSEEN_MS)
         result: Literal["pass", "fail"] = "pass" if self.while_ms - self.before_ms < most else "fail"
         return ObjectiveResult(objective="live lag", result=result, said=said)
 
@@ -96,8 +96,8 @@ class DrillReport(JsonShown):
         proven = proof is not None and not proof.is_skipped and not proof.differences
         again = over.records_again
         return (
-            _against("RPO", over.rpo_s, over.objective_rpo_s),
-            _against("RTO", over.rto_s, over.objective_rto_s),
+            _judge_objective("RPO", over.rpo_s, over.objective_rpo_s),
+            _judge_objective("RTO", over.rto_s, over.objective_rto_s),
             ObjectiveResult(objective="records", result="pass" if proven else "fail", said=str(proof)),
             ObjectiveResult(
                 objective="groups",
@@ -127,7 +127,7 @@ class DrillReport(JsonShown):
         )
 
 
-def _against(name: str, found: float | None, wanted: float | None) -> ObjectiveResult:
+def _judge_objective(name: str, found: float | None, wanted: float | None) -> ObjectiveResult:
     said = "not known" if found is None else duration(found * 1000)
     if wanted is None:
         return ObjectiveResult(objective=name, result="not judged", said=f"{said}; no objective is set")
@@ -142,7 +142,7 @@ class LagWatch:
         look: returns the time lag in milliseconds, None where it is not known.
     """
 
-    def __init__(self, look: Callable[[], float | None], *, every_s: float = _LOOK_EVERY_S) -> None:
+    def __init__(self, look: Callable[[], float | None], *, every_s: float = _SAMPLE_INTERVAL_S) -> None:
         self._look = look
         self._every_s = every_s
         self._stop = threading.Event()
@@ -160,17 +160,17 @@ class LagWatch:
         self._thread.join()
 
     @property
-    def typical(self) -> float | None:
+    def median_lag(self) -> float | None:
         """The median of the looks."""
-        return typical(self._found)
+        return median_known(self._found)
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            self._found.append(seen(self._look))
+            self._found.append(read_lag(self._look))
             self._stop.wait(self._every_s)
 
 
-def seen(look: Callable[[], float | None]) -> float | None:
+def read_lag(look: Callable[[], float | None]) -> float | None:
     """Look once; a cluster that does not answer shows no lag."""
     try:
         return look()
@@ -178,10 +178,10 @@ def seen(look: Callable[[], float | None]) -> float | None:
         return None
 
 
-def typical(found: Sequence[float | None]) -> float | None:
+def median_known(found: Sequence[float | None]) -> float | None:
     """Return the median of what is known.
 
-    >>> typical([5, None, 7, 6]), typical([None])
+    >>> median_known([5, None, 7, 6]), median_known([None])
     (6, None)
     """
     known = [one for one in found if one is not None]

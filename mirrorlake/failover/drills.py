@@ -15,9 +15,9 @@ import msgspec
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag, drill_run, seen, typical
+from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag, drill_run, median_known, read_lag
 from mirrorlake.failover.journal import DONE, DRILL
-from mirrorlake.failover.operation_context import carried, drain_flow, journal_of
+from mirrorlake.failover.operation_context import drain_flow, open_journal, present_topics
 from mirrorlake.failover.operations import rehearse
 from mirrorlake.lag import Monitor
 from mirrorlake.model.control import Subject
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SANDBOX = "sandbox"
 _ALIAS = "mirrorlake-drill"
-_LOOKS = 3
+_SAMPLES = 3
 
 
 def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillReport:
@@ -40,10 +40,10 @@ def run_drill(context: Context, flow: str, *, into: str | None = None) -> DrillR
     if context.config.cluster(settings.source).is_lake:
         raise UsageError(f"{flow} comes from a lake cluster", remedy="name a flow between Kafka clusters")
     context.create_tables()
-    journal = journal_of(context, settings)
+    journal = open_journal(context, settings)
     with _scratch(context, into) as (alias, cluster):
         operation = journal.begin(DRILL, before={"into": alias})
-        report = _rehearse(context, settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
+        report = _run_rehearsal(context, settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
         run_id = None
         tracker = context.tracker
         if tracker.is_on:
@@ -76,7 +76,7 @@ def run_drills(
 def list_drills(context: Context, flow: str) -> list[DrillReport]:
     """List the drills of a flow that came to their end, newest first."""
     settings = context.config.flow(flow)
-    journal = journal_of(context, settings)
+    journal = open_journal(context, settings)
     done = [step.after for one in journal.operations() if one.command == DRILL and (step := one.step(DONE)) is not None]
     return [msgspec.convert(after, DrillReport) for after in reversed(done)]
 
@@ -136,13 +136,13 @@ def _settings(context: Context, flow: FlowConfig, alias: str, cluster: ClusterCo
     return found
 
 
-def _rehearse(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, *, name: str) -> DrillReport:
+def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, *, name: str) -> DrillReport:
     scratch = Context(
         _settings(context, flow, alias, cluster, name), spark=context.spark, now=context.now, display=context.no_display
     )
     _require_empty(scratch, flow)
     began_at = context.now()
-    before = [seen(lambda: _lag(context, flow)) for _ in range(_LOOKS)]
+    before = [read_lag(lambda: _lag(context, flow)) for _ in range(_SAMPLES)]
     try:
         with LagWatch(lambda: _lag(context, flow)) as watch:
             started = time.monotonic()
@@ -154,7 +154,7 @@ def _rehearse(context: Context, flow: FlowConfig, alias: str, cluster: ClusterCo
         settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
         if alias != _ALIAS:
             _clear(scratch)
-    after = [seen(lambda: _lag(context, flow)) for _ in range(_LOOKS)]
+    after = [read_lag(lambda: _lag(context, flow)) for _ in range(_SAMPLES)]
     return DrillReport(
         flow=flow.name,
         scratch=alias,
@@ -163,14 +163,14 @@ def _rehearse(context: Context, flow: FlowConfig, alias: str, cluster: ClusterCo
         records=records,
         fill_s=fill_s,
         failover=over,
-        lag=LiveLag(before_ms=typical(before), while_ms=watch.typical, after_ms=typical(after)),
+        lag=LiveLag(before_ms=median_known(before), while_ms=watch.median_lag, after_ms=median_known(after)),
     )
 
 
 def _require_empty(scratch: Context, flow: FlowConfig) -> None:
     """Refuse a scratch cluster that holds a topic of the name of a remote one."""
     [drilled] = scratch.config.flows
-    names = {drilled.remote_topic(topic) for topic in carried(scratch.lake, drilled)}
+    names = {drilled.remote_topic(topic) for topic in present_topics(scratch.lake, drilled)}
     if there := sorted(scratch.admin(drilled.target).describe(names)):
         raise FailoverRefused(
             f"{drilled.target} holds {', '.join(there[:5])} already",

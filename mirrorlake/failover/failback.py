@@ -24,16 +24,16 @@ import msgspec
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.failover.divergent_tail import SETTLE, TAIL, DivergentTail
+from mirrorlake.failover.divergent_tail import RESOLVE, TAIL, DivergentTail
 from mirrorlake.failover.failback_report import FailbackReport, TailChoice, not_failed_back
 from mirrorlake.failover.failover import GROUPS, PROVE
-from mirrorlake.failover.fence import standing_fence
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
-from mirrorlake.failover.operation_context import OperationContext, as_rows
-from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken
-from mirrorlake.failover.tail import kept_tail
-from mirrorlake.failover.way_home import WayHome
+from mirrorlake.failover.operation_context import OperationContext, positions_to_json
+from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep
+from mirrorlake.failover.return_flows import ReturnFlows
+from mirrorlake.failover.source_fence import active_source_fence
+from mirrorlake.failover.tail import archived_tail_records
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.groups import GroupPlan
@@ -68,7 +68,7 @@ class Failback:
         self._flow = work.flow
         self._choice = tail
         self._tail = DivergentTail(work, tail)
-        self._home = WayHome(work, leave)
+        self._home = ReturnFlows(work, leave)
         self._leave = sorted(leave)
         self._only = groups
         self._unproven = unproven
@@ -85,17 +85,17 @@ class Failback:
         operations = work.journal.operations()
         over = failed_over(operations)
         if over is None:
-            return self._again(operations)
+            return self._repeat(operations)
         operation = next((one for one in reversed(operations) if one.command == FAILBACK and not one.is_done), None)
         work.context.admin(flow.source).broker_count()
         refusals, plan = self._refusals(over, operation)
         if dry_run:
-            return self._planned(over, operation, plan, refusals)
+            return self._plan_report(over, operation, plan, refusals)
         if refusals:
             raise not_failed_back(flow, refusals)
         if operation is None:
             operation = work.journal.begin(FAILBACK, before=self._asked(over))
-            work.seam("begin", "written")
+            work.step_hook("begin", "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
                 operation = carry_out(operation, over)
@@ -105,7 +105,7 @@ class Failback:
 
     def _asked(self, over: Operation) -> dict[str, Any]:
         """Write down what was asked for, and the flow that was made for it."""
-        made = self._home.made
+        made = self._home.derived
         return {
             "failover": over.id,
             "tail": self._choice,
@@ -117,15 +117,15 @@ class Failback:
         return {
             UNFENCE: self._unfence,
             LAND: self._land,
-            TAIL: self._tail.keep,
-            SETTLE: lambda operation, _: self._tail.settle(operation),
-            BACK: self._bring,
+            TAIL: self._tail.archive,
+            RESOLVE: lambda operation, _: self._tail.resolve(operation),
+            BACK: self._send_back,
             PROVE: self._prove,
             GROUPS: self._groups,
             RESUME: self._resume,
         }
 
-    def _again(self, operations: Sequence[Operation]) -> FailbackReport:
+    def _repeat(self, operations: Sequence[Operation]) -> FailbackReport:
         done = next((one.step(DONE) for one in reversed(operations) if one.command == FAILBACK and one.is_done), None)
         if done is None:
             raise UsageError(
@@ -135,7 +135,7 @@ class Failback:
                 flow=self._flow.name,
             )
         report = msgspec.convert(done.after, FailbackReport)
-        return replace(report, records=kept_tail(self._work.lake, report.failover), is_repeat=True)
+        return replace(report, records=archived_tail_records(self._work.lake, report.failover), is_repeat=True)
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
@@ -167,48 +167,48 @@ class Failback:
 
     def _unfence(self, operation: Operation, _: Operation) -> Operation:
         admin = self._work.context.admin(self._flow.source)
-        undone = [_undo(change) for change in standing_fence(self._work.journal.operations())]
+        undone = [_undo(change) for change in active_source_fence(self._work.journal.operations())]
         for change in undone:
             admin.apply(change)
         return self._work.write(operation, UNFENCE, after=[*map(str, undone)])
 
     def _land(self, operation: Operation, _: Operation) -> Operation:
         ends = self._work.ends(self._flow)
-        landed = self._work.land_to(self._flow, ends)
-        return self._work.write(operation, LAND, after={"ends": as_rows(ends), "landed": landed})
+        landed = self._work.land_up_to(self._flow, ends)
+        return self._work.write(operation, LAND, after={"ends": positions_to_json(ends), "landed": landed})
 
-    def _bring(self, operation: Operation, over: Operation) -> Operation:
-        return self._work.write(operation, BACK, after=self._home.bring(over))
+    def _send_back(self, operation: Operation, over: Operation) -> Operation:
+        return self._work.write(operation, BACK, after=self._home.send_back(over))
 
     def _prove(self, operation: Operation, _: Operation) -> Operation:
         if self._unproven:
-            return self._work.write(operation, PROVE, after=document(ProofTaken(is_skipped=True)))
+            return self._work.write(operation, PROVE, after=document(ProofSummary(is_skipped=True)))
         found = []
         for each in (self._flow, *self._home.flows):
             # What is landed of a paused flow meanwhile is sent when it runs again.
             stops_at = self._work.sent(each) if each is self._flow else None
-            one = ProofTaken.of(self._work.verify(each), stops_at=stops_at)
+            one = ProofSummary.of(self._work.verify(each), stops_at=stops_at)
             if one.differences:
                 raise not_failed_back(
                     self._flow, [f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)"]
                 )
             found.append(one)
-        proof = ProofTaken(
+        proof = ProofSummary(
             verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found)
         )
         return self._work.write(operation, PROVE, after=document(proof))
 
     def _groups(self, operation: Operation, _: Operation) -> Operation:
         work, flow = self._work, self._flow
-        placed: list[GroupPlaced] = []
+        placed: list[PlacedGroup] = []
         for each in self._home.flows:
             done = work.groups(each, only=self._only).apply()
-            placed += [GroupPlaced.of(one) for one in done]
+            placed += [PlacedGroup.of(one) for one in done]
         if not flow.adds_hops:
             done = apply_groups(
-                self._tail.past_dropped(self._plan_back(), operation), target=work.context.groups(flow.source)
+                self._tail.move_past_dropped(self._plan_back(), operation), target=work.context.groups(flow.source)
             )
-            placed += [_home(GroupPlaced.of(one), flow) for one in done]
+            placed += [_as_returned(PlacedGroup.of(one), flow) for one in done]
         if live := sorted({one.group for one in placed if "has got members" in one.reason}):
             raise not_failed_back(self._flow, [f"group {group} has got members: stop them" for group in live])
         return work.write(operation, GROUPS, after=document(placed))
@@ -233,11 +233,11 @@ class Failback:
 
     # -- the report -----------------------------------------------------------------------------------------------
 
-    def _planned(
+    def _plan_report(
         self, over: Operation, operation: Operation | None, plan: GroupPlan, refusals: Sequence[str]
     ) -> FailbackReport:
         flow = self._flow
-        tail, records = self._tail.in_sight(over)
+        tail, records = self._tail.preview(over)
         return FailbackReport(
             flow=flow.name,
             source=flow.source,
@@ -248,9 +248,9 @@ class Failback:
             tail=tail,
             records=records,
             choice=self._choice,
-            made=self._home.made.name if self._home.made is not None else "",
+            made=self._home.derived.name if self._home.derived is not None else "",
             to_send=self._home.to_send,
-            groups=tuple(_home(GroupPlaced.of(one), flow) for one in plan),
+            groups=tuple(_as_returned(PlacedGroup.of(one), flow) for one in plan),
             steps=_steps_of(operation),
         )
 
@@ -271,22 +271,24 @@ class Failback:
             began_at=operation.began_at,
             ended_at=self._work.now(),
             steps=_steps_of(operation),
-            tail=self._tail.kept(operation),
-            records=kept_tail(self._work.lake, over.id),
-            choice=after(SETTLE)["choice"],
+            tail=self._tail.archived(operation),
+            records=archived_tail_records(self._work.lake, over.id),
+            choice=after(RESOLVE)["choice"],
             back=after(BACK),
-            made=self._home.made.name if self._home.made is not None else "",
-            proof=msgspec.convert(after(PROVE), ProofTaken),
-            groups=msgspec.convert(after(GROUPS), tuple[GroupPlaced, ...]),
+            made=self._home.derived.name if self._home.derived is not None else "",
+            proof=msgspec.convert(after(PROVE), ProofSummary),
+            groups=msgspec.convert(after(GROUPS), tuple[PlacedGroup, ...]),
             unfenced=tuple(after(UNFENCE)),
         )
 
 
-def _steps_of(operation: Operation | None) -> tuple[StepTaken, ...]:
-    return tuple(StepTaken(name=step.name, at=step.at) for step in (operation.steps if operation is not None else ()))
+def _steps_of(operation: Operation | None) -> tuple[ReportedStep, ...]:
+    return tuple(
+        ReportedStep(name=step.name, at=step.at) for step in (operation.steps if operation is not None else ())
+    )
 
 
-def _home(placed: GroupPlaced, flow: FlowConfig) -> GroupPlaced:
+def _as_returned(placed: PlacedGroup, flow: FlowConfig) -> PlacedGroup:
     """Say where a group goes back to: the flow's source is the target of that."""
     return replace(placed, reason=placed.reason.replace("on the target", f"on {flow.source}"))
 

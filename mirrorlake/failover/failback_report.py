@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.records import TailRecord, records_table
-from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken, groups_table, steps_table
+from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, plural, table
 
@@ -42,15 +42,15 @@ class FailbackReport(JsonShown):
     began_at: datetime | None = None
     ended_at: datetime | None = None
     refusals: tuple[str, ...] = ()
-    steps: tuple[StepTaken, ...] = ()
+    steps: tuple[ReportedStep, ...] = ()
     tail: tuple[TailPart, ...] = ()
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
     made: str = ""
     to_send: Mapping[str, int] = field(default_factory=dict)
-    proof: ProofTaken | None = None
-    groups: tuple[GroupPlaced, ...] = ()
+    proof: ProofSummary | None = None
+    groups: tuple[PlacedGroup, ...] = ()
     unfenced: tuple[str, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("tail_records", "held")
 

@@ -21,13 +21,28 @@ from typing import Any
 import msgspec
 
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.fence import FENCE_PLAN, Fence, fence_of, fence_plan
 from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, FREEZE, Operation, failed_over
-from mirrorlake.failover.loss import NOWHERE, Reached, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
-from mirrorlake.failover.operation_context import OperationContext, as_rows, drain_flow, of_rows
-from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
-from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
-from mirrorlake.failover.way_home import local_topics, target_ends
+from mirrorlake.failover.loss import (
+    NO_PROGRESS,
+    PartitionProgress,
+    SourceSeen,
+    estimate_loss,
+    read_flow_progress,
+    read_source_seen,
+    rpo_seconds,
+)
+from mirrorlake.failover.operation_context import OperationContext, drain_flow, positions_from_json, positions_to_json
+from mirrorlake.failover.records import MAX_READ, TailRecord, raw_record
+from mirrorlake.failover.report import (
+    FailoverReport,
+    PlacedGroup,
+    ProofSummary,
+    ReportedStep,
+    TopicEndpoints,
+    objectives_of,
+)
+from mirrorlake.failover.return_flows import local_topics, target_ends
+from mirrorlake.failover.source_fence import FENCE_PLAN, Fence, fence_changes, plan_source_fence
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
@@ -80,7 +95,7 @@ class Failover:
         is_frozen = Subject(kind="flow", name=flow.name) in work.control.state().pauses
         held = failed_over(work.journal.operations())
         if held is not None and is_frozen:
-            return self._again(held, dry_run=dry_run)
+            return self._repeat(held, dry_run=dry_run)
         if self._options.reports:
             raise UsageError(
                 f"{flow.name} was not failed over",
@@ -90,7 +105,7 @@ class Failover:
             )
         # Also what finding a source silent takes is time in which nobody serves.
         asked_at = work.now()
-        self._look_at_source()
+        self._inspect_source()
         operation = work.journal.last(FAILOVER)
         if operation is not None and (operation.is_done or (operation.step(FREEZE) is not None and not is_frozen)):
             operation = None
@@ -105,7 +120,7 @@ class Failover:
                 before=document(self._options),
                 after={"silent": self._silent, "adds_hops": flow.adds_hops, "asked_at": asked_at.isoformat()},
             )
-            work.seam(BEGIN, "written")
+            work.step_hook(BEGIN, "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
                 operation = carry_out(operation)
@@ -117,15 +132,15 @@ class Failover:
         steps = {FREEZE: self._freeze, DRAIN: self._drain, PROVE: self._prove, GROUPS: self._groups}
         return {**steps, FENCE: self._fence} if self._options.fence else steps
 
-    def _again(self, held: Operation, *, dry_run: bool) -> FailoverReport:
+    def _repeat(self, held: Operation, *, dry_run: bool) -> FailoverReport:
         """Return the report of a failover that is done, after putting up a fence that only this call asks for."""
         done = held.step(DONE)
         report = msgspec.convert(done.after if done is not None else {}, FailoverReport)
         if self._options.fence and not dry_run and held.step(FENCE) is None:
             fenced = self._fence(held).step(FENCE)
             report = replace(report, fence=tuple(fenced.after if fenced is not None else ()))
-        if self._options.reports and not self._work.why_silent(self._flow.source):
-            report = replace(report, lost=self._lost(held))
+        if self._options.reports and not self._work.unreachable_reason(self._flow.source):
+            report = replace(report, lost=self._read_lost_records(held))
         begun = held.step(BEGIN)
         named = begun is not None and (begun.before or {}).get("groups") is not None
         placed = self._place_others(held, report, dry_run=dry_run) if named else ()
@@ -135,37 +150,37 @@ class Failover:
                 self._work.write(held, DONE, after=document(replace(report, added_groups=())))
         return replace(report, is_repeat=True)
 
-    def _place_others(self, held: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[GroupPlaced, ...]:
+    def _place_others(self, held: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[PlacedGroup, ...]:
         """Place the groups that this call asks for and that no earlier call of this failover placed.
 
         Raises:
             FailoverRefused: one of them has members on the target.
         """
-        self._look_at_source()
+        self._inspect_source()
         done = {one.group for one in report.groups}
-        others = sorted({one.group for one in self._groups_of().plan()} - done)
+        others = sorted({one.group for one in self._group_planner().plan()} - done)
         if not others:
             return ()
         self._options = replace(self._options, groups=tuple(others))
         refusals, plan = self._refusals(None)
         if dry_run:
-            return tuple(GroupPlaced.of(position) for position in plan)
+            return tuple(PlacedGroup.of(position) for position in plan)
         if refusals:
             raise self._refused(refusals)
-        placed = tuple(GroupPlaced.of(position) for position in self._groups_of().apply())
+        placed = tuple(PlacedGroup.of(position) for position in self._group_planner().apply())
         self._work.write(held, GROUPS, after=document((*report.groups, *placed)))
         return placed
 
-    def _lost(self, held: Operation) -> tuple[TailRecord, ...]:
+    def _read_lost_records(self, held: Operation) -> tuple[TailRecord, ...]:
         """Read the records that the source holds past where the flow stopped; the first ones of very many."""
         work, flow, cut = self._work, self._flow, positions_of(held)
         found: list[TailRecord] = []
         with work.context.reader(flow.source) as reader:
             for source, end in sorted(work.ends(flow).items()):
                 first = cut.get(source, 0)
-                if first < end and len(found) < MOST_READ:
+                if first < end and len(found) < MAX_READ:
                     records = reader.read(source.topic, source.partition, first)
-                    found += [raw_record(source, record) for record in islice(records, MOST_READ - len(found))]
+                    found += [raw_record(source, record) for record in islice(records, MAX_READ - len(found))]
         if flow.adds_hops:
             # Where clusters mirror each other, what has been on the target came from there.
             found = [one for one in found if flow.target not in one.been_on]
@@ -180,10 +195,12 @@ class Failover:
         if (pause := state.of_cluster(flow.target)) is not None:
             found.append(f"{flow.target} is paused by {pause.who}: {pause.resume_command}")
         found += [one.cause for one in find_lost_topics(work.context, flow)]
-        plan = self._groups_of().plan()
+        plan = self._group_planner().plan()
         named = {position.group for position in plan}
         if unknown := sorted(set(self._options.groups or ()) - named):
-            known = sorted({position.group for position in work.groups(flow, recorded=bool(self._unanswered)).plan()})
+            known = sorted(
+                {position.group for position in work.groups(flow, recorded=bool(self._unreachable_reason)).plan()}
+            )
             raise UsageError(
                 f"{flow.name} knows no position of group {', '.join(unknown)}",
                 consequence="nothing was changed",
@@ -215,12 +232,12 @@ class Failover:
         pause = settings_in_force.pause(work.control, subject, reason=f"failover {operation.id}")
         ends = {} if self._silent else work.ends(flow, needs_all=False)
         if was is None:
-            work.wait_until_heard(flow)
+            work.wait_for_pause(flow)
         # Read last: what an application writes on the target from now on is newer than the failover.
         local = local_topics(work.lake, flow, work.context.config.flows) if flow.policy.kind == "default" else []
         after = {
             "since": pause.since.isoformat(),
-            "ends": as_rows(ends),
+            "ends": positions_to_json(ends),
             "at": work.now().isoformat(),
             "target_ends": target_ends(work.context.admin(flow.target), local),
         }
@@ -228,11 +245,11 @@ class Failover:
 
     def _drain(self, operation: Operation) -> Operation:
         work, flow = self._work, self._flow
-        wanted = of_rows((self._after(operation, FREEZE) or {}).get("ends", ()))
+        wanted = positions_from_json((self._after(operation, FREEZE) or {}).get("ends", ()))
         landed, why = 0, self._silent
         if not why and wanted:
             try:
-                landed = work.land_to(flow, wanted)
+                landed = work.land_up_to(flow, wanted)
             except (ClusterError, SafetyError) as error:
                 # What cannot be landed does not keep back what is landed; the report says what is missing.
                 why = error.cause
@@ -248,16 +265,16 @@ class Failover:
             paused = ", ".join(sorted(work.control.state().topics_of(flow.name)))
             reason = f" (paused: {paused})" if paused else ""
             raise self._refused([f"what is landed could not all be sent{reason}: {'; '.join(unsent[:5])}"])
-        after = {"landed": landed, "republished": sent, "silent": why, "cut": as_rows(positions)}
+        after = {"landed": landed, "republished": sent, "silent": why, "cut": positions_to_json(positions)}
         return work.write(operation, DRAIN, after=after)
 
     def _prove(self, operation: Operation) -> Operation:
         work, flow = self._work, self._flow
         if self._options.unproven:
             until = proven_until(work.lake, flow)
-            return work.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
-        found = work.verify(flow, lost={flow.source} if self._unanswered else set())
-        proof = ProofTaken.of(found, stops_at=positions_of(operation))
+            return work.write(operation, PROVE, after=document(ProofSummary.skipped(until, positions_of(operation))))
+        found = work.verify(flow, lost={flow.source} if self._unreachable_reason else set())
+        proof = ProofSummary.of(found, stops_at=positions_of(operation))
         if proof.differences:
             raise self._refused(
                 [
@@ -267,10 +284,10 @@ class Failover:
         return work.write(operation, PROVE, after=document(proof))
 
     def _groups(self, operation: Operation) -> Operation:
-        plan = self._groups_of().apply()
+        plan = self._group_planner().apply()
         if live := sorted({one.group for one in plan.held if "members on the target" in one.reason}):
             raise self._refused([f"group {group} has got members on {self._flow.target}: stop them" for group in live])
-        placed = [GroupPlaced.of(position) for position in plan]
+        placed = [PlacedGroup.of(position) for position in plan]
         return self._work.write(operation, GROUPS, after=document(placed))
 
     def _fence(self, operation: Operation) -> Operation:
@@ -279,10 +296,10 @@ class Failover:
             return operation
         source = work.context.admin(flow.source)
         if operation.step(FENCE_PLAN) is None:
-            plan = fence_plan(flow, work.topics(flow), self._options.fence, source=source)
+            plan = plan_source_fence(flow, work.topics(flow), self._options.fence, source=source)
             # Written first: after a death between the two, what was before is still known.
             operation = work.write(operation, FENCE_PLAN, after=document(plan.changes))
-        changes = fence_of(operation)
+        changes = fence_changes(operation)
         for change in changes:
             source.apply(change)
         return work.write(operation, FENCE, after=[*map(str, changes)])
@@ -290,17 +307,17 @@ class Failover:
     # -- looks ----------------------------------------------------------------------------------------------------
 
     @property
-    def _unanswered(self) -> str:
+    def _unreachable_reason(self) -> str:
         """Why not all of the source can be asked; empty where it can."""
         return self._silent or self._incomplete
 
-    def _look_at_source(self) -> None:
+    def _inspect_source(self) -> None:
         work, flow = self._work, self._flow
-        self._silent = work.why_silent(flow.source)
-        self._incomplete = "" if self._silent else work.why_incomplete(flow)
+        self._silent = work.unreachable_reason(flow.source)
+        self._incomplete = "" if self._silent else work.leaderless_reason(flow)
 
-    def _groups_of(self) -> GroupSync:
-        return self._work.groups(self._flow, recorded=bool(self._unanswered), only=self._options.groups)
+    def _group_planner(self) -> GroupSync:
+        return self._work.groups(self._flow, recorded=bool(self._unreachable_reason), only=self._options.groups)
 
     def _after(self, operation: Operation | None, step: str) -> Any:
         done = operation.step(step) if operation is not None else None
@@ -312,18 +329,18 @@ class Failover:
         self, operation: Operation | None, plan: GroupPlan | None, *, state: Any, refusals: Sequence[str] = ()
     ) -> FailoverReport:
         work, flow, now = self._work, self._flow, self._work.now()
-        reached = reached_by(work.lake, flow, work.sent(flow))
+        reached = read_flow_progress(work.lake, flow, work.sent(flow))
         frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
-        silent = drained.get("silent", self._unanswered)
-        seen = self._seen(reached, frozen, silent=bool(silent))
+        silent = drained.get("silent", self._unreachable_reason)
+        seen = self._source_seen(reached, frozen, silent=bool(silent))
         asked_at = (self._after(operation, BEGIN) or {}).get("asked_at")
         began = now if asked_at is None else datetime.fromisoformat(asked_at)
         rpo_wanted, rto_wanted = objectives_of(flow)
         proof, placed = self._after(operation, PROVE), self._after(operation, GROUPS)
         groups = (
-            msgspec.convert(placed, tuple[GroupPlaced, ...])
+            msgspec.convert(placed, tuple[PlacedGroup, ...])
             if placed is not None
-            else tuple(GroupPlaced.of(position) for position in plan or ())
+            else tuple(PlacedGroup.of(position) for position in plan or ())
         )
         age: timedelta | None = None
         rpo_s = 0.0 if state == "done" else None
@@ -346,13 +363,13 @@ class Failover:
             source_note=note,
             refusals=tuple(refusals),
             steps=tuple(
-                StepTaken(name=s.name, at=s.at, said=_said(s.name, s.after))
+                ReportedStep(name=s.name, at=s.at, said=_describe_step(s.name, s.after))
                 for s in (operation.steps if operation else ())
             ),
-            partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.ends_at),
-            proof=msgspec.convert(proof, ProofTaken) if proof is not None else None,
+            partitions=estimate_loss(reached, seen.ends, seen_at=seen.ends_at),
+            proof=msgspec.convert(proof, ProofSummary) if proof is not None else None,
             groups=groups,
-            topics=tuple(OpenTopic.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
+            topics=tuple(TopicEndpoints.of(topic, flow, work.context.config.flows) for topic in work.topics(flow)),
             fence=tuple(self._after(operation, FENCE) or ()),
             last_look_s=None if age is None else age.total_seconds(),
             rpo_s=rpo_s,
@@ -361,18 +378,18 @@ class Failover:
             objective_rto_s=rto_wanted,
         )
 
-    def _seen(
-        self, reached: Mapping[SourcePartition, Reached], frozen: Mapping[str, Any], *, silent: bool
+    def _source_seen(
+        self, reached: Mapping[SourcePartition, PartitionProgress], frozen: Mapping[str, Any], *, silent: bool
     ) -> SourceSeen:
         """Take the newest look at the source: this failover's own, or what the lake recorded."""
-        ends = of_rows(frozen.get("ends", ()))
-        recorded = last_seen(self._work.lake, self._flow, reached)
+        ends = positions_from_json(frozen.get("ends", ()))
+        recorded = read_source_seen(self._work.lake, self._flow, reached)
         if not ends:
             return recorded
         # The freeze read no ends of partitions without a leader.
         ends = {**recorded.ends, **ends}
         at = datetime.fromisoformat(frozen["at"])
-        is_whole = all(end <= reached.get(source, NOWHERE).landed for source, end in ends.items())
+        is_whole = all(end <= reached.get(source, NO_PROGRESS).landed for source, end in ends.items())
         in_step_at = at if is_whole else recorded.in_step_at
         return SourceSeen(
             ends=ends,
@@ -383,11 +400,11 @@ class Failover:
         )
 
 
-def _said(step: str, after: Any) -> str:
+def _describe_step(step: str, after: Any) -> str:
     if step == DRAIN and isinstance(after, dict):
         return f"{plural(after['landed'], 'record')} landed, {plural(after['republished'], 'record')} republished"
     if step == PROVE and isinstance(after, dict):
-        return str(msgspec.convert(after, ProofTaken))
+        return str(msgspec.convert(after, ProofSummary))
     if step == GROUPS and isinstance(after, list):
         return f"{plural(len(after), 'position')}"
     if step == FREEZE:
@@ -398,4 +415,4 @@ def _said(step: str, after: Any) -> str:
 def positions_of(operation: Operation) -> dict[SourcePartition, int]:
     """Read up to where the flow had sent when it was drained: the next upstream offset of each source partition."""
     drained = operation.step(DRAIN)
-    return of_rows(drained.after["cut"]) if drained is not None else {}
+    return positions_from_json(drained.after["cut"]) if drained is not None else {}

@@ -19,7 +19,7 @@ from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import goes_on
 from mirrorlake.offsets import KnownMaps, known_maps, to_run
 
-_Held = Mapping[str, Mapping[TopicPartition, Committed]]
+_CommittedByGroup = Mapping[str, Mapping[TopicPartition, Committed]]
 _FROM = tuple[TopicPartition, SourcePartition]
 
 
@@ -38,7 +38,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
         if source.topic in known and source.generation == known[source.topic].generation_of(source.partition):
             feeding.setdefault(source, set()).add(TopicPartition(row.target_topic, row.target_partition))
     held = _committed(context, flow, {tp for targets in feeding.values() for tp in targets}, only)
-    around = _around(maps, flow, held)
+    around = _find_neighbours(maps, flow, held)
     source_groups = context.groups(flow.source)
     active = source_groups.active()
     there = source_groups.committed(held, [TopicPartition(s.topic, s.partition) for s in feeding])
@@ -65,7 +65,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
 
 def _committed(
     context: Context, flow: FlowConfig, partitions: Collection[TopicPartition], only: Collection[str] | None
-) -> _Held:
+) -> _CommittedByGroup:
     groups = context.groups(flow.target)
     names = [
         name
@@ -75,14 +75,16 @@ def _committed(
     return {group: held for group, held in groups.committed(names, partitions).items() if held}
 
 
-def _around(maps: KnownMaps, flow: FlowConfig, held: _Held) -> dict[tuple[_FROM, int], tuple[int | None, int | None]]:
+def _find_neighbours(
+    maps: KnownMaps, flow: FlowConfig, held: _CommittedByGroup
+) -> dict[tuple[_FROM, int], tuple[int | None, int | None]]:
     """Find, before and from each position on a target partition on, the upstream offsets of a source partition's records."""
     asked = sorted({(tp.topic, tp.partition, one.offset) for found in held.values() for tp, one in found.items()})
     # A partition that a group has no position on counts as not read.
     asked += sorted({(topic, partition, 0) for topic, partition, _ in asked if (topic, partition, 0) not in asked})
     points = pa.Table.from_pylist([dict(zip(_POINTS.names, one, strict=True)) for one in asked], _POINTS)
     found: dict[tuple[_FROM, int], tuple[int | None, int | None]] = {}
-    for row in maps.ask(_AROUND, flow=flow.name, tables={"points": points}):
+    for row in maps.ask(_NEIGHBOURS, flow=flow.name, tables={"points": points}):
         run, at = to_run(row), int(row.at)
         last = run.upstream_of(min(at - 1, run.last_downstream)) if run.first_downstream < at else None
         unread = run.upstream_of(max(at, run.first_downstream)) if run.last_downstream >= at else None
@@ -123,7 +125,7 @@ def _resume(
 _POINTS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "at": pa.int64()})
 _KEY = "source_topic, generation, source_partition, target_topic, target_partition"
 _FEEDING = f"SELECT DISTINCT {_KEY} FROM {{runs}} WHERE flow = :flow"  # noqa: S608  names of columns
-_AROUND = f"""
+_NEIGHBOURS = f"""
     WITH placed AS (
         SELECT {", ".join(f"r.{name.strip()}" for name in _KEY.split(","))}, p.at, r.first_upstream, r.last_upstream,
             r.first_downstream, r.record_count, r.holes,

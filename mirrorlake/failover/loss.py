@@ -56,30 +56,32 @@ class SourceSeen:
     in_step_at: datetime | None = None
 
 
-class Reached(NamedTuple):
+class PartitionProgress(NamedTuple):
     """How far one source partition is landed and has arrived on the target; next offsets, markers counted."""
 
     landed: int
     republished: int
 
 
-def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reached]:
+def read_flow_progress(
+    lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, PartitionProgress]:
     """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
     read = read_landing_positions(lake, flow.source)
     # After that: what is read and not held is a marker then.
     held = landed_positions(lake, flow.source).reached
     late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
-    waiting = still_in_relay(lake, flow.source, late, held) if sent else late.keys()
+    waiting = find_still_in_relay(lake, flow.source, late, held) if sent else late.keys()
     found = {}
     for source in {*held, *sent, *read}:
         if flow.carries(source.topic):
             # Control records at the end are read, and never landed nor sent.
             landed = max(held.get(source, 0), read.get(source, 0))
-            found[source] = Reached(landed, sent.get(source, 0) if source in waiting else landed)
+            found[source] = PartitionProgress(landed, sent.get(source, 0) if source in waiting else landed)
     return found
 
 
-def still_in_relay(
+def find_still_in_relay(
     lake: Lake, alias: str, late: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int]
 ) -> Collection[SourcePartition]:
     """Choose the partitions of which a relay has records from a `late` position up to `held`; of others they left unsent.
@@ -96,10 +98,10 @@ def still_in_relay(
     }
 
 
-NOWHERE = Reached(0, 0)
+NO_PROGRESS = PartitionProgress(0, 0)
 
 
-def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Reached]) -> SourceSeen:
+def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, PartitionProgress]) -> SourceSeen:
     """Find how far the source of a flow was seen to reach, and when; asks the lake only."""
     ends = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
@@ -108,7 +110,7 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
     }
     [looks] = lake.query_rows(_ANSWERED, name=flow.source)
     ends_at = answered_at = in_step_at = looks.answered_at
-    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)}) if ends_at else ()
+    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": _progress_table(ends, reached)}) if ends_at else ()
     if beyond and beyond[0].first_at is not None:
         [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
@@ -134,14 +136,17 @@ def _newest(*times: datetime | None) -> datetime | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def bounds_of_loss(
-    reached: Mapping[SourcePartition, Reached], ends: Mapping[SourcePartition, int], *, seen_at: datetime | None
+def estimate_loss(
+    reached: Mapping[SourcePartition, PartitionProgress],
+    ends: Mapping[SourcePartition, int],
+    *,
+    seen_at: datetime | None,
 ) -> tuple[PossibleLoss, ...]:
     """Set the ends that were seen against what was landed and what has arrived, a row a source partition.
 
     Example:
         >>> orders = SourcePartition("orders", 1, 0)
-        >>> [row] = bounds_of_loss({orders: Reached(90, 90)}, {orders: 97}, seen_at=None)
+        >>> [row] = estimate_loss({orders: PartitionProgress(90, 90)}, {orders: 97}, seen_at=None)
         >>> row.missing
         7
     """
@@ -150,8 +155,8 @@ def bounds_of_loss(
             topic=source.topic,
             generation=source.generation,
             partition=source.partition,
-            landed=reached.get(source, NOWHERE).landed,
-            republished=reached.get(source, NOWHERE).republished,
+            landed=reached.get(source, NO_PROGRESS).landed,
+            republished=reached.get(source, NO_PROGRESS).republished,
             seen_end=ends.get(source),
             seen_at=seen_at if source in ends else None,
         )
@@ -170,13 +175,15 @@ def rpo_seconds(seen: SourceSeen, *, lost_at: datetime) -> float | None:
     return max(0.0, (until - seen.in_step_at).total_seconds())
 
 
-def _held(ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, Reached]) -> pa.Table:
+def _progress_table(
+    ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, PartitionProgress]
+) -> pa.Table:
     return pa.table(
         {
             "topic": pa.array([s.topic for s in ends], pa.string()),
             "generation": pa.array([s.generation for s in ends], pa.int32()),
             "partition": pa.array([s.partition for s in ends], pa.int32()),
-            "landed_to": pa.array([reached.get(s, NOWHERE).landed for s in ends], pa.int64()),
+            "landed_to": pa.array([reached.get(s, NO_PROGRESS).landed for s in ends], pa.int64()),
         }
     )
 
@@ -185,10 +192,10 @@ _ENDS = """
     SELECT topic, generation, partition, max_by(position, observed_at) AS position FROM {positions}
     WHERE source = :source AND kind = 'last_stable' AND position IS NOT NULL GROUP BY topic, generation, partition
 """
-_LOOKS = "FROM {samples} WHERE subject = 'cluster' AND name = :name"
-_ANSWERED = f"SELECT max(observed_at) AS answered_at {_LOOKS} AND error IS NULL"
+_SAMPLES = "FROM {samples} WHERE subject = 'cluster' AND name = :name"
+_ANSWERED = f"SELECT max(observed_at) AS answered_at {_SAMPLES} AND error IS NULL"
 _BEFORE = f"{_ANSWERED} AND unix_micros(observed_at) < :until"
-_SILENT = f"SELECT min(observed_at) AS silent_at {_LOOKS} AND error IS NOT NULL AND unix_micros(observed_at) > :after"
+_SILENT = f"SELECT min(observed_at) AS silent_at {_SAMPLES} AND error IS NOT NULL AND unix_micros(observed_at) > :after"
 _BEYOND = """
     SELECT min(p.observed_at) AS first_at FROM {positions} AS p JOIN {held} AS h
         ON p.topic = h.topic AND p.generation = h.generation AND p.partition = h.partition

@@ -16,7 +16,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ClusterUnreachable, LoginRefused
 from mirrorlake.failover.journal import Journal, Operation
-from mirrorlake.failover.loss import NOWHERE, reached_by, still_in_relay
+from mirrorlake.failover.loss import NO_PROGRESS, find_still_in_relay, read_flow_progress
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import (
     ELECTION_TIMEOUT_S,
@@ -38,16 +38,16 @@ from mirrorlake.verify import Verifications
 log = logging.getLogger(__name__)
 
 # A running mirror looks at the table `control` every 3 s, and ends the batch under way.
-_HEARD_S = 8.0
+_PAUSE_NOTICED_S = 8.0
 # A lander that shows no sign of life lands every second or so, a flow sends as often; what has not moved for so long is not there.
-_MOVES_WITHIN_S = 5.0
+_PROGRESS_TIMEOUT_S = 5.0
 # A mirror that is seen running is there all the same: a turn of its landing may be far from the next, or its machine busy.
-_STARVED_S = 60.0
+_BUSY_TIMEOUT_S = 60.0
 # As long as an administrative call waited for its cluster before it was probed.
-_RESTARTS_WITHIN_S = 15.0
-_LOOK_S = 0.5
+_RESTART_TIMEOUT_S = 15.0
+_POLL_INTERVAL_S = 0.5
 
-Seam = Callable[[str, str], None]
+StepHook = Callable[[str, str], None]
 """Hears of each step when its work is done (`done`), and when its row is written (`written`)."""
 
 
@@ -63,8 +63,8 @@ class OperationContext:
     flow: FlowConfig
     journal: Journal
     lost: str = ""
-    made: str = ""
-    seam: Seam = lambda _, __: None
+    derived_flow: str = ""
+    step_hook: StepHook = lambda _, __: None
     wait: Callable[[float], None] = time.sleep
 
     @classmethod
@@ -72,7 +72,7 @@ class OperationContext:
         """Put together what an operation on a flow works with."""
         settings = context.config.flow(flow)
         context.create_tables()
-        return cls(context=context, flow=settings, journal=journal_of(context, settings), **more)
+        return cls(context=context, flow=settings, journal=open_journal(context, settings), **more)
 
     @property
     def lake(self) -> Lake:
@@ -90,14 +90,14 @@ class OperationContext:
 
     def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
         """Write that a step is done."""
-        self.seam(step, "done")
+        self.step_hook(step, "done")
         written = self.journal.write(operation, step, before=before, after=after)
-        self.seam(step, "written")
+        self.step_hook(step, "written")
         return written
 
     # -- looks ----------------------------------------------------------------------------------------------------
 
-    def why_silent(self, alias: str) -> str:
+    def unreachable_reason(self, alias: str) -> str:
         """Say why a cluster cannot be asked; empty where it can.
 
         Raises:
@@ -120,9 +120,9 @@ class OperationContext:
                 ) from error
             except ClusterUnreachable as error:
                 # A broker that restarts refuses connections for seconds, and its cluster is not lost.
-                if time.monotonic() - began >= _RESTARTS_WITHIN_S:
+                if time.monotonic() - began >= _RESTART_TIMEOUT_S:
                     return error.cause
-                self.wait(_LOOK_S)
+                self.wait(_POLL_INTERVAL_S)
             else:
                 return ""
 
@@ -133,9 +133,9 @@ class OperationContext:
 
     def topics(self, flow: FlowConfig) -> list[str]:
         """List the topics of a flow's source that were there when landing looked last."""
-        return carried(self.lake, flow)
+        return present_topics(self.lake, flow)
 
-    def why_incomplete(self, flow: FlowConfig) -> str:
+    def leaderless_reason(self, flow: FlowConfig) -> str:
         """Return which partitions of a flow's source have no leader, as a reason; "" where all have one.
 
         Raises:
@@ -204,7 +204,7 @@ class OperationContext:
             open_folder(f"{self.lake.checkpoint_root()}/live/republish.{transactional_id(flow.name, 0)}").names()
         )
 
-    def runs(self, stream: str) -> bool:
+    def is_running(self, stream: str) -> bool:
         """Tell whether a process of any machine carries a stream now."""
         return bool(self.context.presence.carried([stream]))
 
@@ -218,70 +218,74 @@ class OperationContext:
 
     # -- acts -----------------------------------------------------------------------------------------------------
 
-    def wait_until_heard(self, flow: FlowConfig) -> None:
+    def wait_for_pause(self, flow: FlowConfig) -> None:
         """Wait until a mirror that runs has heard of a pause, at most some seconds; a minute where it is seen running.
 
         Who took the flow over before that would be safe, too, and make it wait there.
         """
         is_live, began = self.is_live(flow), time.monotonic()
-        if is_live or self.is_watched(flow) or self.runs(flow.name):
-            while time.monotonic() - began < (self._patience_s(flow.name, _HEARD_S) if is_live else _HEARD_S):
+        if is_live or self.is_watched(flow) or self.is_running(flow.name):
+            while time.monotonic() - began < (
+                self._timeout_s(flow.name, _PAUSE_NOTICED_S) if is_live else _PAUSE_NOTICED_S
+            ):
                 if is_live and not self.is_live(flow):
                     break
-                self.wait(_LOOK_S)
+                self.wait(_POLL_INTERVAL_S)
 
-    def land_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
+    def land_up_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
         """Wait until a flow's source is landed up to some ends; land it here where nobody else does, or is far too slow.
 
         The lander that runs waits then until this has landed.
         """
 
         def left() -> int:
-            reached = reached_by(self.lake, flow, {})
-            return sum(max(0, end - reached.get(source, NOWHERE).landed) for source, end in ends.items())
+            reached = read_flow_progress(self.lake, flow, {})
+            return sum(max(0, end - reached.get(source, NO_PROGRESS).landed) for source, end in ends.items())
 
-        return land_source(self.context, flow.source) if self._waits_for(landing_stream(flow.source), left) else 0
+        return (
+            land_source(self.context, flow.source) if self._wait_while_moving(landing_stream(flow.source), left) else 0
+        )
 
-    def send_to_end(self, flow: FlowConfig) -> int:
+    def ensure_all_sent(self, flow: FlowConfig) -> int:
         """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
-        may_run = self.is_live(flow) or self.is_watched(flow) or self.runs(flow.name)
+        may_run = self.is_live(flow) or self.is_watched(flow) or self.is_running(flow.name)
         if may_run and self.control.state().of_stream(flow.name, flow.target) is None:
 
             def left() -> int:
                 return sum(position for _, position in self.unsent(flow, self.sent(flow)))
 
-            if not self._waits_for(flow.name, left):
+            if not self._wait_while_moving(flow.name, left):
                 return 0
         return drain_flow(self.context, flow)
 
     def unsent(
-        self, flow: FlowConfig, sent: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int] | None = None
+        self, flow: FlowConfig, sent: Mapping[SourcePartition, int], landed: Mapping[SourcePartition, int] | None = None
     ) -> list[tuple[SourcePartition, int]]:
         """List the partitions of which landed records were not sent, and how many offsets that are.
 
         `held` is what the relay held at a time; what it holds now without it.
         """
-        held = landed_positions(self.lake, flow.source).reached if held is None else held
+        landed = landed_positions(self.lake, flow.source).reached if landed is None else landed
         late = {
             source: sent.get(source, 0)
-            for source, position in sorted(held.items())
+            for source, position in sorted(landed.items())
             # A flow whose start leaves the past out owes nothing of a partition before its first record.
             if flow.carries(source.topic)
             and sent.get(source, 0) < position
             and (source in sent or flow.start.kind == "earliest")
         }
         # What was erased, or expired, before it was sent never will be.
-        waiting = still_in_relay(self.lake, flow.source, late, held)
-        return [(source, held[source] - at) for source, at in late.items() if source in waiting]
+        waiting = find_still_in_relay(self.lake, flow.source, late, landed)
+        return [(source, landed[source] - at) for source, at in late.items() if source in waiting]
 
-    def _patience_s(self, stream: str, usual_s: float) -> float:
-        return max(usual_s, _STARVED_S) if self.runs(stream) else usual_s
+    def _timeout_s(self, stream: str, usual_s: float) -> float:
+        return max(usual_s, _BUSY_TIMEOUT_S) if self.is_running(stream) else usual_s
 
-    def _waits_for(self, stream: str, left: Callable[[], int]) -> int:
+    def _wait_while_moving(self, stream: str, left: Callable[[], int]) -> int:
         """Wait while what is left shrinks, and return the rest."""
         waiting, moved = left(), time.monotonic()
-        while waiting and time.monotonic() - moved < self._patience_s(stream, _MOVES_WITHIN_S):
-            self.wait(_LOOK_S)
+        while waiting and time.monotonic() - moved < self._timeout_s(stream, _PROGRESS_TIMEOUT_S):
+            self.wait(_POLL_INTERVAL_S)
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
@@ -309,18 +313,18 @@ def drain_flow(context: Context, flow: FlowConfig, *, through: Callable[[View | 
         return republisher.records
 
 
-def journal_of(context: Context, flow: FlowConfig) -> Journal:
+def open_journal(context: Context, flow: FlowConfig) -> Journal:
     """Return the journal of a flow's operations."""
     return Journal(context.lake, flow=flow.name, where=flow.target, now=context.now)
 
 
-def carried(lake: Lake, flow: FlowConfig) -> list[str]:
+def present_topics(lake: Lake, flow: FlowConfig) -> list[str]:
     """List the topics that a flow carries of those that were there when landing looked last."""
     known = newest_topics(lake, flow.source, "source", missing_ok=True)
     return sorted(name for name, topic in known.items() if topic.present and flow.carries(name))
 
 
-def as_rows(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:
+def positions_to_json(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:
     """Write positions as a step of the journal holds them."""
     return [
         {"topic": s.topic, "generation": s.generation, "partition": s.partition, "position": position}
@@ -328,11 +332,11 @@ def as_rows(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:
     ]
 
 
-def of_rows(rows: Any) -> dict[SourcePartition, int]:
-    """Read positions that `as_rows` wrote.
+def positions_from_json(rows: Any) -> dict[SourcePartition, int]:
+    """Read positions that `positions_to_json` wrote.
 
     >>> here = SourcePartition("orders", 1, 0)
-    >>> of_rows(as_rows({here: 7})) == {here: 7}
+    >>> positions_from_json(positions_to_json({here: 7})) == {here: 7}
     True
     """
     return {SourcePartition(r["topic"], r["generation"], r["partition"]): int(r["position"]) for r in rows or ()}

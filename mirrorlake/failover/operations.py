@@ -11,16 +11,16 @@ from mirrorlake.failover.cutover import Cutover, CutoverReport
 from mirrorlake.failover.failback import Failback
 from mirrorlake.failover.failback_report import TAIL_CHOICES, FailbackReport
 from mirrorlake.failover.failover import Failover, FailoverOptions
-from mirrorlake.failover.fence import FENCES
-from mirrorlake.failover.operation_context import OperationContext, Seam
+from mirrorlake.failover.operation_context import OperationContext, StepHook
 from mirrorlake.failover.report import FailoverReport
-from mirrorlake.failover.way_home import local_topics, made_way_home
+from mirrorlake.failover.return_flows import derive_return_flow, local_topics
+from mirrorlake.failover.source_fence import FENCES
 from mirrorlake.model.plan import Plan
 
 _Choice = TypeVar("_Choice", bound=str)
 
 
-def _unheard(_step: str, _when: str) -> None:
+def _no_hook(_step: str, _when: str) -> None:
     """Hear of no step."""
 
 
@@ -33,12 +33,12 @@ def fail_over(
     unproven: bool = False,
     fence_source: str | None = None,
     report: bool = False,
-    seam: Seam = _unheard,
+    step_hook: StepHook = _no_hook,
 ) -> FailoverReport:
     """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
     fence = _choose(fence_source, FENCES, "a way to keep producers off a source")
     options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
-    return Failover(OperationContext.of(context, flow, seam=seam), options).run(dry_run=dry_run)
+    return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
 
 
 def fail_back(
@@ -50,12 +50,12 @@ def fail_back(
     leave: Sequence[str] = (),
     dry_run: bool = False,
     unproven: bool = False,
-    seam: Seam = _unheard,
+    step_hook: StepHook = _no_hook,
 ) -> FailbackReport:
     """Fail a flow back (see `FlowHandle.failback`); `seam` hears of each step, for tests."""
     choice = _choose(tail, TAIL_CHOICES, "what a tail can be settled by")
-    with_home, made = _with_way_home(context, flow)
-    work = OperationContext.of(with_home, flow, made=made, seam=seam)
+    with_home, made = _with_return_flow(context, flow)
+    work = OperationContext.of(with_home, flow, derived_flow=made, step_hook=step_hook)
     only = tuple(groups) if groups else None
     return Failback(work, tail=choice, groups=only, unproven=unproven, leave=leave).run(dry_run=dry_run)
 
@@ -71,11 +71,11 @@ def _choose(given: str | None, choices: Sequence[_Choice], what: str) -> _Choice
     return chosen
 
 
-def _with_way_home(context: Context, flow: str) -> tuple[Context, str]:
+def _with_return_flow(context: Context, flow: str) -> tuple[Context, str]:
     """Make a context in which a flow leads home; this one where it has such a flow, or where none can be made."""
     config, settings = context.config, context.config.flow(flow)
     topics = local_topics(context.lake, settings, config.flows)
-    made = made_way_home(settings, topics) if topics else None
+    made = derive_return_flow(settings, topics) if topics else None
     has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
     if made is None or has_one or config.cluster(settings.source).is_lake:
         return context, ""
@@ -90,12 +90,12 @@ def cut_over(
     plan: Callable[[], Plan],
     commit: bool = False,
     back: bool = False,
-    seam: Seam = _unheard,
+    step_hook: StepHook = _no_hook,
 ) -> CutoverReport:
     """Go on with the cutover of a flow (see `FlowHandle.cutover`); `plan` tells what its topics lack."""
     if commit and back:
         raise UsageError("commit and back exclude each other", remedy="name one of them")
-    work = Cutover(OperationContext.of(context, flow, seam=seam), plan=plan)
+    work = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan)
     return work.back() if back else work.run(commit=commit)
 
 

@@ -13,7 +13,7 @@ from mirrorlake.model.loops.hops import hops
 from mirrorlake.render import Table, headers, table
 
 # A report is a value that fits into memory; the table `divergent` holds all of them after a failback.
-MOST_READ = 1000
+MAX_READ = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,11 @@ from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlaced:
+class PlacedGroup:
     """Where a group goes on at one partition, and how many records it reads again there (None: not known)."""
 
     group: str
@@ -33,7 +33,7 @@ class GroupPlaced:
     reason: str
 
     @classmethod
-    def of(cls, position: GroupPosition) -> GroupPlaced:
+    def of(cls, position: GroupPosition) -> PlacedGroup:
         """Take what a report says of a group's position."""
         resume = position.resume
         return cls(
@@ -50,7 +50,7 @@ class GroupPlaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProofTaken:
+class ProofSummary:
     """What was proven before the groups were placed; `is_skipped` where the command was told to go on without.
 
     `unproven` then names where each partition's proof by earlier verifications ends, of those that went on past it.
@@ -63,18 +63,18 @@ class ProofTaken:
     unproven: tuple[str, ...] = ()
 
     @classmethod
-    def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> ProofTaken:
+    def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> ProofSummary:
         """Say what earlier verifications have proven of what has arrived.
 
         >>> here = SourcePartition("orders", 1, 0)
-        >>> print(ProofTaken.skipped({here: 5}, {here: 9}))
+        >>> print(ProofSummary.skipped({here: 5}, {here: 9}))
         no verification (--unproven): not proven from orders-0@5 on
         """
         found = (f"{s}@{until.get(s, 0)}" for s, at in sorted(reached.items()) if until.get(s, 0) < at)
         return cls(is_skipped=True, unproven=tuple(found))
 
     @classmethod
-    def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> ProofTaken:
+    def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> ProofSummary:
         """Take what a report says of a verification.
 
         A flow that is frozen `stops_at` some positions: what was landed past them waits for the failback, and is no difference.
@@ -94,14 +94,14 @@ class ProofTaken:
         if self.is_skipped:
             if not self.unproven:
                 return "no verification (--unproven): earlier ones have proven all of it"
-            more = "" if len(self.unproven) <= _MOST_NAMED else f" and {len(self.unproven) - _MOST_NAMED} more"
-            return f"no verification (--unproven): not proven from {', '.join(self.unproven[:_MOST_NAMED])}{more} on"
+            more = "" if len(self.unproven) <= _MAX_NAMED else f" and {len(self.unproven) - _MAX_NAMED} more"
+            return f"no verification (--unproven): not proven from {', '.join(self.unproven[:_MAX_NAMED])}{more} on"
         left = f", {plural(self.not_compared, 'record')} not compared" if self.not_compared else ""
         return f"{plural(self.verified, 'record')} verified{left}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTopic:
+class TopicEndpoints:
     """A topic of the flow after a failover: producers write to `write_to`, consumers read all of `read_from`.
 
     `goes_back_by` is the flow that carries what is written there to the old source; None where the settings have none.
@@ -113,7 +113,7 @@ class OpenTopic:
     goes_back_by: str | None = None
 
     @classmethod
-    def of(cls, topic: str, flow: FlowConfig, flows: Iterable[FlowConfig]) -> OpenTopic:
+    def of(cls, topic: str, flow: FlowConfig, flows: Iterable[FlowConfig]) -> TopicEndpoints:
         """Say where the producers and the consumers of a source topic go on at the target."""
         remote = flow.remote_topic(topic)
         # A topic that carries its source's name came from there, and is never sent back there.
@@ -128,7 +128,7 @@ class OpenTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTaken:
+class ReportedStep:
     """One step: when it was done, and what it came to in a few words."""
 
     name: str
@@ -159,11 +159,11 @@ class FailoverReport(JsonShown):
     source_answers: bool = False
     source_note: str = ""
     refusals: tuple[str, ...] = ()
-    steps: tuple[StepTaken, ...] = ()
+    steps: tuple[ReportedStep, ...] = ()
     partitions: tuple[PossibleLoss, ...] = ()
-    proof: ProofTaken | None = None
-    groups: tuple[GroupPlaced, ...] = ()
-    topics: tuple[OpenTopic, ...] = ()
+    proof: ProofSummary | None = None
+    groups: tuple[PlacedGroup, ...] = ()
+    topics: tuple[TopicEndpoints, ...] = ()
     fence: tuple[str, ...] = ()
     lost: tuple[TailRecord, ...] = ()
     added_groups: tuple[str, ...] = ()
@@ -208,7 +208,7 @@ class FailoverReport(JsonShown):
         parts += [_losses(self.partitions)] if self.partitions else []
         parts += [records_table("records that never arrived", self.lost)] if self.lost else []
         parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]
-        parts += [open_topics_table(self.topics, self.target)] if self.topics else []
+        parts += [endpoints_table(self.topics, self.target)] if self.topics else []
         parts += [f"fence on {self.source}: {line}" for line in self.fence]
         parts += [steps_table(self.steps)]
         return Sheet(
@@ -258,7 +258,7 @@ def _losses(rows: Iterable[PossibleLoss]) -> Table:
     return table("what may be lost with the source", columns, found)
 
 
-def groups_table(rows: Iterable[GroupPlaced]) -> Table:
+def groups_table(rows: Iterable[PlacedGroup]) -> Table:
     """Show where groups go on, those that are held back first."""
     columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
     found = [
@@ -277,14 +277,14 @@ def groups_table(rows: Iterable[GroupPlaced]) -> Table:
     return table("groups", columns, found)
 
 
-def open_topics_table(rows: Iterable[OpenTopic], target: str) -> Table:
+def endpoints_table(rows: Iterable[TopicEndpoints], target: str) -> Table:
     """Show where producers write and consumers read."""
     columns = ["topic", f"producers write to ({target})", "consumers read", "goes back by"]
     found = [(one.topic, one.write_to, ", ".join(one.read_from), one.goes_back_by) for one in rows]
     return table("topics that are open", columns, found)
 
 
-def steps_table(steps: Iterable[StepTaken]) -> Table:
+def steps_table(steps: Iterable[ReportedStep]) -> Table:
     """Show the steps that are done."""
     return table("steps", ["step", "at", "result"], [(one.name, one.at, one.said) for one in steps])
 

@@ -26,9 +26,9 @@ from mirrorlake.rules import View, Viewed
 RULE = "failback"
 """The rule under which records of a tail are withheld."""
 
-_AT_ONCE = 20_000
+_BATCH_SIZE = 20_000
 # A person looks at some of them; the table holds all.
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class TailPart:
         return SourcePartition(self.topic, self.generation, self.partition)
 
 
-def read_tail(
+def read_divergent_tail(
     lake: Lake,
     alias: str,
     topics: Sequence[str],
@@ -70,18 +70,18 @@ def read_tail(
             part=part,
             tables={"known": part.known()},
             topics=list(topics),
-            most=_AT_ONCE if left is None else min(left, _AT_ONCE),
+            most=_BATCH_SIZE if left is None else min(left, _BATCH_SIZE),
         )
         if not rows:
             return
         for row in rows:
             positions[SourcePartition(row.topic, row.generation, row.partition)] = row.offset + 1
-        found = [row for row in rows if been_on is None or been_on not in _places(row.headers)]
+        found = [row for row in rows if been_on is None or been_on not in _visited_clusters(row.headers)]
         yield found
         left = None if left is None else left - len(found)
 
 
-def keep_tail(
+def archive_tail(
     lake: Lake,
     alias: str,
     topics: Sequence[str],
@@ -99,10 +99,10 @@ def keep_tail(
     lake.create_side_table(DIVERGENT)
     kept = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.last) + 1
-        for row in lake.query_rows(_KEPT, failover=failover)
+        for row in lake.query_rows(_ARCHIVED, failover=failover)
     }
     done = {source: max(kept.get(source, 0), cut.get(source, 0)) for source in {*kept, *cut}}
-    for rows in read_tail(lake, alias, topics, done, been_on=been_on):
+    for rows in read_divergent_tail(lake, alias, topics, done, been_on=been_on):
         lake.append_rows(
             DIVERGENT,
             [
@@ -125,21 +125,21 @@ def keep_tail(
             end=int(row.last) + 1,
             records=int(row.records),
         )
-        for row in lake.query_rows(_KEPT, failover=failover)
+        for row in lake.query_rows(_ARCHIVED, failover=failover)
     )
 
 
-def shown_tail(
+def preview_tail(
     lake: Lake, alias: str, topics: Sequence[str], cut: Mapping[SourcePartition, int], *, been_on: str | None = None
 ) -> tuple[TailRecord, ...]:
     """Return the first records of the tail, to look at; `been_on` is that of `read_tail`."""
-    found = read_tail(lake, alias, topics, cut, been_on=been_on, at_most=MOST_SHOWN)
+    found = read_divergent_tail(lake, alias, topics, cut, been_on=been_on, at_most=MAX_SHOWN)
     return tuple(_record(row) for rows in found for row in rows)
 
 
-def kept_tail(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
+def archived_tail_records(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
     """Return the first records of a tail that `divergent` still holds."""
-    return tuple(_record(row) for row in lake.query_rows(_FIRST, failover=failover, most=MOST_SHOWN, missing_ok=True))
+    return tuple(_record(row) for row in lake.query_rows(_FIRST, failover=failover, most=MAX_SHOWN, missing_ok=True))
 
 
 def _record(row: Any) -> TailRecord:
@@ -156,7 +156,7 @@ def _record(row: Any) -> TailRecord:
 
 
 @dataclass(frozen=True)
-class WithoutTail:
+class SkipTailView:
     """The view of a flow that steps over a tail: these records are withheld, all others go through the flow's own view.
 
     Picklable, because it runs in Spark's workers. `bounds` are first offset and end of the tail, by source partition.
@@ -196,7 +196,7 @@ class WithoutTail:
         )
 
 
-def _places(pairs: Any) -> set[str]:
+def _visited_clusters(pairs: Any) -> set[str]:
     return {hop.source for hop in hops((one["key"], one["value"]) for one in pairs or ())}
 
 
@@ -220,7 +220,7 @@ _FIRST = """
     SELECT topic, generation, partition, `offset`, timestamp, key, value, headers FROM {divergent}
     WHERE failover = :failover ORDER BY topic, generation, partition, `offset` LIMIT :most
 """
-_KEPT = """
+_ARCHIVED = """
     SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) AS last, count(*) AS records
     FROM {divergent} WHERE failover = :failover GROUP BY topic, generation, partition
     ORDER BY topic, generation, partition

@@ -59,7 +59,7 @@ def list_acls(
     homes = []
     for each in chosen:
         own = [one for one in config.flows_to(each.source) if one.source == each.target]
-        made = None if own or config.cluster(each.source).is_lake else failover.made_way_home(each)
+        made = None if own or config.cluster(each.source).is_lake else failover.derive_return_flow(each)
         homes += own or ([] if made is None else [made])
     return needed_acls(
         config,

@@ -14,7 +14,7 @@ from mirrorlake.failover.drill import DrillReport, LiveLag
 from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
-from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
+from mirrorlake.failover.report import FailoverReport, PlacedGroup, ProofSummary, ReportedStep, TopicEndpoints
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.hop_verdicts import LagVerdict
 from mirrorlake.lag.judge import RetentionLimits, judge_windows
@@ -220,11 +220,11 @@ def failed_over(text: str) -> FailoverReport:
         began_at=NOON,
         source_note=text,
         refusals=(text,),
-        steps=(StepTaken(name=text, at=NOON, said=text),),
+        steps=(ReportedStep(name=text, at=NOON, said=text),),
         partitions=(PossibleLoss(topic=text, generation=1, partition=0, landed=5, republished=5, seen_end=7),),
-        proof=ProofTaken(verified=9, differences=(text,)),
-        groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
-        topics=(OpenTopic(topic=text, write_to=text, read_from=(text, text), goes_back_by=text),),
+        proof=ProofSummary(verified=9, differences=(text,)),
+        groups=(PlacedGroup.of(group_position(text, "hold", reason=text)),),
+        topics=(TopicEndpoints(topic=text, write_to=text, read_from=(text, text), goes_back_by=text),),
         fence=(text,),
     )
 
@@ -241,7 +241,7 @@ def failed_back(text: str) -> FailbackReport:
         records=(TailRecord(topic=text, generation=1, partition=0, offset=5, value=text.encode(), headers=text),),
         choice="drop",
         back={text: 3},
-        groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
+        groups=(PlacedGroup.of(group_position(text, "hold", reason=text)),),
         unfenced=(text,),
     )
 

@@ -120,7 +120,7 @@ class Killing:
 @pytest.mark.law("A")
 def test_a_source_that_is_gone_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is refused need not wait for a broker that may restart.
-    monkeypatch.setattr(operation_context, "_RESTARTS_WITHIN_S", 0.0)
+    monkeypatch.setattr(operation_context, "_RESTART_TIMEOUT_S", 0.0)
     mirror = world.mirror()
     mirror.run(once=True)
     mirror.sample(once=True)
@@ -198,7 +198,7 @@ def under_load(where: KafkaCluster, topic: str) -> Iterator[dict[bytes, float]]:
 def test_law_e_of_a_source_that_is_killed_under_load_a_few_seconds_may_be_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation_context, "_RESTARTS_WITHIN_S", 0.0)
+    monkeypatch.setattr(operation_context, "_RESTART_TIMEOUT_S", 0.0)
     mirror, topic = world.mirror(), world.topics[0]
 
     def complete_at() -> datetime | None:
@@ -246,7 +246,7 @@ def test_law_f_a_failover_that_is_killed_between_all_steps(world: World) -> None
     assert len(planned.groups) == len(world.groups) * len(world.topics) * PARTITIONS
 
     killing = Killing(drain=world.central.restart)
-    done = killing.until_done(lambda seam: fail_over(mirror._context, FLOW, fence_source="topic", seam=seam))
+    done = killing.until_done(lambda seam: fail_over(mirror._context, FLOW, fence_source="topic", step_hook=seam))
     assert [step for step, when in killing.points if when == "written"] == [
         "begin", "freeze", "drain", "prove", "groups", "fence_plan", "fence", "done",
     ]  # fmt: skip
@@ -342,7 +342,7 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     assert run_cli("failback", "--flow", FLOW, "--tail", "burn", "--conf", world.conf).returncode == 2
 
     killing = Killing()
-    done = killing.until_done(lambda seam: fail_back(mirror._context, FLOW, tail="restore", seam=seam))
+    done = killing.until_done(lambda seam: fail_back(mirror._context, FLOW, tail="restore", step_hook=seam))
     assert [step for step, when in killing.points if when == "written"] == [
         "choice", "settle", "back", "prove", "groups", "resume", "done",
     ]  # fmt: skip
@@ -385,7 +385,7 @@ def test_a_dropped_tail_is_accounted_for_and_skipped(world: World) -> None:
     killing = Killing(at=("settle", "groups"))
     # Nothing but what somebody wrote there differs.
     done = killing.until_done(
-        lambda seam: fail_back(mirror._context, FLOW, tail="drop", leave=leave, unproven=True, seam=seam)
+        lambda seam: fail_back(mirror._context, FLOW, tail="drop", leave=leave, unproven=True, step_hook=seam)
     )
     assert done.choice == "drop"
     assert (done.back, done.made) == ({"central->east": 4}, "central->east")
@@ -559,7 +559,7 @@ def test_law_f_a_slow_mirror_of_another_machine_is_waited_for_and_comes_back_whe
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Time enough for a turn to come, and too little for one to be waited for without a sign of life.
-    monkeypatch.setattr(operation_context, "_MOVES_WITHIN_S", 1.0)
+    monkeypatch.setattr(operation_context, "_PROGRESS_TIMEOUT_S", 1.0)
     mirror, topic, expected = world.mirror(east={"land": {"trigger": "6s"}}), world.topics[0], EACH
 
     def produced(prefix: str) -> None:

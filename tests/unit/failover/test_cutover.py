@@ -60,9 +60,9 @@ def test_topics_are_described_once_for_each_look_at_the_ends(monkeypatch: pytest
             return dict.fromkeys(partitions, high)
 
     monkeypatch.setattr("mirrorlake.failover.operation_context.newest_topics", lambda *_, **__: {})
-    monkeypatch.setattr(OperationContext, "land_to", lambda *_: 0)
-    monkeypatch.setattr(OperationContext, "send_to_end", lambda *_: 0)
-    monkeypatch.setattr(cutover, "ProofTaken", SimpleNamespace(of=lambda _: "proven"))
+    monkeypatch.setattr(OperationContext, "land_up_to", lambda *_: 0)
+    monkeypatch.setattr(OperationContext, "ensure_all_sent", lambda *_: 0)
+    monkeypatch.setattr(cutover, "ProofSummary", SimpleNamespace(of=lambda _: "proven"))
     source, planned, high = Source(), cast("Any", None), 5
     monkeypatch.setattr(OperationContext, "verify", lambda *_, **__: SimpleNamespace(equal=True))
     flow = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})

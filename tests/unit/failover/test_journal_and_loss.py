@@ -11,10 +11,10 @@ import pytest
 
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.failover import loss
-from mirrorlake.failover.fence import FENCE_PLAN, fence_of, standing_fence
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
-from mirrorlake.failover.loss import Reached, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
-from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
+from mirrorlake.failover.loss import PartitionProgress, SourceSeen, estimate_loss, read_source_seen, rpo_seconds
+from mirrorlake.failover.report import FailoverReport, ProofSummary, TopicEndpoints
+from mirrorlake.failover.source_fence import FENCE_PLAN, active_source_fence, fence_changes
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed_mark import LandedMark
@@ -72,7 +72,7 @@ def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
     journal.write(back, DONE)
     assert failed_over(journal.operations()) is None
     assert journal.last(FAILOVER) is not None
-    assert fence_of(over) == ()
+    assert fence_changes(over) == ()
     other = Journal(lake, flow="west->central", where="central", now=lambda: NOON)
     assert other.operations() == []
 
@@ -100,11 +100,11 @@ def test_a_fence_stands_until_the_flow_is_failed_back(lake: Lake) -> None:
     journal.write(fenced, DONE)
     # A person has resumed the flow; the next failover finds the fence up, and plans none.
     journal.write(journal.write(journal.begin(FAILOVER), FENCE_PLAN, after=[]), DONE)
-    assert standing_fence(journal.operations()) == (change,), "a failback would leave producers kept off"
+    assert active_source_fence(journal.operations()) == (change,), "a failback would leave producers kept off"
     back = journal.begin(FAILBACK)
-    assert standing_fence(journal.operations()) == (change,)
+    assert active_source_fence(journal.operations()) == (change,)
     journal.write(back, DONE)
-    assert standing_fence(journal.operations()) == ()
+    assert active_source_fence(journal.operations()) == ()
 
 
 def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) -> None:
@@ -122,16 +122,16 @@ def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
     see(lake, NOON + minute, None)
     see(lake, NOON + 2 * minute, 97)
     see(lake, NOON + 3 * minute, None, error="away")
-    reached = {ORDERS: Reached(90, 90)}
-    seen = last_seen(lake, flow, reached)
+    reached = {ORDERS: PartitionProgress(90, 90)}
+    seen = read_source_seen(lake, flow, reached)
     assert seen.ends == {ORDERS: 97}
     assert seen.answered_at == NOON + 2 * minute
     assert seen.silent_at == NOON + 3 * minute
     assert seen.in_step_at == NOON + minute, "the newest look at which all that was seen is landed now"
     assert rpo_seconds(seen, lost_at=NOON + timedelta(hours=1)) == 120
-    [row] = bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at)
+    [row] = estimate_loss(reached, seen.ends, seen_at=seen.answered_at)
     assert (row.missing, row.seen_end) == (7, 97)
-    whole = last_seen(lake, flow, {ORDERS: Reached(97, 97)})
+    whole = read_source_seen(lake, flow, {ORDERS: PartitionProgress(97, 97)})
     assert whole.in_step_at == NOON + 2 * minute
     assert rpo_seconds(whole, lost_at=NOON + timedelta(hours=1)) == 60, "until the first look without an answer"
 
@@ -146,7 +146,7 @@ def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: p
 
     def seen(**changes: Any) -> SourceSeen:
         monkeypatch.setattr(loss, "read_mark", lambda *_: replace(mark, **changes))
-        return last_seen(lake, flow, {ORDERS: Reached(90, 90)})
+        return read_source_seen(lake, flow, {ORDERS: PartitionProgress(90, 90)})
 
     later = NOON + timedelta(hours=1)
     assert rpo_seconds(seen(silent_at=NOON + 10 * second), lost_at=later) == 1
@@ -161,7 +161,7 @@ def test_law_e_a_landers_mark_is_newer_than_the_looks(lake: Lake, monkeypatch: p
 
 def test_nobody_looked(lake: Lake) -> None:
     flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
-    seen = last_seen(lake, flow, {})
+    seen = read_source_seen(lake, flow, {})
     assert seen == SourceSeen(ends={})
     assert rpo_seconds(seen, lost_at=NOON) is None
 
@@ -169,11 +169,11 @@ def test_nobody_looked(lake: Lake) -> None:
 def test_where_producers_go_on() -> None:
     back = {"source": "central", "target": "east", "topics": "orders"}
     config = mirror_config({"source": "east", "target": "central", "topics": "orders"}, back)
-    open_topic = OpenTopic.of("orders", config.flow(FLOW), config.flows)
+    open_topic = TopicEndpoints.of("orders", config.flow(FLOW), config.flows)
     assert (open_topic.write_to, open_topic.read_from) == ("orders", ("east.orders", "orders"))
     assert open_topic.goes_back_by == "central->east"
     same = mirror_config({"source": "east", "target": "central", "topics": "orders", "policy": "identity"})
-    assert OpenTopic.of("orders", same.flow(FLOW), same.flows) == OpenTopic(
+    assert TopicEndpoints.of("orders", same.flow(FLOW), same.flows) == TopicEndpoints(
         topic="orders", write_to="orders", read_from=("orders",)
     )
 
@@ -190,8 +190,8 @@ def test_what_is_landed_after_the_freeze_is_no_difference() -> None:
         return Difference(where="relay", problem=problem, topic="orders", partition=0, offset=offset)
 
     found = VerifyReport(flow=FLOW, equal=False, partitions=(), differences=(waiting(7), waiting(9, "missing")))
-    assert ProofTaken.of(found, stops_at={ORDERS: 7}).differences == ("relay: missing orders-0@9",)
-    assert len(ProofTaken.of(found, stops_at={ORDERS: 8}).differences) == 2, (
+    assert ProofSummary.of(found, stops_at={ORDERS: 7}).differences == ("relay: missing orders-0@9",)
+    assert len(ProofSummary.of(found, stops_at={ORDERS: 8}).differences) == 2, (
         "before the freeze it should have been sent"
     )
-    assert len(ProofTaken.of(found).differences) == 2
+    assert len(ProofSummary.of(found).differences) == 2

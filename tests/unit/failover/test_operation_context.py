@@ -12,7 +12,7 @@ import pytest
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
-from mirrorlake.failover.loss import Reached, reached_by
+from mirrorlake.failover.loss import PartitionProgress, read_flow_progress
 from mirrorlake.failover.operation_context import OperationContext
 from mirrorlake.lake import METADATA, POSITIONS, Lake, position_row
 from mirrorlake.lake.arrow_types import arrow_table
@@ -36,14 +36,14 @@ def work_on(says: MirrorlakeError, *, paused: bool = False) -> OperationContext:
 
 
 def test_a_source_that_refuses_the_login_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.failover.operation_context._RESTARTS_WITHIN_S", 0.0)
-    assert work_on(ClusterUnreachable("connection refused")).why_silent("east") == "connection refused"
+    monkeypatch.setattr("mirrorlake.failover.operation_context._RESTART_TIMEOUT_S", 0.0)
+    assert work_on(ClusterUnreachable("connection refused")).unreachable_reason("east") == "connection refused"
     refused = LoginRefused("cluster east: SASL fails", remedy="check sasl.password", alias="east", layer="SASL")
     with pytest.raises(LoginRefused, match="east is not lost, and nothing was done") as said:
-        work_on(refused).why_silent("east")
+        work_on(refused).unreachable_reason("east")
     assert "check sasl.password; " in said.value.remedy
     assert "mirrorlake pause --cluster east" in said.value.remedy
-    assert "paused by ann" in work_on(refused, paused=True).why_silent("east"), "a person has given it up"
+    assert "paused by ann" in work_on(refused, paused=True).unreachable_reason("east"), "a person has given it up"
 
 
 @pytest.mark.parametrize(("runs", "waits_s"), [(True, 20), (False, 5)])
@@ -54,10 +54,11 @@ def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
     monkeypatch.setattr("mirrorlake.failover.operation_context.time", SimpleNamespace(monotonic=lambda: clock[0]))
     # What runs elsewhere lands after 20 s, and lets a flow go by then.
     monkeypatch.setattr(
-        "mirrorlake.failover.operation_context.reached_by", lambda *_: {ORDERS: Reached(8 * (clock[0] >= 20), 0)}
+        "mirrorlake.failover.operation_context.read_flow_progress",
+        lambda *_: {ORDERS: PartitionProgress(8 * (clock[0] >= 20), 0)},
     )
     monkeypatch.setattr(OperationContext, "is_live", lambda *_: clock[0] < 20)
-    monkeypatch.setattr(OperationContext, "runs", lambda *_: runs)
+    monkeypatch.setattr(OperationContext, "is_running", lambda *_: runs)
     landed: list[str] = []
     monkeypatch.setattr("mirrorlake.failover.operation_context.land_source", lambda _, alias: landed.append(alias) or 8)
     lake: Any = None
@@ -67,10 +68,10 @@ def test_a_mirror_that_runs_on_a_busy_machine_is_not_overtaken(
 
     there = replace(work_on(ClusterUnreachable("unused")), wait=wait)
     there.context.lake = lake
-    assert there.land_to(there.flow, {ORDERS: 8}) == (0 if runs else 8)
+    assert there.land_up_to(there.flow, {ORDERS: 8}) == (0 if runs else 8)
     assert (landed, clock[0]) == ([] if runs else ["east"], waits_s)
     clock[0] = 0.0
-    there.wait_until_heard(there.flow)
+    there.wait_for_pause(there.flow)
     assert clock[0] == (20 if runs else 8), "a mirror that was killed left its sign, and is not waited for"
 
 
@@ -102,8 +103,10 @@ def test_law_e_what_left_the_relay_before_it_was_sent_does_not_wait(tmp_path: Pa
     assert there.unsent(flow, {ORDERS: 8}) == [], "a failover would be refused for ever"
     assert there.unsent(flow, {ORDERS: 6}) == [(ORDERS, 4)]
     assert there.unsent(flow, {}) == [(ORDERS, 10)]
-    assert reached_by(lake, flow, {ORDERS: 8}) == {ORDERS: Reached(10, 10)}, "nothing of it is lost with the source"
-    assert reached_by(lake, flow, {ORDERS: 6}) == {ORDERS: Reached(10, 6)}
+    assert read_flow_progress(lake, flow, {ORDERS: 8}) == {ORDERS: PartitionProgress(10, 10)}, (
+        "nothing of it is lost with the source"
+    )
+    assert read_flow_progress(lake, flow, {ORDERS: 6}) == {ORDERS: PartitionProgress(10, 6)}
     land(range(10, 12))
     assert there.unsent(flow, {ORDERS: 8}, {ORDERS: 10}) == [], "what came later is not what was held then"
     assert there.unsent(flow, {ORDERS: 8}) == [(ORDERS, 4)]

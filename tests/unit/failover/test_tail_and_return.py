@@ -12,11 +12,11 @@ from mirrorlake.failover.cutover import ChecklistLine, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag
 from mirrorlake.failover.failback import _undo
 from mirrorlake.failover.failback_report import FailbackReport
-from mirrorlake.failover.fence import deny_writes
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss
-from mirrorlake.failover.report import FailoverReport, ProofTaken
-from mirrorlake.failover.tail import TailPart, WithoutTail, keep_tail, kept_tail, shown_tail
+from mirrorlake.failover.report import FailoverReport, ProofSummary
+from mirrorlake.failover.source_fence import deny_writes
+from mirrorlake.failover.tail import SkipTailView, TailPart, archive_tail, archived_tail_records, preview_tail
 from mirrorlake.kafka import Committed
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.delta_rs import FolderTables
@@ -72,7 +72,7 @@ def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) 
     land(lake, SourcePartition("other", 1, 0), range(3))
 
     def keep() -> tuple[TailPart, ...]:
-        return keep_tail(
+        return archive_tail(
             lake, "east", ["orders", "users"], {ORDERS: 6}, flow="f", failover="a", been_on="central", now=NOON
         )
 
@@ -82,16 +82,16 @@ def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) 
     land(lake, ORDERS, range(12, 13))
     assert keep()[0].records == 5
     assert lake.query_rows("SELECT count(*) AS number FROM {divergent}")[0].number == 8
-    shown = shown_tail(lake, "east", ["orders"], {ORDERS: 6}, been_on="central")
+    shown = preview_tail(lake, "east", ["orders"], {ORDERS: 6}, been_on="central")
     assert [(record.offset, record.value) for record in shown][:2] == [(6, b"6"), (7, b"7")]
-    assert len(shown_tail(lake, "east", ["orders"], {ORDERS: 6})) == 7
-    assert [record.offset for record in kept_tail(lake, "a")] == [6, 7, 8, 9, 12, 0, 1, 2]
+    assert len(preview_tail(lake, "east", ["orders"], {ORDERS: 6})) == 7
+    assert [record.offset for record in archived_tail_records(lake, "a")] == [6, 7, 8, 9, 12, 0, 1, 2]
 
 
 @pytest.mark.law("E")
 def test_law_e_what_is_stepped_over_is_withheld_and_nothing_else() -> None:
     batch = batch_of(range(8), values=[b"%d" % number for number in range(8)])
-    view = WithoutTail(None, {ORDERS: (2, 5)}, "failback x: drop")
+    view = SkipTailView(None, {ORDERS: (2, 5)}, "failback x: drop")
     viewed = view(ORDERS, batch)
     assert viewed.records.column("offset").to_pylist() == [0, 1, 5, 6, 7]
     [held] = viewed.withheld
@@ -107,7 +107,7 @@ def test_the_flows_own_view_comes_first() -> None:
         def __call__(self, _: SourcePartition, records: Any) -> Viewed:
             return Viewed(records=records.slice(4))
 
-    view = WithoutTail(Half(), {ORDERS: (2, 5)}, "why")
+    view = SkipTailView(Half(), {ORDERS: (2, 5)}, "why")
     viewed = view(ORDERS, batch_of(range(8), values=[b""] * 8))
     assert viewed.records.column("offset").to_pylist() == [5, 6, 7]
     assert viewed.withheld[0].ranges == ((4, 1),), "what the flow itself left out is its own account"
@@ -145,7 +145,7 @@ def drilled(**more: Any) -> DrillReport:
         source="east",
         target="scratch",
         state="done",
-        proof=ProofTaken(verified=9),
+        proof=ProofSummary(verified=9),
         partitions=(PossibleLoss(topic="orders", generation=1, partition=0, landed=9, republished=9),),
         rpo_s=2.0,
         rto_s=40.0,
@@ -170,7 +170,7 @@ def test_a_drill_fails_where_one_objective_is_missed() -> None:
 def test_the_lag_is_watched_from_the_start_of_a_block_to_its_end() -> None:
     with LagWatch(lambda: 5.0, every_s=0.001) as watch:
         pass
-    assert watch.typical == 5.0
+    assert watch.median_lag == 5.0
 
 
 def test_reports_show_what_is_to_be_done() -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import TopicMatcher
-from mirrorlake.failover.fence import deny_writes
+from mirrorlake.failover.source_fence import deny_writes
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError

@@ -19,10 +19,10 @@ FENCES: tuple[Fence, ...] = ("acl", "topic")
 FENCE_PLAN = "fence_plan"
 
 # Never copied to a target by default, and no cluster has so many replicas.
-_SETTING, _MOST = "min.insync.replicas", "32767"
+_SETTING, _UNREACHABLE_COUNT = "min.insync.replicas", "32767"
 
 
-def fence_plan(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: ClusterAdmin) -> Plan:
+def plan_source_fence(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: ClusterAdmin) -> Plan:
     """Plan what keeps producers from writing to the flow's topics on the source; empty where that is so already.
 
     `acl` denies everybody to write, which needs an authorizer; super users are not kept off. `topic` asks for more replicas
@@ -42,12 +42,12 @@ def fence_plan(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: C
                     name=topic,
                     action="set_configs",
                     before={_SETTING: configs[topic].get(_SETTING)},
-                    after={_SETTING: _MOST},
+                    after={_SETTING: _UNREACHABLE_COUNT},
                     reason="producers are kept off the old source",
                     flow=flow.name,
                 )
                 for topic in topics
-                if configs[topic].get(_SETTING) != _MOST
+                if configs[topic].get(_SETTING) != _UNREACHABLE_COUNT
             )
         )
     known = set(source.acls.list() or ())
@@ -86,13 +86,13 @@ def deny_writes(topic: str) -> Acl:
     )
 
 
-def fence_of(operation: Operation) -> tuple[Change, ...]:
+def fence_changes(operation: Operation) -> tuple[Change, ...]:
     """Return the changes that fence the source of a failover; none where no fence was asked for."""
     planned = operation.step(FENCE_PLAN)
     return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
 
 
-def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
+def active_source_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
     """Return the changes that fence the source since the flow was failed back last.
 
     A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
@@ -101,5 +101,5 @@ def standing_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
     for one in operations:
         if one.command == FAILBACK and one.is_done:
             standing.clear()
-        standing |= {(change.kind, change.name): change for change in fence_of(one)}
+        standing |= {(change.kind, change.name): change for change in fence_changes(one)}
     return tuple(standing.values())

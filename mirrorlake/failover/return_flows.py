@@ -15,8 +15,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import FREEZE, Operation, failed_over
-from mirrorlake.failover.operation_context import OperationContext, carried, drain_flow
-from mirrorlake.failover.tail import WithoutTail
+from mirrorlake.failover.operation_context import OperationContext, drain_flow, present_topics
+from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -26,7 +26,7 @@ from mirrorlake.offsets import known_maps
 _UNBOUNDED = 2**63 - 1
 
 
-def made_way_home(flow: FlowConfig, topics: Collection[str] | None = None) -> FlowConfig | None:
+def derive_return_flow(flow: FlowConfig, topics: Collection[str] | None = None) -> FlowConfig | None:
     """Derive the flow that takes home what applications write on a flow's target, or None if only a person can.
 
     The flow has the name that it would have in the settings: a flow of that name that is added later goes on where it ends.
@@ -61,8 +61,10 @@ def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> l
 
     A name that one of `flows` fills on the target is left out: its records came from another cluster.
     """
-    filled = {each.remote_topic(topic) for each in flows if each.target == flow.target for topic in carried(lake, each)}
-    return [topic for topic in carried(lake, flow) if topic not in filled]
+    filled = {
+        each.remote_topic(topic) for each in flows if each.target == flow.target for topic in present_topics(lake, each)
+    }
+    return [topic for topic in present_topics(lake, flow) if topic not in filled]
 
 
 def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str, Any]]:
@@ -81,7 +83,7 @@ def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str,
     return known + [{"topic": name, "position": None} for name in sorted(refused)]
 
 
-class WayHome:
+class ReturnFlows:
     """Bring records from a flow's target to its source; those of the topics in `leave` stay where they are."""
 
     def __init__(self, work: OperationContext, leave: Collection[str] = ()) -> None:
@@ -92,7 +94,7 @@ class WayHome:
     @cached_property
     def flows(self) -> tuple[FlowConfig, ...]:
         """The flows that lead from the target to the source; one that was made for this only where it has something to bring."""
-        flow, made = self._flow, self._work.made
+        flow, made = self._flow, self._work.derived_flow
         found = [each for each in self._work.context.config.flows_to(flow.source) if each.source == flow.target]
         return tuple(
             each
@@ -101,14 +103,14 @@ class WayHome:
         )
 
     @property
-    def made(self) -> FlowConfig | None:
+    def derived(self) -> FlowConfig | None:
         """The flow that was made for this, where it has something to bring."""
-        return next((each for each in self.flows if each.name == self._work.made), None)
+        return next((each for each in self.flows if each.name == self._work.derived_flow), None)
 
     @property
     def to_send(self) -> dict[str, int]:
         """Count the offsets by topic that the derived flow would send, or {} without one; markers of transactions count."""
-        if (made := self.made) is None:
+        if (made := self.derived) is None:
             return {}
         target = self._work.context.admin(self._flow.target)
         states = target.describe(name for name in self._names if made.carries(name))
@@ -161,7 +163,9 @@ class WayHome:
         if written := self._written_since(left):
             ways = [f"leave them there: {' '.join(f'--leave {name}' for name in written)}"]
             if flow.policy.kind == "identity" and not self.flows:
-                ways.append(f"or add these lines to `flows`, and run `mirrorlake apply`: {self._lines(over)}")
+                ways.append(
+                    f"or add these lines to `flows`, and run `mirrorlake apply`: {self._suggest_settings(over)}"
+                )
             return [
                 f"{', '.join(written)} on {flow.target} was written to since, and no flow takes that to {flow.source}; "
                 + "; ".join(ways)
@@ -178,9 +182,9 @@ class WayHome:
                 f"{each.name} begins at {tp}@{starts[tp]}" for tp, end in sorted(mapped.items()) if starts[tp] < end
             ]
         why = f"records of {flow.name} would be sent back to {flow.source}, where they are"
-        return [f"{why}: {'; '.join(late[:5])}; give it the start {self._lines(over)}"] if late else []
+        return [f"{why}: {'; '.join(late[:5])}; give it the start {self._suggest_settings(over)}"] if late else []
 
-    def bring(self, over: Operation) -> dict[str, int]:
+    def send_back(self, over: Operation) -> dict[str, int]:
         """Send to the source what was written since a failover, and count its records by flow.
 
         Raises:
@@ -188,7 +192,7 @@ class WayHome:
         """
         work, came = self._work, {}
         for each in self.flows:
-            work.land_to(each, work.ends(each))
+            work.land_up_to(each, work.ends(each))
             held = landed_positions(work.lake, each.source).reached
             self._send(each, over)
             if unsent := work.unsent(each, work.sent(each), held):
@@ -202,8 +206,8 @@ class WayHome:
 
     def _send(self, flow: FlowConfig, over: Operation) -> None:
         """Send all that is landed of a flow home; the derived flow withholds what is older than the failover."""
-        if flow.name != self._work.made:
-            self._work.send_to_end(flow)
+        if flow.name != self._work.derived_flow:
+            self._work.ensure_all_sent(flow)
             return
         bounds: dict[SourcePartition, tuple[int, int]] = {}
         for name, topic in newest_topics(self._work.lake, flow.source, "source", missing_ok=True).items():
@@ -213,7 +217,7 @@ class WayHome:
                 first = self._frozen_ends.get(TopicPartition(name, partition), 0)
                 bounds[SourcePartition(name, generation, partition)] = (0, first)
         reason = f"failover {over.id}: written before it"
-        drain_flow(self._work.context, flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
+        drain_flow(self._work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
 
     def _written_since(self, names: Iterable[str]) -> list[str]:
         """List the topics on the target that hold a record past the flow's own that no flow sent there, nor an erasure."""
@@ -231,7 +235,7 @@ class WayHome:
                 if tp.topic not in found and starts.get(tp, 0) < ends[tp]:
                     records = reader.read(tp.topic, tp.partition, starts.get(tp, 0))
                     offsets = takewhile(partial(gt, ends[tp]), (record.offset for record in records))
-                    if any(not _holds(sent.get(tp, []), offset) for offset in offsets):
+                    if any(not _contains(sent.get(tp, []), offset) for offset in offsets):
                         found.add(tp.topic)
         return sorted(found)
 
@@ -259,7 +263,7 @@ class WayHome:
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
         }
 
-    def _lines(self, over: Operation) -> str:
+    def _suggest_settings(self, over: Operation) -> str:
         flow = self._flow
         entry = f"{{source: {flow.target}, target: {flow.source}, topics: {list(flow.topics.expressions)}"
         if flow.policy.kind == "identity":
@@ -281,6 +285,6 @@ _MAPPED = """
 """
 
 
-def _holds(spans: Sequence[tuple[int, int]], offset: int) -> bool:
+def _contains(spans: Sequence[tuple[int, int]], offset: int) -> bool:
     at = bisect_right(spans, offset, key=itemgetter(0)) - 1
     return at >= 0 and offset < spans[at][1]

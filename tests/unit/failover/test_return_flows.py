@@ -9,7 +9,7 @@ import pytest
 
 from mirrorlake.config import loads
 from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.failover import made_way_home
+from mirrorlake.failover import derive_return_flow
 
 
 def settings(*flows: dict[str, Any]) -> MirrorConfig:
@@ -25,7 +25,7 @@ def test_it_has_the_name_topics_groups_and_separator_that_it_would_have_in_the_s
     config = settings(
         flow("east", "central", exclude_topics="clicks.tmp", groups="g.*", policy={"name": "default", "separator": "_"})
     )
-    made = made_way_home(config.flow("east->central"))
+    made = derive_return_flow(config.flow("east->central"))
     assert made is not None
     found = config.with_flow(made)
     assert found is not None
@@ -41,11 +41,11 @@ def test_it_has_the_name_topics_groups_and_separator_that_it_would_have_in_the_s
 
 @pytest.mark.parametrize("policy", ["identity", {"template": "all.{topic}"}])
 def test_where_names_do_not_tell_only_a_person_can_say_how(policy: Any) -> None:
-    assert made_way_home(settings(flow("east", "central", policy=policy)).flow("east->central")) is None
+    assert derive_return_flow(settings(flow("east", "central", policy=policy)).flow("east->central")) is None
 
 
 def test_a_flow_of_that_name_is_not_made_twice() -> None:
     config = settings(flow("east", "central"), flow("west", "central", name="central->east"))
-    made = made_way_home(config.flow("east->central"))
+    made = derive_return_flow(config.flow("east->central"))
     assert made is not None
     assert config.with_flow(made) is None
