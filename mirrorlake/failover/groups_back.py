@@ -17,7 +17,7 @@ from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import goes_on
-from mirrorlake.offsets import KnownMaps, known_maps, to_run
+from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 
 _CommittedByGroup = Mapping[str, Mapping[TopicPartition, Committed]]
 _FROM = tuple[TopicPartition, SourcePartition]
@@ -29,7 +29,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
     Raises:
         ClusterError: a cluster does not answer.
     """
-    maps = known_maps(context.lake, [flow], context)
+    maps = load_offset_maps(context.lake, [flow], context)
     known = newest_topics(context.lake, flow.source, "source", missing_ok=True)
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):
@@ -76,7 +76,7 @@ def _committed(
 
 
 def _find_neighbours(
-    maps: KnownMaps, flow: FlowConfig, held: _CommittedByGroup
+    maps: OffsetMaps, flow: FlowConfig, held: _CommittedByGroup
 ) -> dict[tuple[_FROM, int], tuple[int | None, int | None]]:
     """Find, before and from each position on a target partition on, the upstream offsets of a source partition's records."""
     asked = sorted({(tp.topic, tp.partition, one.offset) for found in held.values() for tp, one in found.items()})
@@ -85,7 +85,7 @@ def _find_neighbours(
     points = pa.Table.from_pylist([dict(zip(_POINTS.names, one, strict=True)) for one in asked], _POINTS)
     found: dict[tuple[_FROM, int], tuple[int | None, int | None]] = {}
     for row in maps.ask(_NEIGHBOURS, flow=flow.name, tables={"points": points}):
-        run, at = to_run(row), int(row.at)
+        run, at = to_mapped_range(row), int(row.at)
         last = run.upstream_of(min(at - 1, run.last_downstream)) if run.first_downstream < at else None
         unread = run.upstream_of(max(at, run.first_downstream)) if run.last_downstream >= at else None
         key = (run.target, run.source), at

@@ -21,7 +21,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
-from mirrorlake.offsets import known_maps
+from mirrorlake.offsets import load_offset_maps
 
 _UNBOUNDED = 2**63 - 1
 
@@ -199,7 +199,7 @@ class ReturnFlows:
                 raise not_failed_back(
                     self._flow, [f"{each.name} could not send all of {source}" for source, _ in unsent[:5]]
                 )
-            maps = known_maps(work.lake, [each], work.context)
+            maps = load_offset_maps(work.lake, [each], work.context)
             [row] = maps.ask(_SINCE, flow=each.name, since=micros(over.began_at))
             came[each.name] = int(row.records or 0)
         return came
@@ -246,7 +246,7 @@ class ReturnFlows:
         again = {each.redrive().ledger_topic: each.redrive() for each in flows}
         flows += [again[topic] for topic in clusters.admin(flow.target).describe(again)]
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for row in known_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
+        for row in load_offset_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
         for one in read_tombstones(lake, flow.target):
@@ -258,7 +258,7 @@ class ReturnFlows:
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:
         """Read up to where the flow itself has written each target partition."""
-        maps = known_maps(self._work.lake, [self._flow], self._work.context)
+        maps = load_offset_maps(self._work.lake, [self._flow], self._work.context)
         return {
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
         }

@@ -16,12 +16,12 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
-from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, ways_of
+from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, find_routes
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""
 
-Site = tuple[str, str, SourcePartition]
+GroupPartition = tuple[str, str, SourcePartition]
 """A group, the alias of a cluster, and a partition there."""
 
 _KEY = ("group_id", "source", "topic", "generation", "partition")
@@ -66,7 +66,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
         # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
         if is_own or aliases[name] == flow.target:
             readers.setdefault(name, {})[group, source] = committed
-    ways = ways_of(related)
+    ways = find_routes(related)
     translated: dict[tuple[str, SourcePartition], Committed] = {}
     staying: dict[tuple[str, TopicPartition], tuple[Resume, Freedom]] = {}
     for (group, source), committed in mine.items():
@@ -88,16 +88,16 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
     return OwnCommits(readers=readers, translated=translated, staying=staying)
 
 
-def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, CommitHistory]:
+def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[GroupPartition, CommitHistory]:
     """Read what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
     groups = sorted(groups)
     if not groups:
         return {}
     values: dict[str, Any] = {"sources": sorted(set(aliases)), "groups": groups, "made": SET}
-    set_at: dict[Site, dict[int, datetime]] = {}
+    set_at: dict[GroupPartition, dict[int, datetime]] = {}
     for row in lake.query_rows(_SET_BY_US, **values):
-        set_at.setdefault(_site(row), {})[int(row.position)] = row.last_at
-    seen_at = {_site(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)}
+        set_at.setdefault(_group_partition(row), {})[int(row.position)] = row.last_at
+    seen_at = {_group_partition(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)}
     return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
 
 
@@ -124,6 +124,6 @@ _THEIR_OWN = f"""
 """  # noqa: S608  names of columns
 
 
-def _site(row: object) -> Site:
+def _group_partition(row: object) -> GroupPartition:
     group, alias, topic, generation, partition = (getattr(row, name) for name in _KEY)
     return group, alias, SourcePartition(topic, generation, partition)

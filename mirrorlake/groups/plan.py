@@ -24,11 +24,11 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import GroupActive
 from mirrorlake.groups.committed import committed_positions
+from mirrorlake.groups.group_status import read_group_overview
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
-from mirrorlake.groups.standing import group_standing
 from mirrorlake.kafka import Committed, Groups, describe_with_leaders, format_partitions, write_plan_checkpoints
-from mirrorlake.model.group_standing import GroupStanding
+from mirrorlake.model.group_overview import GroupOverview
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets import Positions, PositionsByFlow, related_flows, resume_readers
 
@@ -122,7 +122,7 @@ class GroupSync:
 
     def plan(self) -> GroupPlan:
         """Return the plan of this moment; changes nothing."""
-        plan = self._plan(self._look())
+        plan = self._plan(self._read_positions())
         if self._recorded or not self._has_groups:
             return plan
         source = self._context.admin(self._flow.source)
@@ -131,10 +131,10 @@ class GroupSync:
             log.warning("groups.no_leader source=%s partitions=%s", self._flow.source, format_partitions(leaderless))
         return replace(plan, leaderless=tuple(map(str, sorted(leaderless))))
 
-    def standing(self) -> GroupStanding:
+    def overview(self) -> GroupOverview:
         """Return how the groups stand on both clusters, beside the plan of this moment; changes nothing."""
-        positions = self._look()
-        return group_standing(self._context, self._flow, self._plan(positions), positions.get(self._flow.name, {}))
+        positions = self._read_positions()
+        return read_group_overview(self._context, self._flow, self._plan(positions), positions.get(self._flow.name, {}))
 
     def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
         """Carry out the plan of this moment and record it; of a plan that was `shown`, what this moment still allows.
@@ -142,12 +142,12 @@ class GroupSync:
         Law G (shown first): of a plan that was shown nothing else is set, and no position but those that it shows.
         """
         at = self._context.now()
-        return self._carry_out(self._look(), at, shown)
+        return self._carry_out(self._read_positions(), at, shown)
 
     def once(self) -> None:
         """Do one pass, unless every group stood exactly where it should and none has committed since."""
         at = self._context.now()
-        positions = self._look()
+        positions = self._read_positions()
         if positions == self._settled:
             return
         done = self._carry_out(positions, at)
@@ -155,7 +155,7 @@ class GroupSync:
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
-    def _look(self) -> PositionsByFlow:
+    def _read_positions(self) -> PositionsByFlow:
         found = committed_positions(self._context, self._flow, recorded=self._recorded)
         if self._only is None:
             return found
@@ -180,7 +180,7 @@ class GroupSync:
             return plan
         if shown is not None:
             plan = plan.as_shown(shown)
-        self._records.about_to_set(plan)
+        self._records.record_intent(plan)
         done = apply_groups(plan, target=self._context.groups(self._flow.target))
         flows = (
             [each for each in self._context.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]

@@ -25,7 +25,7 @@ class GroupRecords:
     _positions: dict[str, dict[tuple[str, SourcePartition], int]] = field(default_factory=dict, init=False)
     _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int | None]] | None = field(default=None, init=False)
 
-    def about_to_set(self, plan: GroupPlan) -> None:
+    def record_intent(self, plan: GroupPlan) -> None:
         """Append what the plan is going to set, where it could be taken for the group's own progress afterwards.
 
         Law A: written first, so that no death between the two leaves a position that looks like the group's.

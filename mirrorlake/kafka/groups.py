@@ -23,7 +23,7 @@ from mirrorlake.kafka.admin import GROUPS_TOPIC
 from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
 from mirrorlake.kafka.topic_metadata import TIMEOUT_S
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.group_standing import GroupMember
+from mirrorlake.model.group_overview import GroupMember
 from mirrorlake.model.needed_acls import AclNames, acl_names_of
 from mirrorlake.model.patterns import TopicPattern
 

@@ -25,7 +25,7 @@ from mirrorlake.lag.unreachable import UnreachableClusters
 from mirrorlake.lake import newest_proofs
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.offsets import known_maps
+from mirrorlake.offsets import load_offset_maps
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
@@ -64,7 +64,7 @@ class Monitor:
             context.lake,
             flows,
             look=lambda: self.sampler().read_positions(),
-            runs=lambda names: known_maps(
+            runs=lambda names: load_offset_maps(
                 context.lake, [flow for flow in flows if flow.name in names], context
             ).runs_text(),
             readers=context.reader,

@@ -35,7 +35,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
         `downstream_offset` (of an exact answer), and `position`, where on that target partition a reader that has everything
         before the offset goes on, null where nothing of the partition was ever republished. Where a source partition goes to
-        several target partitions, `mirrorlake.offsets.around` says the same of each.
+        several target partitions, `mirrorlake.offsets.neighbours` says the same of each.
     """
     parts = segments(runs)
     if "generation" not in offsets.columns:

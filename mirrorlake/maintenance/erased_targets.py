@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.loops.hops import HOP_KEY, Hop
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.removed import Removed
-from mirrorlake.offsets import known_maps, to_run
+from mirrorlake.offsets import load_offset_maps, to_mapped_range
 
 Ranges = list[tuple[int, int]]
 
@@ -142,13 +142,13 @@ class ErasedTargets:
         edges = [edge for ranges in erased.spans.values() for span in ranges for edge in span]
         if not edges:
             return {}
-        rows = known_maps(self._context.lake, flows, self._context).ask(
+        rows = load_offset_maps(self._context.lake, flows, self._context).ask(
             "SELECT * FROM {runs} WHERE source_topic = :topic AND last_upstream >= :first AND first_upstream < :end_at",
             topic=topic,
             first=min(edges),
             end_at=max(edges),
         )
-        return places_of(map(to_run, rows), erased.spans)
+        return places_of(map(to_mapped_range, rows), erased.spans)
 
     def _announce(
         self,

@@ -19,7 +19,7 @@ from mirrorlake.mirror import changes
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.mirror.results import Ran, Republishing
 from mirrorlake.model.control import Pause
-from mirrorlake.model.group_standing import GroupStanding
+from mirrorlake.model.group_overview import GroupOverview
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
@@ -247,7 +247,7 @@ class FlowHandle(Shown):
     def _sync(self, *, recorded: bool = False, only: Sequence[str] | None = None) -> GroupSync:
         return consumer_groups.GroupSync(self._context, self.config, recorded=recorded, only=only)
 
-    def group_standing(self) -> GroupStanding:
+    def group_standing(self) -> GroupOverview:
         """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
 
         Raises:
@@ -256,7 +256,7 @@ class FlowHandle(Shown):
         Example:
             >>> mirror["east->central"].group_standing()  # doctest: +SKIP
         """
-        return self._sync().standing()
+        return self._sync().overview()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ Origin = tuple[str, SourcePartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedStretch:
+class RecordedRange:
     """Records of one source partition that stand side by side on a target partition, up to `last_upstream`."""
 
     flow: str
@@ -30,20 +30,20 @@ class RecordedStretch:
     count: int
 
 
-def in_recorded_order(stretches: Iterable[RecordedStretch]) -> list[RecordedStretch]:
+def in_recorded_order(stretches: Iterable[RecordedRange]) -> list[RecordedRange]:
     """Order the stretches of each target partition, joined where nothing of another source lies between.
 
     Raises:
         ValueError: a source partition feeds several target partitions, whose orders cannot be told apart by its position.
     """
-    joined: list[RecordedStretch] = []
+    joined: list[RecordedRange] = []
     places: dict[Origin, TopicPartition] = {}
     for one in sorted(stretches, key=lambda s: (s.target, s.first_downstream)):
         if places.setdefault((one.flow, one.source), one.target) != one.target:
             raise ValueError(f"{one.source} of {one.flow} feeds several partitions of {one.target.topic}")
         last = joined[-1] if joined else None
         if last is not None and (last.flow, last.source, last.target) == (one.flow, one.source, one.target):
-            joined[-1] = RecordedStretch(
+            joined[-1] = RecordedRange(
                 flow=one.flow,
                 source=one.source,
                 target=one.target,
@@ -57,13 +57,13 @@ def in_recorded_order(stretches: Iterable[RecordedStretch]) -> list[RecordedStre
     return joined
 
 
-def remaining(ordered: Sequence[RecordedStretch], sent: Mapping[Origin, int]) -> list[RecordedStretch]:
+def ranges_to_send(ordered: Sequence[RecordedRange], sent: Mapping[Origin, int]) -> list[RecordedRange]:
     """List the stretches that are still to be sent; `sent` holds the next upstream offset to send.
 
     Raises:
         ValueError: the target holds more than the beginning of the recorded order.
     """
-    waiting: dict[TopicPartition, RecordedStretch] = {}
+    waiting: dict[TopicPartition, RecordedRange] = {}
     left = []
     for one in ordered:
         position = sent.get((one.flow, one.source), 0)

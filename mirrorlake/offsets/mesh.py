@@ -16,8 +16,8 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
-from mirrorlake.offsets.around import Asked, to_run
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.neighbours import ReadPosition, to_mapped_range
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
 from mirrorlake.rules import RULE
 from mirrorlake.topics import refused
@@ -30,7 +30,7 @@ _CARRIED = """
         last_upstream, first_downstream, record_count, holes
     FROM {runs} WHERE array_contains(:flows, flow) AND array_contains(:topics, source_topic)
 """
-_KEPT_BACK = """
+_WITHHELD = """
     SELECT flow, topic, generation, partition, ranges FROM {kept}
     WHERE array_contains(:flows, flow) AND (rule IS NULL OR rule <> :loop)
 """
@@ -38,11 +38,11 @@ _KEPT_BACK = """
 Hops = Mapping[tuple[TopicPlace, TopicPlace], FlowConfig]
 """The flow that leads from one place straight to another."""
 
-Ways = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
+Routes = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
 """The places on the way of records, from their origin to where they come."""
 
 
-def hops_of(related: RelatedFlows) -> Hops:
+def find_hops(related: RelatedFlows) -> Hops:
     """Find which flow of a mesh leads from which topic to which.
 
     A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
@@ -66,30 +66,30 @@ def hops_of(related: RelatedFlows) -> Hops:
     return found
 
 
-def ways_of(related: RelatedFlows) -> Ways:
+def find_routes(related: RelatedFlows) -> Routes:
     """Find the ways of a mesh's records, each from its origin."""
     routes = [flow.route for flow in related.mesh]
-    trees = {start: tree_from(start, routes) for start, _ in hops_of(related)}
+    trees = {start: tree_from(start, routes) for start, _ in find_hops(related)}
     return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
 
 
 class Mesh:
-    """The logs of a flow's remote topics and of all that feeds them; `known` is what `settled_ends` says of them."""
+    """The logs of a flow's remote topics and of all that feeds them; `known` is what `stable_ends` says of them."""
 
     def __init__(
-        self, related: RelatedFlows, maps: KnownMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
+        self, related: RelatedFlows, maps: OffsetMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
     ) -> None:
         self._related = related
         self._maps = maps
         self._target = target
         self._known = known
-        self._places = hops_of(related)
-        self._ways = ways_of(related)
+        self._places = find_hops(related)
+        self._ways = find_routes(related)
         self._logs: dict[int, Interleaved] = {}
         self._earliest: Mapping[TopicPartition, int] = {}
 
     def resume(
-        self, translated: Positions, readers: PositionsByFlow, checks: Mapping[tuple[str, Asked], PositionCheck]
+        self, translated: Positions, readers: PositionsByFlow, checks: Mapping[tuple[str, ReadPosition], PositionCheck]
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Find where readers go on, by reader and target partition.
 
@@ -105,21 +105,21 @@ class Mesh:
         existing = self._target.describe({tp.topic for tp in wanted})
         there = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
         self._earliest = self._target.log_start_offsets(there)
-        own: dict[tuple[str, int], list[tuple[str, Asked]]] = {}
+        own: dict[tuple[str, int], list[tuple[str, ReadPosition]]] = {}
         for name, positions in readers.items():
             for (reader, source), held in positions.items():
                 own.setdefault((reader, source.partition), []).append((name, (source, held.offset)))
         return {
-            (reader, remote): self._one(one, remote, own.get((reader, remote.partition), ()), checks)
+            (reader, remote): self._resume_one(one, remote, own.get((reader, remote.partition), ()), checks)
             for (reader, remote), one in asked.items()
         }
 
-    def _one(
+    def _resume_one(
         self,
-        translated: Asked,
+        translated: ReadPosition,
         remote: TopicPartition,
-        own: Sequence[tuple[str, Asked]],
-        checks: Mapping[tuple[str, Asked], PositionCheck],
+        own: Sequence[tuple[str, ReadPosition]],
+        checks: Mapping[tuple[str, ReadPosition], PositionCheck],
     ) -> Resume:
         flow = self._related.flows[0]
         goal = TopicPlace(flow.target, remote.topic)
@@ -133,7 +133,7 @@ class Mesh:
             return replace(held, reason=f"{remote} does not exist on {flow.target} yet")
         if remote not in self._known:
             return replace(held, reason=f"a transaction into {flow.target} is under way: not all records are known")
-        answer = self._of(remote.partition).answer(goal, read, known_to=self._known[remote])
+        answer = self._interleaved(remote.partition).answer(goal, read, known_to=self._known[remote])
         earliest = self._earliest[remote]
         waiting = [one.again for one in checked]
         again = None if None in waiting else answer.again + sum(count for count in waiting if count is not None)
@@ -153,8 +153,8 @@ class Mesh:
     def _read(
         self,
         goal: TopicPlace,
-        own: Sequence[tuple[str, Asked]],
-        checks: Mapping[tuple[str, Asked], PositionCheck],
+        own: Sequence[tuple[str, ReadPosition]],
+        checks: Mapping[tuple[str, ReadPosition], PositionCheck],
     ) -> tuple[dict[TopicPlace, int], list[PositionCheck]]:
         """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
         flows = {flow.name: flow for flow in self._related.all_flows}
@@ -167,15 +167,15 @@ class Mesh:
             if name in straight and flows[name].remote_topic(source.topic) == goal.topic:
                 check = checks.get((name, (source, offset)), PositionCheck())
                 # Copies at the end of the source need not be landed there: the maps know that they are copies.
-                is_sure = check.is_safe and not self._of(source.partition).may_follow(place, goal, offset)
+                is_sure = check.is_safe and not self._interleaved(source.partition).may_follow(place, goal, offset)
                 checked.append(PositionCheck() if is_sure else check)
         return dict(sorted(read.items())), checked
 
-    def _of(self, partition: int) -> Interleaved:
+    def _interleaved(self, partition: int) -> Interleaved:
         if partition not in self._logs:
             copied = {
                 places: CopiedSpans(
-                    self._stretches.get((flow.name, places[0].topic, partition), ()),
+                    self._read_dense_ranges.get((flow.name, places[0].topic, partition), ()),
                     position=self._position(flow, places[0].topic, partition),
                     withheld=self._withheld.get((flow.name, places[0].topic, partition), ()),
                     whole=flow.start.kind == "earliest",
@@ -191,13 +191,13 @@ class Mesh:
         return self._maps.positions[flow.name].get(SourcePartition(topic, life, partition), 0)
 
     @cached_property
-    def _stretches(self) -> dict[_Key, list[tuple[int, int, int]]]:
+    def _read_dense_ranges(self) -> dict[_Key, list[tuple[int, int, int]]]:
         """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the mesh's topics."""
         names = [flow.name for flow in self._related.mesh]
         topics = sorted({start.topic for start, _ in self._places})
         found: dict[_Key, list[tuple[int, int, int]]] = {}
         for row in self._maps.ask(_CARRIED, flows=names, topics=topics):
-            run = to_run(row)
+            run = to_mapped_range(row)
             valid_to = self._valid_to(row.flow, run.source)
             for first, last, downstream in run.stretches():
                 if first < valid_to:
@@ -210,7 +210,7 @@ class Mesh:
         """What rules kept back; a loop is not a loss, for such a record comes another way."""
         names = [flow.name for flow in self._related.mesh]
         found: dict[_Key, list[tuple[int, int]]] = {}
-        for row in self._maps.ask(_KEPT_BACK, flows=names, loop=RULE):
+        for row in self._maps.ask(_WITHHELD, flows=names, loop=RULE):
             valid_to = self._valid_to(row.flow, SourcePartition(row.topic, row.generation, row.partition))
             for part in row.ranges:
                 first, end = part["first"], min(part["first"] + part["length"], valid_to)

@@ -12,8 +12,8 @@ from mirrorlake.kafka import describe_with_leaders
 from mirrorlake.lake import Lake, RelayPart, left_before, read_landing_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
-from mirrorlake.offsets.around import Asked
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.neighbours import ReadPosition
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.topics import TopicSource
 
 _SPANS = pa.schema(
@@ -64,9 +64,9 @@ class PositionChecker:
         self,
         lake: Lake,
         flow: FlowConfig,
-        unsure: Mapping[Asked, int | None],
+        unsure: Mapping[ReadPosition, int | None],
         *,
-        maps: KnownMaps,
+        maps: OffsetMaps,
         source: TopicSource | None,
     ) -> None:
         self._lake = lake
@@ -93,14 +93,14 @@ class PositionChecker:
     def check(self, source: SourcePartition, offset: int) -> PositionCheck:
         """Check one of the positions."""
         first = self._unsure[source, offset]
-        if hindrance := self._maps.hindrance(self._flow.name, source, offset, first):
-            return PositionCheck(is_safe=False, reason=hindrance)
+        if resume_blocker := self._maps.resume_blocker(self._flow.name, source, offset, first):
+            return PositionCheck(is_safe=False, reason=resume_blocker)
         if offset < self._sent_from(source, first):
-            return self._before_the_first(source, offset)
+            return self._check_before_first(source, offset)
         is_past_left_out = self._readable_from(source, offset) < self._begun.get(source, 0)
         if self._begins_late(first) and (is_past_left_out or (source, offset) in self._left_out):
             return _never_sent(offset)
-        return self._past_the_last(source, offset)
+        return self._check_past_last(source, offset)
 
     def _sent_from(self, source: SourcePartition, first: int | None) -> int:
         """Return the first offset that the flow sent; before it sent any, the one from which on it will."""
@@ -115,7 +115,7 @@ class PositionChecker:
     def _readable_from(self, source: SourcePartition, offset: int) -> int:
         return max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
 
-    def _past_the_last(self, source: SourcePartition, offset: int) -> PositionCheck:
+    def _check_past_last(self, source: SourcePartition, offset: int) -> PositionCheck:
         """The reader is at or past the end of what was republished: it waits there for what it has already read."""
         seen = self._read_to.get(source, 0)
         waiting, last = self._spans.get((source, offset), (0, -1))
@@ -127,7 +127,7 @@ class PositionChecker:
         reason = "past what was republished; it waits at the last republished position"
         return PositionCheck(exact=False, again=waiting, reason=reason)
 
-    def _before_the_first(self, source: SourcePartition, offset: int) -> PositionCheck:
+    def _check_before_first(self, source: SourcePartition, offset: int) -> PositionCheck:
         """The reader is before everything that was, or will be, republished: safe where nothing that it could still read is skipped."""
         waiting, _ = self._spans.get((source, offset), (0, -1))
         if waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63):
@@ -141,7 +141,7 @@ class PositionChecker:
         left = left_before(self._lake, self._flow.source)
         return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
 
-    def _landed_between(self) -> dict[Asked, tuple[int, int]]:
+    def _landed_between(self) -> dict[ReadPosition, tuple[int, int]]:
         """Count the landed records between each position and what was republished, and find the last landed offset.
 
         Past what was republished these are records that the reader has read and the target lacks; before the first that
@@ -165,7 +165,7 @@ class PositionChecker:
             found[one] = int(row.records) - withheld.get(one, 0), int(row.newest)
         return found
 
-    def _unread_and_left_out(self) -> set[Asked]:
+    def _unread_and_left_out(self) -> set[ReadPosition]:
         """Find the positions past which landed records stand that the flow's `start` leaves out."""
         start = self._flow.start.timestamp_ms
         none_sent = [one for one, first in self._unsure.items() if first is None and one[0] not in self._republished]
@@ -182,9 +182,9 @@ class PositionChecker:
         )
         return {(SourcePartition(row.topic, row.generation, row.partition), int(row.at)) for row in rows}
 
-    def _withheld_between(self, tables: Mapping[str, pa.Table]) -> dict[Asked, int]:
+    def _withheld_between(self, tables: Mapping[str, pa.Table]) -> dict[ReadPosition, int]:
         """Count the records of each span that the flow's rules withheld: nobody waits for those."""
-        found: dict[Asked, int] = {}
+        found: dict[ReadPosition, int] = {}
         for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables):
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
             for part in row.ranges:

@@ -18,9 +18,9 @@ from mirrorlake.context import Context
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
-from mirrorlake.offsets.merge_order import RecordedStretch, in_recorded_order, remaining
-from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
+from mirrorlake.offsets.merge_order import RecordedRange, in_recorded_order, ranges_to_send
+from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps, load_recorded_maps
+from mirrorlake.offsets.shared_partitions import related_flows, stable_ends
 from mirrorlake.progress import Tell, silent
 from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
 from mirrorlake.republish import OrderedSender
@@ -41,7 +41,7 @@ def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> d
     for flow in flows:
         related, target = related_flows(lake, flow, clusters.config.flows), clusters.admin(flow.target)
         if remotes := related.remotes():
-            found = settled_ends(target, remotes, related.flows)
+            found = stable_ends(target, remotes, related.flows)
             if not found and target.describe(remotes):
                 raise SafetyError(
                     f"the order at {flow.target} is not certain: a transaction of {flow.name} or of another flow into its "
@@ -77,7 +77,7 @@ class RebuildPlan(JsonShown):
     target: str
     flows: tuple[tuple[str, str], ...]
     partitions: tuple[RebuildPartition, ...]
-    stretches: tuple[RecordedStretch, ...] = ()
+    stretches: tuple[RecordedRange, ...] = ()
     gone: tuple[str, ...] = ()
     json_without: ClassVar[tuple[str, ...]] = ("stretches",)
 
@@ -160,8 +160,8 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
     lake.create_all({flow.source for flow in references})
     # Before the maps: what is committed below these ends is in them.
     certain = {} if recorded else _certain_to(lake, references, clusters)
-    maps = recorded_maps(lake, references) if recorded else known_maps(lake, references, clusters)
-    sent = known_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
+    maps = load_recorded_maps(lake, references) if recorded else load_offset_maps(lake, references, clusters)
+    sent = load_offset_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
     reached = {(flow, source): position for flow in flows for source, position in sent[flow].items()}
     try:
         ordered = in_recorded_order(_recorded_stretches(maps, flows, certain))
@@ -172,7 +172,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
             remedy=f"`mirrorlake republish` gives {target} the same records with the order of each key, without a rebuild",
         ) from None
     try:
-        left = remaining(ordered, reached)
+        left = ranges_to_send(ordered, reached)
         _refuse_ahead(flows, maps, sent, left)
     except ValueError as problem:
         raise SafetyError(
@@ -181,7 +181,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
             remedy=f"empty the remote topics on {target} and give its flows new names in the settings, then rebuild before "
             "they run",
         ) from None
-    by_target: dict[TopicPartition, list[RecordedStretch]] = {}
+    by_target: dict[TopicPartition, list[RecordedRange]] = {}
     for one in ordered:
         by_target.setdefault(one.target, []).append(one)
     waiting = set(left)
@@ -205,15 +205,15 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
 
 
 def _recorded_stretches(
-    maps: KnownMaps, flows: Mapping[str, FlowConfig], certain: Mapping[TopicPartition, int]
-) -> Iterator[RecordedStretch]:
+    maps: OffsetMaps, flows: Mapping[str, FlowConfig], certain: Mapping[TopicPartition, int]
+) -> Iterator[RecordedRange]:
     """Yield what each flow is to repeat of its counterpart, below the `certain` ends of target partitions."""
     names = {reference.name: flow for flow, reference in flows.items()}
     for row in maps.ask(_CARRIED):
         target = TopicPartition(row.target_topic, row.target_partition)
         # A run is dense, so it lies on one side of what is certain.
         if row.flow in names and row.first_downstream < certain.get(target, row.first_downstream + 1):
-            yield RecordedStretch(
+            yield RecordedRange(
                 flow=names[row.flow],
                 source=SourcePartition(row.source_topic, row.generation, row.source_partition),
                 target=target,
@@ -224,7 +224,7 @@ def _recorded_stretches(
             )
 
 
-def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedStretch]) -> Iterator[str]:
+def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedRange]) -> Iterator[str]:
     """Say what of the stretches the relay does not hold any more (law E)."""
     first: dict[tuple[str, SourcePartition], int] = {}
     for one in left:
@@ -237,9 +237,7 @@ def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedSt
                 yield f"{what} left the relay ({act.kind}): those that were to be sent are not"
 
 
-def _refuse_ahead(
-    flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Sent, left: Iterable[RecordedStretch]
-) -> None:
+def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: OffsetMaps, sent: Sent, left: Iterable[RecordedRange]) -> None:
     """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
     lacking = {one.target for one in left}
     for flow, reference in flows.items():

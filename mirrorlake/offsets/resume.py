@@ -17,11 +17,11 @@ from mirrorlake.context import Context
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
-from mirrorlake.offsets.around import Around, Asked, ReadPast, around, read_again
-from mirrorlake.offsets.known_map import KnownMaps, related_maps
 from mirrorlake.offsets.mesh import Mesh
+from mirrorlake.offsets.neighbours import NeighbourOffsets, ReadPast, ReadPosition, count_read_again, find_neighbours
+from mirrorlake.offsets.offset_maps import OffsetMaps, load_related_maps
 from mirrorlake.offsets.position_check import PositionChecker
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, settled_ends
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, stable_ends
 
 Resumes = dict[tuple[str, TopicPartition], Resume]
 """Where readers go on, by reader and target partition."""
@@ -49,17 +49,17 @@ def resume_readers(
     if not translated:
         return {}
     # Before the maps: what is committed below these ends is in them.
-    known = settled_ends(clusters.admin(flow.target), related.remotes(), related.flows)
-    look = _Look(lake, related, related_maps(lake, related, clusters), clusters, known=known, lost=lost)
+    known = stable_ends(clusters.admin(flow.target), related.remotes(), related.flows)
+    look = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
     return look.resume_in_mesh(translated, readers) if related.mesh else look.resume(readers)
 
 
-class _Look:
+class _ResumeQuery:
     def __init__(
         self,
         lake: Lake,
         related: RelatedFlows,
-        maps: KnownMaps,
+        maps: OffsetMaps,
         clusters: Context,
         *,
         known: Mapping[TopicPartition, int],
@@ -79,7 +79,7 @@ class _Look:
         rows: dict[tuple[str, TopicPartition], list[Contribution]] = {}
         for flow in self._related.flows:
             asked = list(self._completed(flow, readers.get(flow.name, {})))
-            places, checks = self._look(flow, {one for _, one in asked})
+            places, checks = self._find_neighbours(flow, {one for _, one in asked})
             for reader, (source, offset) in asked:
                 for target, (last_read, first_unread) in places[source, offset].items():
                     one = Contribution(
@@ -112,16 +112,16 @@ class _Look:
 
     def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Find where readers go on where clusters mirror each other; `readers` are the positions they committed themselves."""
-        checks: dict[tuple[str, Asked], PositionCheck] = {}
+        checks: dict[tuple[str, ReadPosition], PositionCheck] = {}
         for flow in self._related.flows:
             asked = {(source, held.offset) for (_, source), held in readers.get(flow.name, {}).items()}
-            _, found = self._look(flow, asked)
+            _, found = self._find_neighbours(flow, asked)
             checks |= {(flow.name, one): check for one, check in found.items()}
         return Mesh(self._related, self._maps, target=self._target, known=self._known).resume(
             translated, readers, checks
         )
 
-    def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, Asked]]:
+    def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
         """Yield the positions by reader, and 0 for partitions of the same topics that share a target partition and have none."""
         for (reader, source), held in positions.items():
             yield reader, (source, held.offset)
@@ -133,20 +133,22 @@ class _Look:
                     if (reader, source) not in positions:
                         yield reader, (source, 0)
 
-    def _look(
-        self, flow: FlowConfig, asked: set[Asked]
-    ) -> tuple[dict[Asked, dict[TopicPartition, Around]], dict[Asked, PositionCheck]]:
+    def _find_neighbours(
+        self, flow: FlowConfig, asked: set[ReadPosition]
+    ) -> tuple[dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]], dict[ReadPosition, PositionCheck]]:
         """Give the last read and first unread offset of each position by target partition, and what can be said of it."""
         if not asked:
             return {}, {}
-        places: dict[Asked, dict[TopicPartition, Around]] = {}
-        begins: dict[Asked, int | None] = {}
-        for one, standing in around(self._maps, flow.name, asked).items():
+        places: dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]] = {}
+        begins: dict[ReadPosition, int | None] = {}
+        for one, standing in find_neighbours(self._maps, flow.name, asked).items():
             topic, partition = one[0].topic, one[0].partition
             begins[one] = standing.republished_from
             # Records yet to come may stand in any of these, and a reader must have a position there before they do.
             remote, candidates = flow.remote_topic(topic), flow.placement.targets(topic, partition)
-            places[one] = {TopicPartition(remote, p): Around(None, None) for p in candidates} | standing.places
+            places[one] = {
+                TopicPartition(remote, p): NeighbourOffsets(None, None) for p in candidates
+            } | standing.by_target
         unsure = {
             one: first
             for one, first in begins.items()
@@ -205,7 +207,7 @@ class _Look:
                     past = ReadPast(*here, target.topic, target.partition, place)
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
         for name, held in asked.items():
-            for past, again in read_again(self._maps, name, held).items():
+            for past, again in count_read_again(self._maps, name, held).items():
                 for key in held[past]:
                     counted = found[key].records_again
                     if counted is not None:

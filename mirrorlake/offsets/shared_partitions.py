@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 log = logging.getLogger(__name__)
 
 # A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
-_PATIENCE_S = 10.0
+_STABLE_TIMEOUT_S = 10.0
 
 Positions = Mapping[tuple[str, SourcePartition], Committed]
 """What readers have committed on one source, by reader and source partition."""
@@ -80,9 +80,7 @@ def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) ->
     return RelatedFlows(flows=tuple(flows), topics=topics, mesh=mesh)
 
 
-def settled_ends(
-    target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]
-) -> dict[TopicPartition, int]:
+def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]) -> dict[TopicPartition, int]:
     """Return up to which downstream offset the ledgers of the flows know every record of remote topics.
 
     Ask before the ledgers are read. A record below the last stable offset was committed, and so was the ledger record of its
@@ -106,7 +104,7 @@ def settled_ends(
     try:
         Retrying(
             retry=retry_if_result(lambda decided: not decided),
-            stop=stop_after_delay(_PATIENCE_S),
+            stop=stop_after_delay(_STABLE_TIMEOUT_S),
             wait=wait_fixed(0.05),
         )(is_decided)
     except RetryError:

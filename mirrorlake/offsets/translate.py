@@ -39,7 +39,7 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.removed import ERASED, LEFT, why_left
 from mirrorlake.model.withheld import QUARANTINED, lies_in
-from mirrorlake.offsets.around import to_run
+from mirrorlake.offsets.neighbours import to_mapped_range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,10 +54,10 @@ def translate_offset(
     the one that the source holds at the offset now.
     """
     kept = load_incarnation_filter(lake, [flow])
-    runs = _Runs(lake, flow.name, topic, partition)
+    runs = _MappedRanges(lake, flow.name, topic, partition)
     topics = SourceTopics(lake, flow.source).load()
     cut = None if generation or topic not in topics or not topics[topic].truncations else topics[topic]
-    expected = generation or _life_at(topics.get(topic), partition, offset)
+    expected = generation or _generation_at(topics.get(topic), partition, offset)
     # A month of runs is not read for a record that stands in one of them; no life is newer than that of the topic.
     within = runs.at(expected, offset, kept.current_sql()) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
@@ -98,7 +98,7 @@ def translate_offset(
     return found
 
 
-def _life_at(topic: KnownTopic | None, partition: int, offset: int) -> int | None:
+def _generation_at(topic: KnownTopic | None, partition: int, offset: int) -> int | None:
     if topic is None:
         return None
     return topic.generation_at(partition, offset) if topic.truncations else topic.generation
@@ -108,7 +108,7 @@ def _hint(topic: str, known: Collection[str]) -> str:
     return "" if topic in known else closest(topic, known).rstrip()
 
 
-def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
+def read_known_topics(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     """Return the topics of a source with partitions whose log went back."""
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
@@ -123,7 +123,7 @@ def _withheld(
         resume_at = found.resume_at if isinstance(found, InHole) else None
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
-        again = _Runs(lake, flow.redrive_name, source.topic, source.partition)
+        again = _MappedRanges(lake, flow.redrive_name, source.topic, source.partition)
         for run in again.at(source.generation, offset, load_incarnation_filter(lake, [flow]).current_sql()):
             if (downstream := run.downstream_of(offset)) is not None:
                 return Exact(downstream, run.target)
@@ -140,7 +140,7 @@ def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **
     return list(lake.query_rows(f"{select} AND {here}", offset=offset, **asdict(place), **values))
 
 
-class _Runs:
+class _MappedRanges:
     """The runs of one flow from one source partition, of all its lives; `which` is a condition in SQL."""
 
     def __init__(self, lake: Lake, flow: str, topic: str, partition: int) -> None:
@@ -163,7 +163,7 @@ class _Runs:
     def at(self, generation: int | None, offset: int, which: str) -> list[Run]:
         text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
         rows = self._ask(text, which, offset=offset)
-        return [to_run(row) for row in rows if generation is None or row.generation == generation]
+        return [to_mapped_range(row) for row in rows if generation is None or row.generation == generation]
 
     def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[Run]:
         """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it.
@@ -178,7 +178,7 @@ class _Runs:
         text = f"SELECT * FROM ({ranked}) WHERE rank = 1"  # noqa: S608
         least, most = near
         values = {"offset": offset, "generation": generation, "least": least, "most": most}
-        return [to_run(row) for row in self._ask(text, which, **values)]
+        return [to_mapped_range(row) for row in self._ask(text, which, **values)]
 
     def _ask(self, text: str, which: str, **values: Any) -> list[Any]:
         mine = (
@@ -218,7 +218,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
         rows += lake.query_rows(side + bound + order, offset=offset, **values) or lake.query_rows(
             side + order, offset=offset, **values
         )
-    found = standing_at([to_run(row) for row in rows], offset)
+    found = standing_at([to_mapped_range(row) for row in rows], offset)
     fallen = kept.stale_sql() if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.query_rows(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
@@ -263,11 +263,11 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
     kept, runs = load_incarnation_filter(lake, [flow]), _runs(lake, flow.name)
-    asked = offsets if reverse else _with_lives(offsets, cuts_of(lake, flow.source))
+    asked = offsets if reverse else _with_generations(offsets, read_known_topics(lake, flow.source))
     return with_stale(asked, kept.current_rows(runs), kept.stale_rows(runs), translated_back if reverse else translated)
 
 
-def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
+def _with_generations(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
     from pyspark.sql import functions as F
 
     column = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")

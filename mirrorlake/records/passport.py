@@ -18,7 +18,7 @@ from mirrorlake.lake import GAPS, Lake, RelayPart, landed_positions, load_incarn
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED, lies_in
-from mirrorlake.offsets import KnownMaps, known_maps, to_run
+from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 from mirrorlake.records.landed_log import explain, landed_record
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
@@ -99,9 +99,9 @@ class Registry:
     def _recorded(self, which: str, kept: str = "") -> _Maps:
         return _Maps(self.lake.query_rows, f"(SELECT * FROM {{offset_map}} WHERE {which})", kept)  # noqa: S608  conditions of this lake
 
-    def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
+    def _known(self, flows: Sequence[FlowConfig]) -> OffsetMaps | None:
         try:
-            return known_maps(self.lake, flows, self._clusters)
+            return load_offset_maps(self.lake, flows, self._clusters)
         except ClusterError:
             # A target does not answer: what the tables hold is still true, only perhaps not the newest.
             return None
@@ -173,7 +173,7 @@ class Registry:
                     )
                     yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
             return
-        known: KnownMaps | None = None
+        known: OffsetMaps | None = None
         lives = load_incarnation_filter(self.lake, flows)
         found = _recorded_outcomes(flows, self._recorded(lives.current_sql(), "{withheld}"), source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
@@ -187,7 +187,7 @@ class Registry:
             yield found.get(each.name) or self._not_recorded(each, source, offset, row, known)
 
     def _not_recorded(
-        self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: KnownMaps | None
+        self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: OffsetMaps | None
     ) -> Outcome:
         def outcome(status: Any, words: str) -> Outcome:
             return Outcome(flow=flow.name, target=flow.target, status=status, words=words)
@@ -230,7 +230,7 @@ def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, o
     # A month of runs is read only where none begins near by.
     near = f"{text} AND first_downstream >= {offset - _NEAR} LIMIT 1"
     for row in maps.ask(near, names=[*names], **values) or maps.ask(f"{text} LIMIT 1", names=[*names], **values):
-        flow, run = names[row.flow], to_run(row)
+        flow, run = names[row.flow], to_mapped_range(row)
         yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
 
 
@@ -259,7 +259,7 @@ def _recorded_outcomes(
             reason=row.reason or None,
         )
     for row in rows(maps.runs, _RUN_AT, "committed_at"):
-        if (downstream := to_run(row).downstream_of(offset)) is not None:
+        if (downstream := to_mapped_range(row).downstream_of(offset)) is not None:
             flow, place = names[row.flow], TopicPartition(row.target_topic, row.target_partition)
             again = ", sent again from the quarantine" if row.flow == flow.redrive_name else ""
             found[flow.name] = replace(

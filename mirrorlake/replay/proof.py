@@ -17,7 +17,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
-from mirrorlake.offsets import to_run
+from mirrorlake.offsets import to_mapped_range
 from mirrorlake.progress import Tell, silent
 from mirrorlake.replay.files import batches_of
 from mirrorlake.rules import View
@@ -31,7 +31,7 @@ def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
     """Read the runs of a replay by target partition, in downstream order."""
     found: dict[TopicPartition, list[Run]] = {}
     for row in lake.query_rows(_RUNS, flow=flow):
-        run = to_run(row)
+        run = to_mapped_range(row)
         found.setdefault(run.target, []).append(run)
     return {target: sorted(runs, key=lambda run: run.first_downstream) for target, runs in sorted(found.items())}
 

@@ -18,7 +18,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.offsets import KnownMaps, known_maps, settled_ends
+from mirrorlake.offsets import OffsetMaps, load_offset_maps, stable_ends
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import OffsetRanges
 
@@ -46,7 +46,7 @@ class FixedCut:
     """
 
     flows: Mapping[str, FlowConfig]
-    maps: KnownMaps
+    maps: OffsetMaps
     ends: Mapping[TopicPartition, int]
 
 
@@ -69,8 +69,10 @@ def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[
             continue
         for flow in flows:
             remotes |= {remote for name in names if flow.source == alias and (remote := _remote(flow, name))}
-    ends = settled_ends(context.admin(flows[0].target), remotes, flows)
-    return FixedCut(flows={flow.name: flow for flow in flows}, maps=known_maps(context.lake, flows, context), ends=ends)
+    ends = stable_ends(context.admin(flows[0].target), remotes, flows)
+    return FixedCut(
+        flows={flow.name: flow for flow in flows}, maps=load_offset_maps(context.lake, flows, context), ends=ends
+    )
 
 
 def _remote(flow: FlowConfig, topic: str) -> str | None:

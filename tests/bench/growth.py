@@ -43,8 +43,8 @@ from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import NotYetRepublished, Run
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.remotes import Remote
-from mirrorlake.offsets.around import around
-from mirrorlake.offsets.known_map import recorded_maps
+from mirrorlake.offsets.neighbours import find_neighbours
+from mirrorlake.offsets.offset_maps import load_recorded_maps
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from tests.bench import growth_day, growth_drain, growth_relay, growth_status, growth_topics, growth_turn
@@ -217,7 +217,7 @@ def _busy() -> None:
             assert getattr(found, "offset", None) == 2 * asked
 
         def translate_group() -> None:
-            assert len(around(recorded_maps(lake, [FLOW]), FLOW.name, group)) == BUSY
+            assert len(find_neighbours(load_recorded_maps(lake, [FLOW]), FLOW.name, group)) == BUSY
 
         size = sum(path.stat().st_size for path in Path(place).glob("*.parquet"))
         say(rows=3600 * BUSY, mb=size >> 20)

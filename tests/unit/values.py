@@ -31,7 +31,14 @@ from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupMember, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.group_overview import (
+    ABSENT,
+    GroupMember,
+    GroupOnCluster,
+    GroupOverview,
+    GroupOverviewPart,
+    GroupOverviewRow,
+)
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Observed
 from mirrorlake.model.needed_acls import NeededAcl, NeededAcls
@@ -156,12 +163,12 @@ def group_position(group: str, action: Any = "move", metadata: str = "", reason:
     )
 
 
-def group_standing(text: str) -> GroupStanding:
+def group_standing(text: str) -> GroupOverview:
     """Return a group with a member on one side."""
-    there = GroupAt(state="stable", members=(GroupMember(client_id=text, host=text, partitions=1),), lag=5)
-    parts = (StandingPart(position=group_position(text, reason=text), source_lag=5, target_lag=None),)
-    group = StandingGroup(group=text, source=there, target=GroupAt(state=ABSENT), parts=parts)
-    return GroupStanding(flow=text, source=text, target=text, groups=(group,))
+    there = GroupOnCluster(state="stable", members=(GroupMember(client_id=text, host=text, partitions=1),), lag=5)
+    parts = (GroupOverviewPart(position=group_position(text, reason=text), source_lag=5, target_lag=None),)
+    group = GroupOverviewRow(group=text, source=there, target=GroupOnCluster(state=ABSENT), parts=parts)
+    return GroupOverview(flow=text, source=text, target=text, groups=(group,))
 
 
 def page(text: str) -> Page:

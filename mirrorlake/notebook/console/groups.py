@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.model.group_standing import GroupAt, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.group_overview import GroupOnCluster, GroupOverview, GroupOverviewPart, GroupOverviewRow
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
@@ -37,12 +37,12 @@ def columns(source: str, target: str) -> list[Column]:
     ]
 
 
-def rows_of(standing: GroupStanding) -> list[Row]:
+def rows_of(standing: GroupOverview) -> list[Row]:
     """Return a row a group, which opens to its partitions."""
     return [_group_row(one) for one in standing.groups]
 
 
-def _group_row(one: StandingGroup) -> Row:
+def _group_row(one: GroupOverviewRow) -> Row:
     cells: dict[str, Any] = {
         "group": one.group,
         "verdict": _verdict(one.action),
@@ -57,7 +57,7 @@ def _group_row(one: StandingGroup) -> Row:
     return Row(one.group, cells, [_part_row(one.group, number, part) for number, part in enumerate(one.parts)])
 
 
-def _part_row(group: str, number: int, part: StandingPart) -> Row:
+def _part_row(group: str, number: int, part: GroupOverviewPart) -> Row:
     position, resume = part.position, part.position.resume
     there = None if resume.downstream_offset is None else f"{resume.target}@{resume.downstream_offset}"
     cells: dict[str, Any] = {
@@ -78,7 +78,7 @@ def _verdict(action: str) -> Cell:
     return Cell.of(_WORDS[action], sort=_ORDER[action])
 
 
-def _at(at: GroupAt) -> Cell:
+def _at(at: GroupOnCluster) -> Cell:
     who = [f"{one.client_id} from {one.host} reads {plural(one.partitions, 'partition')}" for one in at.members]
     return Cell(str(at), sort=len(at.members), title="; ".join(who))
 
@@ -105,7 +105,7 @@ class GroupsView:
     def __init__(self, session: Session) -> None:
         self._session = session
         runner = session.runner
-        self.standing: GroupStanding | None = None
+        self.standing: GroupOverview | None = None
         self.plan: GroupPlan | None = None
         self.flow = controls.dropdown("groups-flow", "Flow")
         self.look = controls.button(

@@ -46,8 +46,8 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.offsets.around import ReadPast, around, read_again
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.neighbours import ReadPast, count_read_again, find_neighbours
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -236,10 +236,10 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         lake, targets=["east"], look=_nobody, audit=Audit(lake, now=_nobody), now=lambda: AT
     )._groups(AT),
     "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
-    "around positions": lambda lake: around(
+    "around positions": lambda lake: find_neighbours(
         _maps(lake), "a->b", [(SourcePartition("t", 1, 0), at) for at in (0, 4, 10, 12, 40)]
     ),
-    "read again": lambda lake: read_again(_maps(lake), "a->b", [ReadPast("t", 1, 0, 8, "a.t", 0, 2)]),
+    "read again": lambda lake: count_read_again(_maps(lake), "a->b", [ReadPast("t", 1, 0, 8, "a.t", 0, 2)]),
     "all runs": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {runs}")),
     "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {kept}")),
     "what stands between": lambda lake: PositionChecker(
@@ -268,7 +268,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
 }
 
 
-def _maps(lake: Lake) -> KnownMaps:
+def _maps(lake: Lake) -> OffsetMaps:
     """The offset map as it stood at the second record of the ledger, and a newer run."""
     newer = {
         **named(OFFSET_MAP, [_ROWS[OFFSET_MAP.name][0]])[0],
@@ -278,13 +278,13 @@ def _maps(lake: Lake) -> KnownMaps:
         "record_count": 2,
         "holes": [],
     }
-    return KnownMaps(
+    return OffsetMaps(
         lake=lake,
         positions={"a->b": {SourcePartition(f"{LONG}a", 1, 0): 6}},
         copied={(OFFSET_MAP.name, "a->b", 0): 2, (WITHHELD.name, "a->b", 1): 7},
         sources={"a->b": "east"},
-        runs=(newer,),
-        standing="NOT (target_topic = 'gone')",
+        newer_runs=(newer,),
+        current_runs="NOT (target_topic = 'gone')",
     )
 
 

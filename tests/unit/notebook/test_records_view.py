@@ -17,7 +17,14 @@ import pytest
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupMember, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.group_overview import (
+    ABSENT,
+    GroupMember,
+    GroupOnCluster,
+    GroupOverview,
+    GroupOverviewPart,
+    GroupOverviewRow,
+)
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console.record_detail import value_html
@@ -121,7 +128,7 @@ class Library:
         yield from self.tailed
         stop.wait(30)
 
-    def group_standing(self, flow: str) -> GroupStanding:
+    def group_standing(self, flow: str) -> GroupOverview:
         assert flow == STANDING.flow
         return STANDING
 
@@ -135,18 +142,18 @@ class Library:
         return plan.holding("search", "it has got members on the target since the plan was made")
 
 
-def group(name: str, action: Any, *, members: int = 0) -> StandingGroup:
-    there = GroupAt(
+def group(name: str, action: Any, *, members: int = 0) -> GroupOverviewRow:
+    there = GroupOnCluster(
         state="stable" if members else "empty",
         members=tuple(GroupMember(client_id=EVIL, host="/10.0.0.7", partitions=2) for _ in range(members)),
         lag=15,
     )
     position = group_position(name, action, reason=f"because {name}")
-    part = StandingPart(position=position, source_lag=15, target_lag=None)
-    return StandingGroup(group=name, source=there, target=GroupAt(state=ABSENT), parts=(part,))
+    part = GroupOverviewPart(position=position, source_lag=15, target_lag=None)
+    return GroupOverviewRow(group=name, source=there, target=GroupOnCluster(state=ABSENT), parts=(part,))
 
 
-STANDING = GroupStanding(
+STANDING = GroupOverview(
     flow=FLOW, source="east", target="west", groups=(group("search", "hold", members=1), group("billing", "move"))
 )
 

@@ -14,8 +14,8 @@ from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
-from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.mesh import Mesh
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 
 ORDERS = SourcePartition("orders", 1, 0)
@@ -54,7 +54,7 @@ def asked(
     topic = {"orders": KnownTopic(name="orders", generation=1, partitions=1)}
     related = RelatedFlows(flows=(there,), topics={there.name: topic, back.name: topic}, mesh=(there, back))
     nothing: Any = None
-    maps = KnownMaps(lake=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
+    maps = OffsetMaps(lake=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
     target: Any = west or West()
     mesh = Mesh(related, maps, target=target, known={REMOTE: 5} if known is None else known)
     mesh.__dict__ |= {"_stretches": STRETCHES, "_withheld": {}}

@@ -18,9 +18,9 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.position_check import PositionChecker
-from mirrorlake.offsets.resume import _Look
+from mirrorlake.offsets.resume import _ResumeQuery
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 from tests.builders import NOON, ORDERS
 
@@ -67,9 +67,9 @@ def land(lake: Lake, offsets: range, *, since: int = 0, minutes: int = 0) -> Non
     )
 
 
-def maps(lake: Lake, sent: int | None) -> KnownMaps:
+def maps(lake: Lake, sent: int | None) -> OffsetMaps:
     positions = {} if sent is None else {ORDERS: sent}
-    return KnownMaps(lake=lake, positions={"east->central": positions}, sources={"east->central": "east"})
+    return OffsetMaps(lake=lake, positions={"east->central": positions}, sources={"east->central": "east"})
 
 
 def check(lake: Lake, at: int, *, sent: int | None = None, earliest: int = 0, **more: Any) -> PositionCheck:
@@ -135,7 +135,7 @@ def test_a_remote_topic_of_other_records_is_read_from_its_beginning_and_that_is_
     ours = flow()
     related = RelatedFlows(flows=(ours,), topics={ours.name: {"orders": KnownTopic(name="orders", partitions=1)}})
     clusters: Any = SimpleNamespace(admin=lambda _: Target(3, end))
-    look = _Look(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
+    look = _ResumeQuery(lake, related, maps(lake, None), clusters, known={}, lost={"east"})
     [resume] = look.resume({ours.name: {("g", ORDERS): Committed(0)}}).values()
     assert (resume.downstream_offset, resume.exact, resume.records_again) == (3, exact, again)
     assert ("other records" in resume.reason) is not exact

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.merge_order import Origin, RecordedStretch, in_recorded_order, remaining
+from mirrorlake.offsets.merge_order import Origin, RecordedRange, in_recorded_order, ranges_to_send
 from mirrorlake.offsets.rebuild import counterparts
 
 
@@ -43,8 +43,8 @@ def test_two_counterparts_are_one_too_many() -> None:
 FLOWS = ("east->b", "west->b")
 
 
-def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, partition: int = 0) -> RecordedStretch:
-    return RecordedStretch(
+def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, partition: int = 0) -> RecordedRange:
+    return RecordedRange(
         flow=flow,
         source=SourcePartition("orders", 1, partition),
         target=TopicPartition("all.orders", target),
@@ -56,7 +56,7 @@ def stretch(flow: str, first: int, last: int, at: int, *, target: int = 0, parti
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[RecordedStretch]:
+def histories(draw: st.DrawFn) -> list[RecordedRange]:
     """Return runs of two flows with two source partitions each, as they stand in two target partitions."""
     upstream: dict[tuple[str, int], int] = {}
     ends = {0: 0, 1: 0}
@@ -73,14 +73,14 @@ def histories(draw: st.DrawFn) -> list[RecordedStretch]:
     return found
 
 
-def sent_of(stretches: list[RecordedStretch]) -> dict[Origin, int]:
+def sent_of(stretches: list[RecordedRange]) -> dict[Origin, int]:
     return {(one.flow, one.source): one.last_upstream + 1 for one in stretches}
 
 
 @pytest.mark.law("D", "F")
 @given(histories(), st.data())
 def test_law_f_what_is_left_and_what_was_sent_are_the_recorded_order(
-    history: list[RecordedStretch], data: st.DataObject
+    history: list[RecordedRange], data: st.DataObject
 ) -> None:
     ordered = in_recorded_order(data.draw(st.permutations(history)))
     assert sum(one.count for one in ordered) == sum(one.count for one in history)
@@ -88,11 +88,11 @@ def test_law_f_what_is_left_and_what_was_sent_are_the_recorded_order(
         mine = [one.first_downstream for one in ordered if one.target.partition == target]
         assert mine == sorted(mine), "law D: the order of the target partition"
     done = data.draw(st.integers(0, len(ordered)))
-    assert remaining(ordered, sent_of(ordered[:done])) == ordered[done:], "a killed rebuild goes on where it ended"
+    assert ranges_to_send(ordered, sent_of(ordered[:done])) == ordered[done:], "a killed rebuild goes on where it ended"
 
 
 @given(histories(), st.data())
-def test_a_target_that_holds_another_order_is_refused(history: list[RecordedStretch], data: st.DataObject) -> None:
+def test_a_target_that_holds_another_order_is_refused(history: list[RecordedRange], data: st.DataObject) -> None:
     ordered = in_recorded_order(history)
     left_out = data.draw(st.integers(0, max(0, len(ordered) - 1)))
     sent = sent_of([one for at, one in enumerate(ordered) if at != left_out])
@@ -104,13 +104,13 @@ def test_a_target_that_holds_another_order_is_refused(history: list[RecordedStre
         (one.flow, one.source) == (out.flow, out.source) for one in follows
     ):
         with pytest.raises(ValueError, match="stands before it"):
-            remaining(ordered, sent)
+            ranges_to_send(ordered, sent)
 
 
 def test_half_a_stretch_that_was_sent_is_the_beginning_of_the_order() -> None:
     ordered = in_recorded_order([stretch(FLOWS[0], 0, 9, 0), stretch(FLOWS[1], 0, 9, 10)])
     half = {(FLOWS[0], SourcePartition("orders", 1, 0)): 5}
-    assert remaining(ordered, half) == ordered
+    assert ranges_to_send(ordered, half) == ordered
 
 
 def test_a_source_partition_that_is_spread_by_key_has_no_order_to_repeat() -> None:

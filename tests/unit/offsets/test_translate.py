@@ -18,7 +18,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, OffsetMap, OtherGeneration
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
-from mirrorlake.offsets.around import to_run
+from mirrorlake.offsets.neighbours import to_mapped_range
 from mirrorlake.offsets.translate import translate_offset
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -113,7 +113,7 @@ def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(lake: Lake, targ
     lake.append_rows(OFFSET_MAP, rows)
     # An earlier life had its runs elsewhere.
     lake.append_rows(OFFSET_MAP, [run(0, 3, 40, 0)])
-    every = OffsetMap([to_run(SimpleNamespace(**row)) for row in rows])
+    every = OffsetMap([to_mapped_range(SimpleNamespace(**row)) for row in rows])
     for offset in (0, *(first + step for first in starts for step in (-1, 0, 7, 9, 10, 19, 20, 400, 2_000_000))):
         found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
         assert found == every.translate(offset), offset

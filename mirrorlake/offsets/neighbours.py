@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.offset_maps import OffsetMaps
 
-Asked = tuple[SourcePartition, int]
+ReadPosition = tuple[SourcePartition, int]
 """A source partition and the next offset that a reader reads there."""
 
 
-class Around(NamedTuple):
+class NeighbourOffsets(NamedTuple):
     """Downstream offsets of the last record read and of the first unread one; None where there is none."""
 
     last_read: int | None
@@ -31,42 +31,46 @@ class Around(NamedTuple):
 
 
 @dataclass(slots=True)
-class Standing:
+class PositionNeighbours:
     """What stands around one position, by target partition; `republished_from` is the first upstream offset of any of them."""
 
     republished_from: int | None = None
-    places: dict[TopicPartition, Around] = field(default_factory=dict)
+    by_target: dict[TopicPartition, NeighbourOffsets] = field(default_factory=dict)
 
 
-def around(maps: KnownMaps, flow: str, asked: Iterable[Asked]) -> Mapping[Asked, Standing]:
+def find_neighbours(
+    maps: OffsetMaps, flow: str, asked: Iterable[ReadPosition]
+) -> Mapping[ReadPosition, PositionNeighbours]:
     """Find the records around positions of a flow's source partitions; a position of an unknown partition stands nowhere."""
     positions: dict[SourcePartition, list[int]] = {}
     for source, at in sorted(set(asked)):
         positions.setdefault(source, []).append(at)
-    nearest, begins = _nearest_runs(maps, flow, positions)
-    neighbours = {(source, at): Standing(begins.get(source)) for source, offsets in positions.items() for at in offsets}
-    for run in _read_runs(maps, flow, nearest):
+    nearest, begins = _find_nearest(maps, flow, positions)
+    neighbours = {
+        (source, at): PositionNeighbours(begins.get(source)) for source, offsets in positions.items() for at in offsets
+    }
+    for run in _read_ranges(maps, flow, nearest):
         for at in nearest[run.source, run.target, run.first_upstream]:
-            places = neighbours[run.source, at].places
+            places = neighbours[run.source, at].by_target
             read = run.records_before(at)
-            before = places.get(run.target, Around(None, None))
+            before = places.get(run.target, NeighbourOffsets(None, None))
             last = run.first_downstream + read - 1 if read else None
             unread = run.first_downstream + read if read < run.count else None
             # Of two runs the earlier one holds the last record read, and either the first unread one.
-            places[run.target] = Around(
+            places[run.target] = NeighbourOffsets(
                 max((one for one in (before.last_read, last) if one is not None), default=None),
                 min((one for one in (before.first_unread, unread) if one is not None), default=None),
             )
     return neighbours
 
 
-_FirstOfRun = tuple[SourcePartition, TopicPartition, int]
+_RangeStart = tuple[SourcePartition, TopicPartition, int]
 """A source partition, a target partition that it feeds, and the first upstream offset of a run between them."""
 
 
-def _nearest_runs(
-    maps: KnownMaps, flow: str, positions: Mapping[SourcePartition, Sequence[int]]
-) -> tuple[dict[_FirstOfRun, list[int]], dict[SourcePartition, int]]:
+def _find_nearest(
+    maps: OffsetMaps, flow: str, positions: Mapping[SourcePartition, Sequence[int]]
+) -> tuple[dict[_RangeStart, list[int]], dict[SourcePartition, int]]:
     """Find the last run before each position and the first one at or after it, of each target partition.
 
     Return them with the positions that they are nearest to, and the first upstream offset of each source partition.
@@ -74,13 +78,13 @@ def _nearest_runs(
     sources, ranges = list(positions), list[dict[str, Any]]()
     for number, (source, offsets) in enumerate(positions.items()):
         # Between two positions the first and the last run are all that counts.
-        for low, high in pairwise((-_EVER, *offsets, _EVER)):
+        for low, high in pairwise((-_UNBOUNDED, *offsets, _UNBOUNDED)):
             ranges.append({"number": number, **asdict(source), "low": low, "high": high})
     spans: dict[tuple[SourcePartition, TopicPartition], list[tuple[int, int]]] = {}
-    for row in _ask_about(maps, _SPANS, flow, sources, {"ranges": pa.Table.from_pylist(ranges, _RANGES)}):
+    for row in _query_ranges(maps, _SPANS, flow, sources, {"ranges": pa.Table.from_pylist(ranges, _RANGES)}):
         route = sources[row.number], TopicPartition(row.target_topic, row.target_partition)
         spans.setdefault(route, []).append((int(row.first), int(row.last)))
-    nearest, begins = dict[_FirstOfRun, list[int]](), dict[SourcePartition, int]()
+    nearest, begins = dict[_RangeStart, list[int]](), dict[SourcePartition, int]()
     for (source, target), several in spans.items():
         firsts, lasts = zip(*sorted(several), strict=True)
         begins[source] = min(firsts[0], begins.get(source, firsts[0]))
@@ -91,7 +95,7 @@ def _nearest_runs(
     return nearest, begins
 
 
-def _read_runs(maps: KnownMaps, flow: str, wanted: Collection[_FirstOfRun]) -> list[Run]:
+def _read_ranges(maps: OffsetMaps, flow: str, wanted: Collection[_RangeStart]) -> list[Run]:
     if not wanted:
         return []
     rows = [
@@ -100,12 +104,12 @@ def _read_runs(maps: KnownMaps, flow: str, wanted: Collection[_FirstOfRun]) -> l
     ]
     sources, firsts = {source for source, _, _ in wanted}, [first for _, _, first in wanted]
     tables = {"wanted": pa.Table.from_pylist(rows, _WANTED)}
-    found = _ask_about(maps, _RUNS, flow, sources, tables, least=min(firsts), most=max(firsts))
-    return [to_run(row) for row in found]
+    found = _query_ranges(maps, _RUNS, flow, sources, tables, least=min(firsts), most=max(firsts))
+    return [to_mapped_range(row) for row in found]
 
 
-def _ask_about(
-    maps: KnownMaps, text: str, flow: str, sources: Collection[SourcePartition], tables: Any, **values: Any
+def _query_ranges(
+    maps: OffsetMaps, text: str, flow: str, sources: Collection[SourcePartition], tables: Any, **values: Any
 ) -> list[Any]:
     """Ask about runs of source partitions; their bounds are values, by which row groups are left out."""
     if not sources:
@@ -116,7 +120,7 @@ def _ask_about(
     return maps.ask(text, flow=flow, tables=tables, **values)
 
 
-_EVER = 2**62
+_UNBOUNDED = 2**62
 _RUN = """r.source_topic, r.generation, r.source_partition, r.target_topic, r.target_partition,
         r.first_upstream, r.last_upstream, r.first_downstream, r.record_count, r.holes"""
 _SOURCE = {"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()}
@@ -156,13 +160,13 @@ class ReadPast(NamedTuple):
     place: int
 
 
-def read_again(maps: KnownMaps, flow: str, positions: Iterable[ReadPast]) -> dict[ReadPast, int]:
+def count_read_again(maps: OffsetMaps, flow: str, positions: Iterable[ReadPast]) -> dict[ReadPast, int]:
     """Count the records before each position that stand at or past its place on the target; positions without any are left out."""
     positions = sorted(positions)
     table = pa.Table.from_pylist([one._asdict() | {"number": n} for n, one in enumerate(positions)], _READ_PAST)
     found: dict[ReadPast, int] = {}
     for row in maps.ask(_READ_AGAIN, flow=flow, tables={"points": table}):
-        one, run = positions[row.number], to_run(row)
+        one, run = positions[row.number], to_mapped_range(row)
         again = run.records_before(one.offset) - max(0, one.place - run.first_downstream)
         if again > 0:
             found[one] = found.get(one, 0) + again
@@ -179,7 +183,7 @@ _READ_AGAIN = f"""
 """  # noqa: S608  names of columns
 
 
-def to_run(row: Any) -> Run:
+def to_mapped_range(row: Any) -> Run:
     """Read a row of `offset_map` as the model's run."""
     return Run(
         source=SourcePartition(row.source_topic, row.generation, row.source_partition),

@@ -51,7 +51,7 @@ Copied = Mapping[tuple[str, str, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownMaps:
+class OffsetMaps:
     """The runs, the withheld records and the positions of some flows.
 
     `positions` holds the next upstream offset to republish of each source partition, by flow. `held` are remote topics that were
@@ -63,14 +63,14 @@ class KnownMaps:
 
     lake: Lake
     positions: Mapping[str, Mapping[SourcePartition, int]]
-    held: tuple[HeldTopic, ...] = ()
+    lost_topics: tuple[HeldTopic, ...] = ()
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
     copied: Copied = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    runs: tuple[Row, ...] = ()
-    withheld: tuple[Row, ...] = ()
-    standing: str = "true"
-    in_force: str = "true"
+    newer_runs: tuple[Row, ...] = ()
+    newer_withheld: tuple[Row, ...] = ()
+    current_runs: str = "true"
+    current_withheld: str = "true"
 
     def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
         """Answer a question about these maps as `Lake.ask` does.
@@ -91,14 +91,14 @@ class KnownMaps:
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         """Put the maps into a question, and give the tables that it names then."""
-        text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.standing))
-        text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.in_force))
+        text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.current_runs))
+        text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.current_withheld))
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
         tables = {
             "copied_runs": self._copied(OFFSET_MAP),
             "copied_withheld": self._copied(WITHHELD),
-            "newer_runs": arrow_table(OFFSET_MAP, self.runs),
-            "newer_withheld": arrow_table(WITHHELD, self.withheld),
+            "newer_runs": arrow_table(OFFSET_MAP, self.newer_runs),
+            "newer_withheld": arrow_table(WITHHELD, self.newer_withheld),
             "known_flows": pa.Table.from_pylist(flows, _FLOWS),
         }
         named = set(list_tables(text))
@@ -113,12 +113,12 @@ class KnownMaps:
         ]
         return pa.Table.from_pylist(rows, _COPIED)
 
-    def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
+    def resume_blocker(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
         """Return why a reader at `offset` cannot go on in a remote topic that was lost; empty where none was lost (law A).
 
         `republished_from` is the first upstream offset that stands in the present topic, None where it holds none yet.
         """
-        for one in self.held:
+        for one in self.lost_topics:
             if one.flow == flow and source.topic in one.topics:
                 return one.cause
         begins = self.begins.get(flow, {}).get(source, 0)
@@ -126,19 +126,19 @@ class KnownMaps:
             return ""
         return f"records between {offset} and {begins} stood in an earlier life of the topic that was deleted"
 
-    def __add__(self, other: KnownMaps) -> KnownMaps:
-        return KnownMaps(
+    def __add__(self, other: OffsetMaps) -> OffsetMaps:
+        return OffsetMaps(
             lake=self.lake,
             positions={**self.positions, **other.positions},
-            held=self.held + other.held,
+            lost_topics=self.lost_topics + other.lost_topics,
             begins={**self.begins, **other.begins},
             copied={**self.copied, **other.copied},
             sources={**self.sources, **other.sources},
-            runs=self.runs + other.runs,
-            withheld=self.withheld + other.withheld,
+            newer_runs=self.newer_runs + other.newer_runs,
+            newer_withheld=self.newer_withheld + other.newer_withheld,
             # Each names its flows.
-            standing=f"({self.standing}) AND ({other.standing})",
-            in_force=f"({self.in_force}) AND ({other.in_force})",
+            current_runs=f"({self.current_runs}) AND ({other.current_runs})",
+            current_withheld=f"({self.current_withheld}) AND ({other.current_withheld})",
         )
 
 
@@ -154,7 +154,7 @@ def _rows_of(table: TableSchema, name: str, which: str) -> str:
     )
 
 
-def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> KnownMaps:
+def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
     """Read table and ledgers of the flows; the ledgers in parallel.
 
     Raises:
@@ -168,10 +168,10 @@ def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> Kn
         copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
     by_flow = list(zip(flows, tails, strict=True))
     newer = {flow.name: tail.newer for flow, tail in by_flow}
-    runs = [row for flow in newer for row in map_rows(flow, _lacking(copied, OFFSET_MAP, flow, newer[flow]))]
-    kept = [row for flow in newer for row in withheld_rows(flow, _lacking(copied, WITHHELD, flow, newer[flow]))]
+    runs = [row for flow in newer for row in map_rows(flow, _newer_records(copied, OFFSET_MAP, flow, newer[flow]))]
+    kept = [row for flow in newer for row in withheld_rows(flow, _newer_records(copied, WITHHELD, flow, newer[flow]))]
     lives = replace(load_incarnation_filter(lake, flows), lost=tuple(one for tail in tails for one in tail.lost))
-    return _of_flows(
+    return _load_flows(
         lake,
         flows,
         lives,
@@ -182,10 +182,10 @@ def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> Kn
     )
 
 
-def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
+def load_recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> OffsetMaps:
     """Read the maps from the tables alone, for when a target is lost and its ledgers with it."""
     flows = list(flows)
-    return _of_flows(
+    return _load_flows(
         lake,
         flows,
         load_incarnation_filter(lake, flows),
@@ -194,7 +194,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     )
 
 
-def related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> KnownMaps:
+def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
     """Read the maps that tell where readers of a flow's remote topics go on.
 
     What another cluster that does not answer would know counts as not read (law A), so the tables alone are safe there.
@@ -205,16 +205,16 @@ def related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> KnownM
     into: dict[str, list[FlowConfig]] = {}
     for flow in related.all_flows:
         into.setdefault(flow.target, []).append(flow)
-    found = known_maps(lake, into.pop(related.flows[0].target), clusters)
+    found = load_offset_maps(lake, into.pop(related.flows[0].target), clusters)
     for elsewhere in into.values():
         try:
-            found += known_maps(lake, elsewhere, clusters)
+            found += load_offset_maps(lake, elsewhere, clusters)
         except ClusterError:
-            found += recorded_maps(lake, elsewhere)
+            found += load_recorded_maps(lake, elsewhere)
     return found
 
 
-def _of_flows(
+def _load_flows(
     lake: Lake,
     flows: Sequence[FlowConfig],
     lives: IncarnationFilter,
@@ -223,23 +223,23 @@ def _of_flows(
     runs: Sequence[Row] = (),
     withheld: Sequence[Row] = (),
     positions: Mapping[str, Mapping[SourcePartition, int]],
-) -> KnownMaps:
+) -> OffsetMaps:
     sources = {flow.name: flow.source for flow in flows}
-    return KnownMaps(
+    return OffsetMaps(
         lake=lake,
         positions=positions,
-        held=lives.lost,
-        begins=_beginnings(lake, flows) if lives else {},
+        lost_topics=lives.lost,
+        begins=_read_beginnings(lake, flows) if lives else {},
         copied={key: seq for key, seq in copied.items() if key[1] in sources},
         sources=sources,
-        runs=tuple(runs),
-        withheld=tuple(withheld),
-        standing=lives.current_sql(),
-        in_force=lives.current_withheld_sql(partial(list_carried_topics, lake)),
+        newer_runs=tuple(runs),
+        newer_withheld=tuple(withheld),
+        current_runs=lives.current_sql(),
+        current_withheld=lives.current_withheld_sql(partial(list_carried_topics, lake)),
     )
 
 
-def _beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
+def _read_beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
     """Find from where on remote topics that were lost hold records, by flow, as it was chosen last."""
     rows = lake.query_rows(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
@@ -261,7 +261,9 @@ def _read_copied(lake: Lake) -> Copied:
     return {(row.name, row.flow, row.lane): int(row.seq) for row in rows}
 
 
-def _lacking(copied: Copied, table: TableSchema, flow: str, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+def _newer_records(
+    copied: Copied, table: TableSchema, flow: str, records: Iterable[LedgerRecord]
+) -> list[LedgerRecord]:
     return [record for record in records if record.seq > copied.get((table.name, flow, record.claim.lane), -1)]
 
 

@@ -22,7 +22,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAt:
+class GroupOnCluster:
     """A group on one cluster: its state in Kafka's words (`absent` where it is unknown there) and its members.
 
     `lag` is the sum, in offsets, from its positions on the flow's topics to their ends; None where it has none.
@@ -37,7 +37,7 @@ class GroupAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingPart:
+class GroupOverviewPart:
     """One target partition of a group: its planned position, and its lag there and on the source partition that decides."""
 
     position: GroupPosition
@@ -46,13 +46,13 @@ class StandingPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingGroup:
+class GroupOverviewRow:
     """One group on both clusters, and its partitions."""
 
     group: str
-    source: GroupAt
-    target: GroupAt
-    parts: tuple[StandingPart, ...]
+    source: GroupOnCluster
+    target: GroupOnCluster
+    parts: tuple[GroupOverviewPart, ...]
     json_also: ClassVar[tuple[str, ...]] = ("action", "reason")
 
     @property
@@ -75,13 +75,13 @@ class StandingGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GroupStanding(JsonShown):
+class GroupOverview(JsonShown):
     """The groups of a flow, those held back first."""
 
     flow: str
     source: str
     target: str
-    groups: tuple[StandingGroup, ...]
+    groups: tuple[GroupOverviewRow, ...]
 
     def sheet(self) -> Sheet:
         """Show a row a group."""

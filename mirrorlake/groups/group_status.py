@@ -8,14 +8,14 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import describe_with_leaders
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.group_overview import ABSENT, GroupOnCluster, GroupOverview, GroupOverviewPart, GroupOverviewRow
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.offsets import Positions
 
 _ORDER = ("hold", "move", "in_step")
 
 
-def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, positions: Positions) -> GroupStanding:
+def read_group_overview(context: Context, flow: FlowConfig, plan: GroupPlan, positions: Positions) -> GroupOverview:
     """Read members, state and lag of a plan's groups on both clusters.
 
     Args:
@@ -30,7 +30,7 @@ def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, position
     names = plan.groups
     if not names:
         # Nobody consumes from a lake cluster, which has nothing to ask either.
-        return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=())
+        return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=())
     ends = {
         flow.source: _ends(context, flow.source, (TopicPartition(s.topic, s.partition) for _, s in positions)),
         flow.target: _ends(context, flow.target, (one.resume.target for one in plan)),
@@ -46,7 +46,7 @@ def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, position
         held, end = committed[alias].get(group, {}).get(place), ends[alias].get(place)
         return None if held is None or end is None else max(0, end - held)
 
-    def standing(alias: str) -> dict[str, GroupAt]:
+    def standing(alias: str) -> dict[str, GroupOnCluster]:
         found = context.groups(alias).describe(names)
         stand = {}
         for group in names:
@@ -54,17 +54,17 @@ def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, position
             lags = [
                 known for place in committed[alias].get(group, {}) if (known := lag(alias, group, place)) is not None
             ]
-            stand[group] = GroupAt(state=state, members=members, lag=sum(lags) if lags else None)
+            stand[group] = GroupOnCluster(state=state, members=members, lag=sum(lags) if lags else None)
         return stand
 
     on_source, on_target = standing(flow.source), standing(flow.target)
     groups = [
-        StandingGroup(
+        GroupOverviewRow(
             group=group,
             source=on_source[group],
             target=on_target[group],
             parts=tuple(
-                StandingPart(
+                GroupOverviewPart(
                     position=one,
                     source_lag=lag(
                         flow.source, group, TopicPartition(one.resume.source.topic, one.resume.source.partition)
@@ -78,7 +78,7 @@ def group_standing(context: Context, flow: FlowConfig, plan: GroupPlan, position
         for group in names
     ]
     groups.sort(key=lambda one: (_ORDER.index(one.action), one.group))
-    return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
+    return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
 
 
 def _ends(context: Context, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -12,8 +12,8 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.around import ReadPast, Standing, around, read_again
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.neighbours import PositionNeighbours, ReadPast, count_read_again, find_neighbours
+from mirrorlake.offsets.offset_maps import OffsetMaps
 from tests.builders import Placed, map_row, placed_by_key
 
 SEED, FLOW = 20261122, "east->central"
@@ -30,7 +30,7 @@ def placed() -> Placed:
 
 
 @pytest.fixture(scope="module")
-def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> KnownMaps:
+def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> OffsetMaps:
     """A table that holds most runs, some of them twice, and what was appended after it was looked at; the rest from the ledger."""
     lake = Lake(no_session, LakeConfig(root=str(tmp_path_factory.mktemp("around") / "lake")))
     for table in (OFFSET_MAP, WITHHELD):
@@ -38,56 +38,56 @@ def maps(placed: Placed, tmp_path_factory: pytest.TempPathFactory) -> KnownMaps:
     rows = [map_row(run, flow=FLOW, lane=0, ledger_seq=seq) for seq, run in enumerate(placed.runs)]
     strangers = [row | {"flow": "other->central", "first_downstream": 10_000} for row in rows]
     lake.append_rows(OFFSET_MAP, [*rows, *rows[::5], *strangers])
-    return KnownMaps(
+    return OffsetMaps(
         lake=lake,
         positions={},
         copied={(OFFSET_MAP.name, FLOW, 0): COPIED_TO},
         sources={FLOW: "east"},
-        runs=tuple(rows[COPIED_TO + 1 :]),
+        newer_runs=tuple(rows[COPIED_TO + 1 :]),
     )
 
 
 @pytest.mark.law("A")
-def test_law_a_what_is_read_and_what_is_not_on_every_target_partition(placed: Placed, maps: KnownMaps) -> None:
+def test_law_a_what_is_read_and_what_is_not_on_every_target_partition(placed: Placed, maps: OffsetMaps) -> None:
     end = max(offset for _, offset in placed.truth) + 4
     asked = [(SourcePartition("orders", 1, source), at) for source in range(SOURCES) for at in range(end)]
-    for (source, at), standing in around(maps, FLOW, asked).items():
+    for (source, at), standing in find_neighbours(maps, FLOW, asked).items():
         mine = {o: place for (s, o), place in placed.truth.items() if s == source.partition}
         assert standing.republished_from == min(mine), f"seed {SEED}: {source}@{at}"
-        assert {tp.partition for tp in standing.places} == {target for target, _ in mine.values()}
-        for tp, found in standing.places.items():
+        assert {tp.partition for tp in standing.by_target} == {target for target, _ in mine.values()}
+        for tp, found in standing.by_target.items():
             here = {o: p for o, (target, p) in mine.items() if target == tp.partition}
             read = max((p for o, p in here.items() if o < at), default=None)
             unread = min((p for o, p in here.items() if o >= at), default=None)
             assert found == (read, unread), f"law A, seed {SEED}: {source}@{at} in {tp}"
 
 
-def test_how_many_records_are_read_again(placed: Placed, maps: KnownMaps) -> None:
+def test_how_many_records_are_read_again(placed: Placed, maps: OffsetMaps) -> None:
     rng, points = random.Random(SEED + 1), set()
     for _ in range(200):
         (source, offset), (target, place) = rng.choice(sorted(placed.truth.items()))
         places = "a.orders", target, place - rng.randint(0, 30)
         points.add(ReadPast("orders", 1, source, offset + rng.randint(0, 30), *places))
-    found = read_again(maps, FLOW, points)
+    found = count_read_again(maps, FLOW, points)
     for one in points:
         ways = (one.partition, one.target_partition)
         expected = sum((s, t) == ways and o < one.offset and p >= one.place for (s, o), (t, p) in placed.truth.items())
         assert found.get(one, 0) == expected, f"seed {SEED}: {one}"
 
 
-def test_a_partition_that_nothing_is_known_of(maps: KnownMaps) -> None:
+def test_a_partition_that_nothing_is_known_of(maps: OffsetMaps) -> None:
     one = SourcePartition("clicks", 1, 0), 5
-    assert around(maps, FLOW, [one]) == {one: Standing()}
-    assert around(maps, FLOW, []) == {}
+    assert find_neighbours(maps, FLOW, [one]) == {one: PositionNeighbours()}
+    assert find_neighbours(maps, FLOW, []) == {}
 
 
 @pytest.mark.law("A")
-def test_law_a_runs_into_a_topic_that_is_gone_do_not_stand(placed: Placed, maps: KnownMaps) -> None:
+def test_law_a_runs_into_a_topic_that_is_gone_do_not_stand(placed: Placed, maps: OffsetMaps) -> None:
     from dataclasses import replace
 
     gone = replace(maps, standing="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)")
     one = SourcePartition("orders", 1, 1), 20
-    assert TopicPartition("a.orders", 0) in around(maps, FLOW, [one])[one].places
-    assert TopicPartition("a.orders", 0) not in around(gone, FLOW, [one])[one].places, (
+    assert TopicPartition("a.orders", 0) in find_neighbours(maps, FLOW, [one])[one].by_target
+    assert TopicPartition("a.orders", 0) not in find_neighbours(gone, FLOW, [one])[one].by_target, (
         "law A: a position in a topic that is gone"
     )
