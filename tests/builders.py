@@ -18,7 +18,7 @@ from mirrorlake.lag.time_lag import LagSample
 from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.offset_map import Run, holes_between
+from mirrorlake.model.offset_map import MappedRange, holes_between
 from mirrorlake.records.page import Page, Stretch
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Passport
 
@@ -58,9 +58,9 @@ def run(
     *,
     source: SourcePartition = ORDERS,
     target: TopicPartition | None = None,
-) -> Run:
+) -> MappedRange:
     """Return a run of the offset map: all offsets from the first to the last but those in holes."""
-    return Run(
+    return MappedRange(
         source=source,
         target=target or TopicPartition(f"east.{source.topic}", source.partition),
         first_upstream=first,
@@ -71,12 +71,12 @@ def run(
     )
 
 
-def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> Run:
+def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> MappedRange:
     """Return the run of records that stand at these offsets."""
     return run(offsets[0], offsets[-1], downstream, holes_between(offsets), **ends)
 
 
-def map_row(run: Run, **more: Any) -> dict[str, Any]:
+def map_row(run: MappedRange, **more: Any) -> dict[str, Any]:
     """Return a row of `offset_map`."""
     return {
         "flow": "f",
@@ -98,14 +98,14 @@ def map_row(run: Run, **more: Any) -> dict[str, Any]:
 class Placed:
     """What was sent: runs, and the downstream place of each (source partition, upstream offset)."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[MappedRange] = field(default_factory=list)
     truth: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def back(self) -> dict[tuple[int, int], tuple[int, int]]:
         return {place: upstream for upstream, place in self.truth.items()}
 
-    def of(self, source: int) -> list[Run]:
+    def of(self, source: int) -> list[MappedRange]:
         return [run for run in self.runs if run.source.partition == source]
 
 

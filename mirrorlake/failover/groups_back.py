@@ -16,7 +16,7 @@ from mirrorlake.kafka import Committed
 from mirrorlake.lake import newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
-from mirrorlake.model.offset_map import goes_on
+from mirrorlake.model.offset_map import resume_offset
 from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 
 _CommittedByGroup = Mapping[str, Mapping[TopicPartition, Committed]]
@@ -106,7 +106,7 @@ def _resume(
     places = {tp: positions[tp].offset if tp in positions else 0 for tp in targets}
     known = [around.get(((tp, source), at), (None, None)) for tp, at in places.items()]
     read = [last for last, _ in known if last is not None]
-    position = goes_on(read, [unread for _, unread in known if unread is not None])
+    position = resume_offset(read, [unread for _, unread in known if unread is not None])
     first = next(tp for tp in targets if tp in positions)
     # Only where records went to several partitions may it have read some past the first that it has not.
     again = 0 if position is None or max(read, default=-1) < position else None

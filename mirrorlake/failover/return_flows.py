@@ -20,7 +20,7 @@ from mirrorlake.failover.tail import SkipTailView
 from mirrorlake.kafka import ClusterAdmin, TopicState, list_partitions
 from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.remotes import is_other, known_id
+from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.offsets import load_offset_maps
 
 _UNBOUNDED = 2**63 - 1
@@ -140,7 +140,7 @@ class ReturnFlows:
             for row in rows
             if row["position"] is not None
             and row["topic"] in states
-            and not is_other(row["topic_id"], known_id(states[row["topic"]].topic_id))
+            and not is_different_topic(row["topic_id"], known_id(states[row["topic"]].topic_id))
         }
         unread = {
             row["topic"]: states[row["topic"]] for row in rows if row["position"] is None and row["topic"] in states
@@ -251,7 +251,7 @@ class ReturnFlows:
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
         for one in read_tombstones(lake, flow.target):
             state = states.get(one.partition.topic)
-            if state is None or is_other(one.topic_id, known_id(state.topic_id)):
+            if state is None or is_different_topic(one.topic_id, known_id(state.topic_id)):
                 continue
             found.setdefault(one.partition, []).extend((first, first + length) for first, length in one.ranges)
         return {place: sorted(spans) for place, spans in found.items()}

@@ -15,7 +15,7 @@ from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
-from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
+from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, MovePermission, may_move
 from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, find_routes
 
 SET = "group_set"
@@ -37,7 +37,7 @@ class OwnCommits:
 
     readers: PositionsByFlow
     translated: Positions
-    staying: Mapping[tuple[str, TopicPartition], tuple[Resume, Freedom]] = field(default_factory=dict)
+    staying: Mapping[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = field(default_factory=dict)
 
 
 def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFlow, *, now: datetime) -> OwnCommits:
@@ -55,11 +55,11 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
         if group in groups
     ]
     histories = _histories(lake, aliases.values(), groups)
-    held: dict[str, dict[tuple[TopicPlace, int], Held]] = {}
+    held: dict[str, dict[tuple[TopicPlace, int], CommittedPosition]] = {}
     for name, group, source, committed in sites:
         history = histories.get((group, aliases[name], source), CommitHistory({}))
         place = TopicPlace(aliases[name], source.topic)
-        held.setdefault(group, {})[place, source.partition] = history.held(committed.offset, now=now)
+        held.setdefault(group, {})[place, source.partition] = history.committed_position(committed.offset, now=now)
     readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {}
     for name, group, source, committed in sites:
         is_own = held[group][TopicPlace(aliases[name], source.topic), source.partition].own_since is not None
@@ -68,7 +68,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
             readers.setdefault(name, {})[group, source] = committed
     ways = find_routes(related)
     translated: dict[tuple[str, SourcePartition], Committed] = {}
-    staying: dict[tuple[str, TopicPartition], tuple[Resume, Freedom]] = {}
+    staying: dict[tuple[str, TopicPartition], tuple[Resume, MovePermission]] = {}
     for (group, source), committed in mine.items():
         goal = TopicPlace(flow.target, flow.remote_topic(source.topic))
         places = {

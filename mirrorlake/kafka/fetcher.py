@@ -173,7 +173,7 @@ class Fetcher:
             # A small answer may have come late because its records were written late; a large one is compressed on its way.
             if 2 * size >= self._answer_bytes:
                 self._size.record_success(min(size, self._answer_bytes), seconds=self._quiet_s)
-        elif self._quiet_s > _QUIET_S and not self._size.is_least:
+        elif self._quiet_s > _QUIET_S and not self._size.is_minimal:
             self._size.record_failure(at_most=_MAX_AFTER_SILENCE_BYTES)
         ratio = self._size.limit / self._answer_bytes
         if not 0.5 < ratio < 2:

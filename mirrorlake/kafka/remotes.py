@@ -11,7 +11,7 @@ from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.topic_metadata import TopicState
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.remotes import HeldTopic, cut_id, is_other, known_id
+from mirrorlake.model.remotes import LostTopic, is_different_topic, known_id, truncated_id
 
 # A broker learns of a new topic a moment after the controller has created it.
 _RETRY_TIMEOUT_S = 2.0
@@ -48,9 +48,8 @@ def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -
     found = describe_with_retry(admin, ids)
     for name, topic_id in sorted(ids.items()):
         now = known_id(found[name].topic_id) if name in found else None
-        if now is None or is_other(topic_id, now):
-            raise lost_topic_error(
-                HeldTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now)
+        if now is None or is_different_topic(topic_id, now):
+            raise lost_topic_error(LostTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now)
             )
 
 
@@ -98,11 +97,11 @@ def truncated_topic_error(
     flow: str, target: str, remote: str, topic_id: str, missing: Mapping[int, tuple[int, int]]
 ) -> RemoteTopicLost:
     """Return the refusal to continue in a remote topic whose log was truncated."""
-    known = cut_id(topic_id, missing)
-    return lost_topic_error(HeldTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
+    known = truncated_id(topic_id, missing)
+    return lost_topic_error(LostTopic(flow=flow, target=target, remote=remote, topics=(), known=known, found=topic_id))
 
 
-def lost_topic_error(*topics: HeldTopic) -> RemoteTopicLost:
+def lost_topic_error(*topics: LostTopic) -> RemoteTopicLost:
     """Return the refusal to continue without a person's choice, for one or several topics of a flow."""
     first = topics[0]
     return RemoteTopicLost(
@@ -112,5 +111,5 @@ def lost_topic_error(*topics: HeldTopic) -> RemoteTopicLost:
         flow=first.flow,
         alias=first.target,
         topic=first.remote,
-        cut=first.known if first.is_cut else None,
+        cut=first.known if first.is_truncated else None,
     )

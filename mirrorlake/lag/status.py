@@ -26,7 +26,7 @@ from mirrorlake.lag.partition_status import (
 from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import JsonShown, Sheet, Table, count, duration, plural, table
 
 By = Literal["topic", "partition"]
@@ -105,7 +105,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     flow: str
     partitions: tuple[PartitionStatus, ...]
     observed_at: datetime | None
-    held: tuple[HeldTopic, ...] = ()
+    held: tuple[LostTopic, ...] = ()
     parked: tuple[Parked, ...] = ()
     objectives: FlowObjectives | None = None
     unknown: str | None = None

@@ -24,7 +24,7 @@ from mirrorlake.lake import Lake, Subject, from_micros, proven_until
 from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import merged_remotes
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.render import duration
 from mirrorlake.render import moment as format_time
 from mirrorlake.republish import inspect_remote_topics, merged_positions
@@ -64,7 +64,7 @@ def read_status(
     Of a flow whose source or target had no answer it says why, since when, and nothing more.
     """
     silent: dict[str, tuple[Subject, ClusterError]] = {}
-    remotes: dict[str, Sequence[HeldTopic]] = {}
+    remotes: dict[str, Sequence[LostTopic]] = {}
     for flow in flows:
         if (subject := snapshot.silent_subject(flow)) is not None:
             silent[flow.name] = subject, snapshot.errors[subject]

@@ -17,7 +17,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.spark_tables import quote
 from mirrorlake.lake.times import micros
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ class IncarnationFilter:
 
     flows: tuple[FlowConfig, ...]
     recorded: Mapping[tuple[str, str], TopicIncarnation]
-    lost: tuple[HeldTopic, ...] = ()
+    lost: tuple[LostTopic, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.recorded or self.lost)

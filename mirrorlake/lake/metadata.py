@@ -23,7 +23,7 @@ from mirrorlake.lake.schema import METADATA
 from mirrorlake.lake.times import TICK, micros
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.history import Observed
 
 Role = Literal["source", "target"]
@@ -60,7 +60,7 @@ class KnownTopic:
     topic_id: str = ""
     partitions: int = 0
     configs: Mapping[str, str] = field(default_factory=dict)
-    truncations: tuple[Cut, ...] = ()
+    truncations: tuple[LogTruncation, ...] = ()
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
     present: bool = True
 
@@ -108,7 +108,7 @@ def newest_topics(
             topic_id=row.topic_id,
             partitions=row.partitions,
             configs=dict(row.configs or {}),
-            truncations=tuple(Cut(**cut) for cut in row.cuts or ()),
+            truncations=tuple(LogTruncation(**cut) for cut in row.cuts or ()),
             leader_epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
@@ -245,7 +245,7 @@ class SourceTopics:
         )
 
     def record_truncations(
-        self, truncations: Mapping[str, Iterable[Cut]], leader_epochs: Mapping[str, Mapping[int, int]], at: datetime
+        self, truncations: Mapping[str, Iterable[LogTruncation]], leader_epochs: Mapping[str, Mapping[int, int]], at: datetime
     ) -> None:
         """Record where logs went back, and at which leader epochs everything that was landed was found there."""
         found = [

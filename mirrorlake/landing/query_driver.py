@@ -96,7 +96,7 @@ class QueryDriver:
 
     def _first_size(self) -> ChunkSize:
         most = self._context.settings.max_records_per_batch
-        return ChunkSize(most, start=_FIRST_OFFSETS, least=_MIN_OFFSETS, aim_s=_AIM_S)
+        return ChunkSize(most, start=_FIRST_OFFSETS, min_size=_MIN_OFFSETS, aim_s=_AIM_S)
 
     def _options(self, max_offsets: int) -> dict[str, str]:
         settings = self._context.settings

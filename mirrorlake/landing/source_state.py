@@ -12,7 +12,7 @@ from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.start import next_offsets, source_gap_error
 from mirrorlake.landing.truncations import Extent, find_truncations, partitions_to_compare, truncation_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut, Gap, expired_ranges
+from mirrorlake.model.gaps import LogTruncation, Gap, expired_ranges
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class SourceState:
     log_start_offsets: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     expired_gaps: list[Gap]
-    truncations: dict[str, list[Cut]]
+    truncations: dict[str, list[LogTruncation]]
     truncated_gaps: list[Gap]
     leader_epochs: dict[str, dict[int, int]]
 

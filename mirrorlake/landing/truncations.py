@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from mirrorlake.kafka import SMALL_QUEUES, RawRecord, RecordReader
 from mirrorlake.lake import KnownTopic, Lake, last_rows
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut, Gap
+from mirrorlake.model.gaps import Gap, LogTruncation
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -67,7 +67,7 @@ def partitions_to_compare(
     ]
 
 
-def truncation_gap(topic: KnownTopic, truncation: Cut, landed: int) -> Gap:
+def truncation_gap(topic: KnownTopic, truncation: LogTruncation, landed: int) -> Gap:
     """Return the range that the relay holds and the source has lost by a truncation."""
     old = SourcePartition(topic.name, topic.generation_of(truncation.partition), truncation.partition)
     return Gap(source=old, first_offset=truncation.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
@@ -81,12 +81,12 @@ def find_truncations(
     extents: Mapping[TopicPartition, Extent],
     *,
     default_cleanup: str,
-) -> dict[str, list[Cut]]:
+) -> dict[str, list[LogTruncation]]:
     """Compare a relay with its source, and return the log truncations by topic.
 
     `extents` are of the partitions to compare, `default_cleanup` is the policy of topics that set none themselves.
     """
-    truncations: dict[str, list[Cut]] = {}
+    truncations: dict[str, list[LogTruncation]] = {}
     if not extents:
         return truncations
     # A broker's restart changes the epochs of all its partitions: their last records are read together, on either side.
@@ -110,7 +110,7 @@ def find_truncations(
             log.info("land.log_compared source=%s topic_partition=%s cut=%s", alias, tp, offset)
             if offset is not None:
                 generation = topic.generation_of(tp.partition) + 1
-                truncation = Cut(partition=tp.partition, generation=generation, first_offset=offset)
+                truncation = LogTruncation(partition=tp.partition, generation=generation, first_offset=offset)
                 truncations.setdefault(tp.topic, []).append(truncation)
     return truncations
 

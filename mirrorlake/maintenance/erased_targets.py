@@ -18,7 +18,7 @@ from mirrorlake.lake import write_tombstones
 from mirrorlake.maintenance.erasure_results import OnTarget
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.loops.hops import HOP_KEY, Hop
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.removed import Removed
 from mirrorlake.offsets import load_offset_maps, to_mapped_range
 
@@ -63,7 +63,7 @@ def _joined(spans: Ranges) -> Ranges:
     return found
 
 
-def places_of(runs: Iterable[Run], spans: Mapping[SourcePartition, Ranges]) -> dict[TopicPartition, Ranges]:
+def places_of(runs: Iterable[MappedRange], spans: Mapping[SourcePartition, Ranges]) -> dict[TopicPartition, Ranges]:
     """Find where erased records went: downstream offsets as `(first, end)`, by target partition.
 
     Example:
@@ -76,7 +76,7 @@ def places_of(runs: Iterable[Run], spans: Mapping[SourcePartition, Ranges]) -> d
     found: dict[TopicPartition, Ranges] = {}
     for run in runs:
         mine = spans.get(run.source, [])
-        for first, last, downstream in run.stretches():
+        for first, last, downstream in run.dense_ranges():
             at = bisect_right(mine, first, key=lambda span: span[1])
             while at < len(mine) and mine[at][0] <= last:
                 low, high = max(first, mine[at][0]), min(last + 1, mine[at][1])

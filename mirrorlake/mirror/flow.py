@@ -23,7 +23,7 @@ from mirrorlake.model.group_overview import GroupOverview
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Sheet, Shown
 
@@ -171,7 +171,7 @@ class FlowHandle(Shown):
         """Resume this flow, or one of its topics (see `Mirror.resume`)."""
         return changes.resume_stream(self._context, flow=self.name, topic=topic, reason=reason)
 
-    def held(self) -> list[HeldTopic]:
+    def held(self) -> list[LostTopic]:
         """Find this flow's remote topics that were deleted or created again and wait for a choice.
 
         Raises:
@@ -179,15 +179,15 @@ class FlowHandle(Shown):
         """
         return republish.find_lost_topics(self._context, self.config)
 
-    def send_again(self, topic: str) -> HeldTopic | None:
+    def send_again(self, topic: str) -> LostTopic | None:
         """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
         return self._choose(topic, send_again=True)
 
-    def accept_empty(self, topic: str) -> HeldTopic | None:
+    def accept_empty(self, topic: str) -> LostTopic | None:
         """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
         return self._choose(topic, send_again=False)
 
-    def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
+    def _choose(self, topic: str, *, send_again: bool) -> LostTopic | None:
         context, flow = self._context, self.config
         context.lake.create_all([flow.source])
         return republish.resolve_lost_topic(context.control(), flow, topic, self.held(), send_again=send_again)

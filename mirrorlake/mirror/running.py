@@ -15,7 +15,7 @@ from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +142,7 @@ class RunMethods(MirrorBase):
 
     def choose(
         self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
-    ) -> HeldTopic | None:
+    ) -> LostTopic | None:
         """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
 
         Returns the topic, None where this was chosen before and is done. Law F: until then nothing is sent there. An offset

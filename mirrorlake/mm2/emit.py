@@ -13,9 +13,9 @@ from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord, fold, merged_remotes
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, is_outdated, syncs_of
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
-from mirrorlake.model.remotes import Remote, is_other
+from mirrorlake.model.remotes import Remote, is_different_topic
 from mirrorlake.republish import merged_positions
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import TopicSource
@@ -146,13 +146,13 @@ class SyncFeed:
             if last is not None:
                 self._last[lane] = last
         positions, remotes = merged_positions(self._last), merged_remotes(self._last)
-        runs: dict[SourcePartition, list[Run]] = {}
+        runs: dict[SourcePartition, list[MappedRange]] = {}
         for record in (record for several in records.values() for _, record in several):
             for run in record.runs:
                 topic = run.source.topic
                 now, then = (found.get(topic, _UNKNOWN).topic_id for found in (remotes, record.remotes))
                 # What was republished before it was denied stays in the ledger, and is no longer reported.
-                if not self._flow.denies(topic) and not is_other(now, then):
+                if not self._flow.denies(topic) and not is_different_topic(now, then):
                     runs.setdefault(run.source, []).append(run)
         newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*positions, *runs})}
 

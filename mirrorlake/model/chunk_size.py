@@ -13,7 +13,7 @@ AIM_S = 3.0
 # 21 s at 50 kB/s, so the first chunk of a very slow cluster comes to its end before a time-out of 60 s.
 _START = 2**20
 # Less would cost more for the round trip than for the records.
-_LEAST = 2**14
+_MIN_SIZE = 2**14
 # A fast cluster gets chunks of 64 MiB from the fourth on.
 _MAX_GROWTH = 4
 
@@ -22,9 +22,9 @@ class ChunkSize:
     """Follow a measured rate; `limit` is the size of the next chunk, in bytes where nothing else is said.
 
     Args:
-        most: the largest size.
+        max_size: the largest size.
         start: the first one.
-        least: the smallest one.
+        min_size: the smallest one.
         aim_s: the seconds that a chunk shall take.
 
     Example:
@@ -34,14 +34,14 @@ class ChunkSize:
         314572
     """
 
-    def __init__(self, most: int, *, start: int = _START, least: int = _LEAST, aim_s: float = AIM_S) -> None:
-        self._most = most
-        self._least = least
+    def __init__(self, max_size: int, *, start: int = _START, min_size: int = _MIN_SIZE, aim_s: float = AIM_S) -> None:
+        self._most = max_size
+        self._least = min_size
         self._aim_s = aim_s
-        self.limit = min(start, most)
+        self.limit = min(start, max_size)
 
     @property
-    def is_least(self) -> bool:
+    def is_minimal(self) -> bool:
         """Whether a failure makes it no smaller."""
         return self.limit <= self._least
 

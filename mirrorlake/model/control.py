@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.model.parked import Parked, landing, of_topics, parked_of
-from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LossChoice
 from mirrorlake.render import Sheet, Shown, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
@@ -98,7 +98,7 @@ class ControlState:
 
     applied: Intention | None = None
     pauses: Mapping[Subject, Pause] = field(default_factory=dict)
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[LossChoice, ...] = ()
     parked: Mapping[str, Parked] = field(default_factory=dict)
     resumed: Mapping[str, datetime] = field(default_factory=dict)
     known_flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
             if one.action == PAUSE
         },
         choices=tuple(
-            Choice(flow=subject.flow, remote=subject.name, known=one.value["known"], action=one.action)
+            LossChoice(flow=subject.flow, remote=subject.name, known=one.value["known"], action=one.action)
             for subject, one in newest.items()
             if one.action in (SEND_AGAIN, ACCEPT_EMPTY)
         ),

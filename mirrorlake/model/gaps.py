@@ -25,7 +25,7 @@ def certainty(kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class LogTruncation:
     """Where the log of a partition went back: from `first_offset` on its offsets are of `generation`."""
 
     partition: int

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import goes_on
-from mirrorlake.model.own_commits import Freedom
+from mirrorlake.model.offset_map import resume_offset
+from mirrorlake.model.own_commits import MovePermission
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
@@ -91,7 +91,7 @@ def position_among(contributions: Sequence[Contribution], *, known_to: int | Non
         >>> position_among([first, second])
         23
     """
-    position = goes_on(
+    position = resume_offset(
         (one.last_read for one in contributions if one.last_read is not None),
         (one.first_unread for one in contributions if one.first_unread is not None),
     )
@@ -169,7 +169,7 @@ def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | No
     )
 
 
-def stays(group: str, resume: Resume, freedom: Freedom, *, target_offset: int | None) -> GroupPosition:
+def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset: int | None) -> GroupPosition:
     """Leave a group where it is: where it last committed itself, or where nothing but mirrorlake ever set it."""
     return GroupPosition(
         group=group,

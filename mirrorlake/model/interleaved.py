@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mirrorlake.model.loops.routes import TopicPlace
-from mirrorlake.model.offset_map import goes_on
+from mirrorlake.model.offset_map import resume_offset
 
 Span = tuple[int, int]
 """Offsets from the first up to, not including, the second."""
@@ -139,7 +139,7 @@ class Interleaved:
                 last, first = self._standing(origin, target, spans, read, known_to)
                 last_read += [] if last is None else [last]
                 limits += [] if first is None else [(first, origin)]
-        position = goes_on(last_read, (first for first, _ in limits))
+        position = resume_offset(last_read, (first for first, _ in limits))
         if position is None:
             return ResumePoint(None, 0, None)
         position = min(position, known_to)

@@ -18,7 +18,7 @@ from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, TopicPartition, advance
 from mirrorlake.model.lanes import of_lane
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
@@ -78,7 +78,7 @@ class LedgerRecord:
     claim: Claim
     seq: int
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
-    runs: tuple[Run, ...] = ()
+    runs: tuple[MappedRange, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     view: str = ""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
@@ -284,7 +284,7 @@ def _ranges(start: int, flat: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def _run_to_list(run: Run) -> list[Any]:
+def _run_to_list(run: MappedRange) -> list[Any]:
     return [
         *(run.source.topic, run.source.generation, run.source.partition),
         *(run.target.topic, run.target.partition),
@@ -293,9 +293,9 @@ def _run_to_list(run: Run) -> list[Any]:
     ]
 
 
-def _run_from_list(item: list[Any]) -> Run:
+def _run_from_list(item: list[Any]) -> MappedRange:
     topic, generation, partition, target, target_partition, first, last, downstream, count, flat = item
-    return Run(
+    return MappedRange(
         source=SourcePartition(topic, generation, partition),
         target=TopicPartition(target, target_partition),
         first_upstream=first,

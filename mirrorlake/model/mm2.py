@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.mm2_bytes import Mm2FormatError, document, pack, unpack
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.policy import DefaultPolicy
 
 T = TypeVar("T")
@@ -227,7 +227,7 @@ def connect_group(source: str) -> str:
 # -- from the exact map to offset syncs ---------------------------------------------------------------------------------
 
 
-def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
+def syncs_of(run: MappedRange, *, every: int) -> Iterator[OffsetSync]:
     """Yield offset syncs of a run: its first and its last record, and one each `every` records between them.
 
     MirrorMaker emits one after `offset.lag.max` records and one after each gap (`MirrorSourceTask.PartitionState`); its
@@ -236,7 +236,7 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
-        >>> run = Run(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0),
+        >>> run = MappedRange(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0),
         ...           first_upstream=0, last_upstream=9, first_downstream=100, count=8, holes=((3, 2),))
         >>> [(sync.upstream_offset, sync.downstream_offset) for sync in syncs_of(run, every=4)]
         [(0, 100), (6, 104), (9, 107)]
@@ -254,7 +254,7 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
         yield OffsetSync(run.source.topic, run.source.partition, upstream, run.first_downstream + place)
 
 
-def is_outdated(sync: OffsetSync, runs: Iterable[Run], *, position: int | None) -> bool:
+def is_outdated(sync: OffsetSync, runs: Iterable[MappedRange], *, position: int | None) -> bool:
     """Tell whether a sync was made of an earlier life of a remote topic, or of the source topic, than these runs.
 
     Law A: what comes after it in the present life may begin anywhere, and must not be left out for being before it.
@@ -266,7 +266,7 @@ def is_outdated(sync: OffsetSync, runs: Iterable[Run], *, position: int | None) 
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
-        >>> run = Run(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0), first_upstream=5,
+        >>> run = MappedRange(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0), first_upstream=5,
         ...           last_upstream=9, first_downstream=0, count=5)
         >>> [is_outdated(OffsetSync("orders", 0, up, down), [run], position=10) for up, down in ((9, 4), (9, 9), (99, 99), (4, 4))]
         [False, True, True, True]

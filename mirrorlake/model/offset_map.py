@@ -24,7 +24,7 @@ from mirrorlake.render import Sheet, Shown, badge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MappedRange:
     """Upstream offsets `first_upstream..last_upstream` without `holes`, at `first_downstream` and onwards.
 
     `holes` are pairs `(first offset, length)`, ascending, inside the run. `count` records were written.
@@ -48,7 +48,7 @@ class Run:
         """The downstream offset of the run's last record."""
         return self.first_downstream + self.count - 1
 
-    def stretches(self) -> Iterator[tuple[int, int, int]]:
+    def dense_ranges(self) -> Iterator[tuple[int, int, int]]:
         """Yield what lies between the holes as `(first upstream offset, last one, downstream offset of the first)`."""
         first, downstream = self.first_upstream, self.first_downstream
         for hole, length in self.holes:
@@ -59,7 +59,7 @@ class Run:
 
     def downstream_of(self, upstream_offset: int) -> int | None:
         """Return the counterpart of an upstream offset inside the run, or None in a hole."""
-        for first, last, downstream in self.stretches():
+        for first, last, downstream in self.dense_ranges():
             if first <= upstream_offset <= last:
                 return downstream + upstream_offset - first
         return None
@@ -68,7 +68,7 @@ class Run:
         """Count the run's records before an upstream offset.
 
         >>> orders = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
-        >>> run = Run(source=orders[0], target=orders[1], first_upstream=0, last_upstream=4, first_downstream=10,
+        >>> run = MappedRange(source=orders[0], target=orders[1], first_upstream=0, last_upstream=4, first_downstream=10,
         ...           count=4, holes=((2, 1),))
         >>> [run.records_before(offset) for offset in (0, 2, 3, 9)]
         [0, 2, 2, 4]
@@ -96,14 +96,14 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((before + 1, after - before - 1) for before, after in pairwise(offsets) if after - before > 1)
 
 
-def goes_on(read: Iterable[int], unread: Iterable[int]) -> int | None:
+def resume_offset(read: Iterable[int], unread: Iterable[int]) -> int | None:
     """Decide where a reader of a partition goes on; `translate`, `groups` and `move_positions` all ask here.
 
     Law A: right after the last record it has read, never past the first that it has not; None where there is no record at all.
     What lies between the two may be another region's, which it never read on its own source.
 
     Example:
-        >>> goes_on([4], [9]), goes_on([4, 20], [9]), goes_on([], [9]), goes_on([], [])
+        >>> resume_offset([4], [9]), resume_offset([4, 20], [9]), resume_offset([], [9]), resume_offset([], [])
         (5, 9, 9, None)
     """
     after = max(read, default=None)
@@ -140,7 +140,7 @@ class Exact(_OneLine, Shown):
 class InHole(_OneLine, Shown):
     """The offset holds no record for the other side.
 
-    `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
+    `resume_at` is where a reader at this offset goes on (`resume_offset`); None where the records around it stand in several
     partitions, each with a position of its own. `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`,
     `expired`, `recreated`, or why the record left the relay before it was sent: `erased`, `expired_from_relay`; None where the
     lander has not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds. A
@@ -280,23 +280,23 @@ class OffsetMap:
 
     Example:
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
-        >>> run = Run(source=source, target=target, first_upstream=0, last_upstream=4, first_downstream=10,
+        >>> run = MappedRange(source=source, target=target, first_upstream=0, last_upstream=4, first_downstream=10,
         ...           count=4, holes=((2, 1),))
         >>> OffsetMap([run]).translate(3)
         Exact(offset=12, partition=TopicPartition(topic='east.orders', partition=0), status='exact')
     """
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[MappedRange]) -> None:
         unique = {(run.first_upstream, run.first_downstream, run.target): run for run in runs}
         self.runs = tuple(sorted(unique.values(), key=lambda run: run.first_upstream))
         self._stretches = sorted(
-            (first, last, downstream, run.target) for run in self.runs for first, last, downstream in run.stretches()
+            (first, last, downstream, run.target) for run in self.runs for first, last, downstream in run.dense_ranges()
         )
         self._starts = [first for first, *_ in self._stretches]
         for (first, last, *_), (after, *_) in pairwise(self._stretches):
             if last >= after:
                 raise ValueError(f"law F: {self.runs[0].source} was republished twice: {first}..{last} and {after}")
-        newest: dict[TopicPartition, Run] = {}
+        newest: dict[TopicPartition, MappedRange] = {}
         for run in self.runs:
             before = newest.get(run.target)
             if before is not None and before.last_downstream >= run.first_downstream:
@@ -316,7 +316,7 @@ class OffsetMap:
             return Exact(downstream + upstream_offset - first, target)
         if index + 1 < len(self._stretches):
             _, _, following, _ = self._stretches[index + 1]
-            resume_at = goes_on([downstream + last - first], [following])
+            resume_at = resume_offset([downstream + last - first], [following])
             return InHole(None if self._is_spread else resume_at)
         return NotYetRepublished(last + 1)
 
@@ -325,7 +325,7 @@ class OffsetMap:
         return standing_at([run for run in self.runs if run.target == partition], downstream_offset)
 
 
-def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
+def standing_at(runs: Iterable[MappedRange], downstream_offset: int) -> Translation:
     """Find which upstream record stands at a downstream offset, by runs to one target partition from any source."""
     ordered = sorted(runs, key=lambda run: run.first_downstream)
     if not ordered:
@@ -338,6 +338,6 @@ def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
         return Exact(run.upstream_of(downstream_offset), run.source)
     if index + 1 < len(ordered):
         following = ordered[index + 1]
-        resume_at = goes_on([run.last_upstream], [following.first_upstream])
+        resume_at = resume_offset([run.last_upstream], [following.first_upstream])
         return InHole(resume_at if following.source == run.source else None)
     return NotYetRepublished(run.last_downstream + 1)

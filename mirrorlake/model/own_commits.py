@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CommittedPosition:
     """A group's position on one cluster; `own_since` is when the group was first seen to have committed it itself.
 
     None where mirrorlake set it and the group has committed nothing else since.
@@ -36,18 +36,18 @@ class CommitHistory:
     set_at: Mapping[int, datetime]
     seen_at: tuple[datetime, int] | None = None
 
-    def held(self, offset: int, *, now: datetime) -> Held:
+    def committed_position(self, offset: int, *, now: datetime) -> CommittedPosition:
         """Tell whose an offset is: mirrorlake's where it set it and the group has committed nothing else since."""
         set_at = self.set_at.get(offset)
         if set_at is not None and (self.seen_at is None or self.seen_at[0] < set_at):
-            return Held(offset)
+            return CommittedPosition(offset)
         if self.seen_at is not None and self.seen_at[1] == offset:
-            return Held(offset, own_since=self.seen_at[0])
-        return Held(offset, own_since=now)
+            return CommittedPosition(offset, own_since=self.seen_at[0])
+        return CommittedPosition(offset, own_since=now)
 
 
 @dataclass(frozen=True, slots=True)
-class Freedom:
+class MovePermission:
     """Whether a group may be moved at a place, and why not; `is_certain` is false where it is not known whether it may."""
 
     is_free: bool
@@ -55,29 +55,29 @@ class Freedom:
     is_certain: bool = True
 
 
-def last_own(held: Mapping[K, Held]) -> set[K]:
+def find_last_committed(held: Mapping[K, CommittedPosition]) -> set[K]:
     """Find where a group itself committed last; several where it is not known which of them was later."""
     own = {place: one.own_since for place, one in held.items() if one.own_since is not None}
     newest = max(own.values(), default=None)
     return {place for place, since in own.items() if since == newest}
 
 
-def may_move(place: K, held: Mapping[K, Held]) -> Freedom:
+def may_move(place: K, held: Mapping[K, CommittedPosition]) -> MovePermission:
     """Tell whether a group may be moved at a place.
 
     Law: never where it last committed itself, never by a position that mirrorlake set.
 
     Example:
-        >>> may_move("west", {"east": Held(5, own_since=1), "west": Held(3)}).is_free
+        >>> may_move("west", {"east": CommittedPosition(5, own_since=1), "west": CommittedPosition(3)}).is_free
         True
-        >>> may_move("east", {"east": Held(5, own_since=1), "west": Held(3)}).reason
+        >>> may_move("east", {"east": CommittedPosition(5, own_since=1), "west": CommittedPosition(3)}).reason
         'the group itself committed last here; it is never moved where it reads'
     """
-    last = last_own(held)
+    last = find_last_committed(held)
     if not last:
-        return Freedom(False, "mirrorlake set its positions; the group itself has committed nothing")
+        return MovePermission(False, "mirrorlake set its positions; the group itself has committed nothing")
     if last == {place}:
-        return Freedom(False, "the group itself committed last here; it is never moved where it reads")
+        return MovePermission(False, "the group itself committed last here; it is never moved where it reads")
     if place in last:
-        return Freedom(False, "it committed on several clusters, and where it did so last is not known", False)
-    return Freedom(True)
+        return MovePermission(False, "it committed on several clusters, and where it did so last is not known", False)
+    return MovePermission(True)

@@ -35,8 +35,8 @@ BEGUN_AGAIN = "begun_again"
 _NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
 # Claimed for a topic that was lost before its id was kept: what is made in its place is another one.
 _NO_TOPIC = "-"
-_CUT = "cut "
-_CUT_PLACE = re.compile(r"^(\d+)@(\d+)\.\.(\d+)$")
+_TRUNCATED = "cut "
+_TRUNCATED_PARTITION = re.compile(r"^(\d+)@(\d+)\.\.(\d+)$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,29 +52,29 @@ def known_id(topic_id: object) -> str:
     return "" if str(topic_id) in _NO_IDS else str(topic_id)
 
 
-def is_other(known: str, found: str) -> bool:
+def is_different_topic(known: str, found: str) -> bool:
     """Tell whether two ids are those of two topics; an empty one tells nothing."""
     return bool(known and found and known != found)
 
 
-def cut_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
+def truncated_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
     """Return what a claim calls a topic whose log went back: by partition, its end and where that was before.
 
     Example:
-        >>> cut_id("x1", {0: (120, 216)}), whole_id("cut 0@120..216 of x1")
+        >>> truncated_id("x1", {0: (120, 216)}), base_id("cut 0@120..216 of x1")
         ('cut 0@120..216 of x1', 'x1')
     """
     places = " ".join(f"{partition}@{end}..{sent}" for partition, (end, sent) in sorted(lacking.items()))
-    return f"{_CUT}{places} of {topic_id}"
+    return f"{_TRUNCATED}{places} of {topic_id}"
 
 
-def whole_id(known: str) -> str:
+def base_id(known: str) -> str:
     """Return the id of a topic as Kafka gave it, also where a claim says that its log went back."""
-    return known.rpartition(" of ")[2] if known.startswith(_CUT) else known
+    return known.rpartition(" of ")[2] if known.startswith(_TRUNCATED) else known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTopic(JsonShown):
+class LostTopic(JsonShown):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
 
     `known` is the id in the ledger, empty from before ids were kept; `found` that on the target, None where it is gone.
@@ -89,23 +89,25 @@ class HeldTopic(JsonShown):
     json_also: ClassVar[tuple[str, ...]] = ("cause", "remedy")
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the topic is still the one that was sent to, and lacks records at its end."""
-        return self.known.startswith(_CUT) and whole_id(self.known) == self.found
+        return self.known.startswith(_TRUNCATED) and base_id(self.known) == self.found
 
     @property
     def cause(self) -> str:
         """What happened to the topic."""
-        if self.is_cut:
-            places = self.known.removeprefix(_CUT).rpartition(" of ")[0].split()
-            ends = ", ".join(_CUT_PLACE.sub(r"partition \1 ends at \2 and had records up to \3", one) for one in places)
+        if self.is_truncated:
+            places = self.known.removeprefix(_TRUNCATED).rpartition(" of ")[0].split()
+            ends = ", ".join(
+                _TRUNCATED_PARTITION.sub(r"partition \1 ends at \2 and had records up to \3", one) for one in places
+            )
             return (
                 f"the log of {self.remote} on {self.target} went back, and {self.flow} had sent what it lacks: {ends}"
             )
         what = "was deleted" if self.found is None else "was deleted and created again"
         return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
 
-    def shared_by(self, topics: Iterable[str], remote_topic: Callable[[str], str]) -> HeldTopic:
+    def shared_by(self, topics: Iterable[str], remote_topic: Callable[[str], str]) -> LostTopic:
         """Return it with those of some source topics that go there, too, and of which nothing was sent yet."""
         waiting = set(self.topics)
         for topic in topics:
@@ -124,7 +126,7 @@ class HeldTopic(JsonShown):
     def remedy(self) -> str:
         """Both ways on."""
         again, empty = self.commands
-        if self.is_cut:
+        if self.is_truncated:
             return (
                 f"delete {self.remote} on {self.target}, then `{again}` sends everything again from the relay; until then "
                 "consumers there can read what is left of it"
@@ -141,7 +143,7 @@ class HeldTopic(JsonShown):
         return clean(f"{self.cause}. Next: {self.remedy}")
 
 
-def held_topics(
+def detect_lost_topics(
     *,
     flow: str,
     target: str,
@@ -149,14 +151,14 @@ def held_topics(
     positions: Iterable[SourcePartition],
     found: Mapping[str, str],
     remote_topic: Callable[[str], str],
-) -> list[HeldTopic]:
+) -> list[LostTopic]:
     """Return the remote topics with positions in the ledger that are gone or are others than the ledger knows.
 
     `known` is the remote topic of each source topic by the ledger, `found` the ids of the remote topics that exist.
 
     Example:
         >>> sent = [SourcePartition("orders", 1, 0)]
-        >>> [held] = held_topics(flow="a->b", target="b", known={"orders": Remote("a.orders", "x1")}, positions=sent,
+        >>> [held] = detect_lost_topics(flow="a->b", target="b", known={"orders": Remote("a.orders", "x1")}, positions=sent,
         ...                      found={"a.orders": "x2"}, remote_topic="a.{}".format)
         >>> print(held.cause)
         a.orders was deleted and created again on b; a->b had sent records to it
@@ -170,16 +172,16 @@ def held_topics(
         ids = {known[topic].topic_id for topic in topics if topic in known and known[topic].name == remote} - {""}
         renamed = all(topic in known and known[topic].name != remote for topic in topics)
         now = found.get(remote)
-        if (now is None and not renamed) or any(is_other(one, now or "") for one in ids):
+        if (now is None and not renamed) or any(is_different_topic(one, now or "") for one in ids):
             lost = min(ids - {now or ""}, default="")
             held.append(
-                HeldTopic(flow=flow, target=target, remote=remote, topics=tuple(sorted(topics)), known=lost, found=now)
+                LostTopic(flow=flow, target=target, remote=remote, topics=tuple(sorted(topics)), known=lost, found=now)
             )
     return held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class LossChoice:
     """What a person chose for a remote topic of a flow whose id in the ledger was `known`: `send_again` or `accept_empty`."""
 
     flow: str
@@ -187,7 +189,7 @@ class Choice:
     known: str
     action: str
 
-    def settles(self, held: HeldTopic) -> bool:
+    def resolves(self, held: LostTopic) -> bool:
         """Tell whether it is about this loss of the topic, and not about an earlier one."""
         return (self.flow, self.remote, self.known) == (held.flow, held.remote, held.known)
 
@@ -214,7 +216,7 @@ class Chosen(JsonShown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class LossResolution:
     """What an owner claims: positions that count, and the remote topics they were reached in.
 
     `held` wait for a person; `chosen` are those that a choice settles now, each with the choice.
@@ -222,13 +224,13 @@ class Settled:
 
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
     remotes: Mapping[str, Remote] = field(default_factory=dict)
-    held: tuple[HeldTopic, ...] = ()
-    chosen: tuple[tuple[HeldTopic, Choice], ...] = ()
+    lost: tuple[LostTopic, ...] = ()
+    chosen: tuple[tuple[LostTopic, LossChoice], ...] = ()
 
     @property
     def waiting(self) -> frozenset[str]:
         """The source topics that wait for a person."""
-        return frozenset(topic for one in self.held for topic in one.topics)
+        return frozenset(topic for one in self.lost for topic in one.topics)
 
     @property
     def sends_again(self) -> bool:
@@ -236,44 +238,49 @@ class Settled:
         return any(choice.action == SEND_AGAIN for _, choice in self.chosen)
 
     @property
-    def held_remotes(self) -> frozenset[str]:
+    def lost_remotes(self) -> frozenset[str]:
         """The remote topics that wait for a person; a source topic that is new goes into none of them either."""
-        return frozenset(one.remote for one in self.held)
+        return frozenset(one.remote for one in self.lost)
 
-    def going_on(self, known: Mapping[str, Remote]) -> frozenset[str]:
+    def continuing(self, known: Mapping[str, Remote]) -> frozenset[str]:
         """Return the remote topics that go on, for every source topic that shares them, as the ledger knew them."""
         others = {one.name for topic, one in self.remotes.items() if known.get(topic) != one}
-        return frozenset(one.name for one in self.remotes.values()) - others - self.held_remotes
+        return frozenset(one.name for one in self.remotes.values()) - others - self.lost_remotes
 
 
-def sharing(held: HeldTopic, known: Mapping[str, Remote], remote_topic: Callable[[str], str]) -> frozenset[str]:
+def find_sharing_topics(
+    lost: LostTopic, known: Mapping[str, Remote], remote_topic: Callable[[str], str]
+) -> frozenset[str]:
     """Return the source topics whose records a lost topic held, also those that the flow does not carry any more.
 
     One that is carried again later has lost its records with the others'.
     """
-    sent = {topic for topic, one in known.items() if one.name == held.remote == remote_topic(topic)}
-    return frozenset(sent.union(held.topics))
+    sent = {topic for topic, one in known.items() if one.name == lost.remote == remote_topic(topic)}
+    return frozenset(sent.union(lost.topics))
 
 
-def settle(
+def resolve_losses(
     *,
-    held: Iterable[HeldTopic],
-    choices: Iterable[Choice],
+    lost: Iterable[LostTopic],
+    choices: Iterable[LossChoice],
     known: Mapping[str, Remote],
     positions: Mapping[SourcePartition, int],
     found: Mapping[str, str],
     remote_topic: Callable[[str], str],
-) -> Settled:
+) -> LossResolution:
     """Decide what the new owner of a flow claims, by what was found and what a person chose.
 
     A topic that waits keeps the id that the ledger knows, so that it is still found to be lost at the next start; where the
     ledger knows none, it is claimed as one that no topic can be.
     """
-    held, choices = list(held), list(choices)
-    chosen = [(one, choice) for one in held for choice in choices if choice.settles(one)]
-    waiting = [one for one in held if not any(choice.settles(one) for choice in choices)]
+    lost, choices = list(lost), list(choices)
+    chosen = [(one, choice) for one in lost for choice in choices if choice.resolves(one)]
+    waiting = [one for one in lost if not any(choice.resolves(one) for choice in choices)]
     again = {
-        topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in sharing(one, known, remote_topic)
+        topic
+        for one, choice in chosen
+        if choice.action == SEND_AGAIN
+        for topic in find_sharing_topics(one, known, remote_topic)
     }
     stays = {topic for one in waiting for topic in one.topics}
     remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
@@ -283,9 +290,9 @@ def settle(
         remote = remote_topic(topic)
         if remote in found and remote not in held_names:
             remotes[topic] = Remote(remote, found[remote])
-    return Settled(
+    return LossResolution(
         positions={source: at for source, at in positions.items() if source.topic not in again},
         remotes=remotes,
-        held=tuple(waiting),
+        lost=tuple(waiting),
         chosen=tuple(chosen),
     )

@@ -22,7 +22,7 @@ Stamps = Literal["original", "shifted", "now"]
 STAMPS: tuple[Stamps, ...] = ("original", "shifted", "now")
 
 # A ledger topic is `mirrorlake.<name>.ledger`, and Kafka takes 249 characters.
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
@@ -153,7 +153,7 @@ def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str 
     """
     names = list(topics)
     label = names[0] if len(names) == 1 else f"{len(names)}-topics"
-    return f"{prefix}{label[: MOST_CHARACTERS - 30]}.{_digest(asked, 8)}"
+    return f"{prefix}{label[: MAX_CHARACTERS - 30]}.{_digest(asked, 8)}"
 
 
 def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[int, int | None]]:

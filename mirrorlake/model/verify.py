@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, count, plural, table
 
 # More of them add nothing, and a report is a value that fits into memory.
-MOST_DIFFERENCES = 1000
+MAX_DIFFERENCES = 1000
 COUNTS = ("landed", "republished", "withheld", "verified", "proven_before", "not_republished", "not_compared")
 # A terminal of 80 columns does without these first.
 _LEAST = ("proven before", "withheld", "generation", "records landed")
@@ -176,7 +176,7 @@ class VerifyReports(Shown, list[VerifyReport]):
 
 def _badge(report: VerifyReport) -> Badge:
     found = len(report.differences)
-    words = f"{plural(found, 'difference')}{' or more' if found >= MOST_DIFFERENCES else ''}"
+    words = f"{plural(found, 'difference')}{' or more' if found >= MAX_DIFFERENCES else ''}"
     return badge(words, "bad") if found else _whole_badge([report])
 
 

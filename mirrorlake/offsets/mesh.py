@@ -15,7 +15,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
-from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
+from mirrorlake.model.loops.routes import MAX_PLACES, TopicPlace, arrival, tree_from, way
 from mirrorlake.offsets.neighbours import ReadPosition, to_mapped_range
 from mirrorlake.offsets.offset_maps import OffsetMaps
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
@@ -60,7 +60,7 @@ def find_hops(related: RelatedFlows) -> Hops:
             if end is None:
                 continue
             found.setdefault((place, end), flow)
-            if end not in seen and len(places) < MOST_PLACES:
+            if end not in seen and len(places) < MAX_PLACES:
                 seen.add(end)
                 places.append(end)
     return found
@@ -199,7 +199,7 @@ class Mesh:
         for row in self._maps.ask(_CARRIED, flows=names, topics=topics):
             run = to_mapped_range(row)
             valid_to = self._valid_to(row.flow, run.source)
-            for first, last, downstream in run.stretches():
+            for first, last, downstream in run.dense_ranges():
                 if first < valid_to:
                     stretch = first, downstream, min(last + 1, valid_to) - first
                     found.setdefault((row.flow, run.source.topic, run.source.partition), []).append(stretch)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.offsets.offset_maps import OffsetMaps
 
 ReadPosition = tuple[SourcePartition, int]
@@ -95,7 +95,7 @@ def _find_nearest(
     return nearest, begins
 
 
-def _read_ranges(maps: OffsetMaps, flow: str, wanted: Collection[_RangeStart]) -> list[Run]:
+def _read_ranges(maps: OffsetMaps, flow: str, wanted: Collection[_RangeStart]) -> list[MappedRange]:
     if not wanted:
         return []
     rows = [
@@ -183,9 +183,9 @@ _READ_AGAIN = f"""
 """  # noqa: S608  names of columns
 
 
-def to_mapped_range(row: Any) -> Run:
+def to_mapped_range(row: Any) -> MappedRange:
     """Read a row of `offset_map` as the model's run."""
-    return Run(
+    return MappedRange(
         source=SourcePartition(row.source_topic, row.generation, row.source_partition),
         target=TopicPartition(row.target_topic, row.target_partition),
         first_upstream=row.first_upstream,

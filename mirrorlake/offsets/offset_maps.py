@@ -35,7 +35,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord, merged_remotes
-from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
+from mirrorlake.model.remotes import BEGUN_AGAIN, LostTopic
 from mirrorlake.offsets.shared_partitions import RelatedFlows
 from mirrorlake.republish import (
     LedgerCopy,
@@ -63,7 +63,7 @@ class OffsetMaps:
 
     lake: Lake
     positions: Mapping[str, Mapping[SourcePartition, int]]
-    lost_topics: tuple[HeldTopic, ...] = ()
+    lost_topics: tuple[LostTopic, ...] = ()
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
     copied: Copied = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class _LedgerTail:
     """What a flow's ledger says; `newer` holds records that a table lacks, `is_trimmed` where some before them are gone."""
 
     positions: Mapping[SourcePartition, int]
-    lost: Sequence[HeldTopic]
+    lost: Sequence[LostTopic]
     newer: Sequence[LedgerRecord]
     is_trimmed: bool
 

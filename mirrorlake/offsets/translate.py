@@ -28,11 +28,11 @@ from mirrorlake.model.offset_map import (
     Exact,
     Filtered,
     InHole,
+    MappedRange,
     NotYetRepublished,
     OffsetMap,
     OtherGeneration,
     Quarantined,
-    Run,
     Translation,
     UnknownPartition,
     standing_at,
@@ -160,12 +160,12 @@ class _MappedRanges:
         """
         return {row.generation: (row.least, row.most) for row in self._ask(text, which, offset=offset)}
 
-    def at(self, generation: int | None, offset: int, which: str) -> list[Run]:
+    def at(self, generation: int | None, offset: int, which: str) -> list[MappedRange]:
         text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
         rows = self._ask(text, which, offset=offset)
         return [to_mapped_range(row) for row in rows if generation is None or row.generation == generation]
 
-    def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[Run]:
+    def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[MappedRange]:
         """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it.
 
         Statistics of files know where runs begin: of a month only what is `near` is sorted.

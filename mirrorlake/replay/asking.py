@@ -12,7 +12,7 @@ from mirrorlake.config import when
 from mirrorlake.config.schema import RuleConfig, keeping
 from mirrorlake.errors import UsageError
 from mirrorlake.model.policy import is_legal_topic
-from mirrorlake.model.replay import MOST_CHARACTERS, PREFIXES, REPLAY, STAMPS, replay_name
+from mirrorlake.model.replay import MAX_CHARACTERS, PREFIXES, REPLAY, STAMPS, replay_name
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-])*")
 FILES = "parquet:"
@@ -195,10 +195,10 @@ def flow_name(name: str | None, topics: Iterable[str], words: Mapping[str, Any],
     if name is None:
         return replay_name(topics, words, prefix=prefix)
     bare = next((name[len(one) :] for one in PREFIXES if name.startswith(one)), name)
-    if not _NAME.fullmatch(bare) or len(bare) + len(prefix) > MOST_CHARACTERS or bare.endswith(".redrive"):
+    if not _NAME.fullmatch(bare) or len(bare) + len(prefix) > MAX_CHARACTERS or bare.endswith(".redrive"):
         raise UsageError(
             f"'{name}' is not a name for a replay",
-            remedy=f"use letters, digits, . _ and -, a letter, digit or _ in front, at most {MOST_CHARACTERS - len(prefix)}",
+            remedy=f"use letters, digits, . _ and -, a letter, digit or _ in front, at most {MAX_CHARACTERS - len(prefix)}",
         )
     return prefix + bare
 

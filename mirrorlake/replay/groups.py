@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from mirrorlake.kafka import ClusterAdmin, Groups
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
-from mirrorlake.model.offset_map import Run, goes_on
+from mirrorlake.model.offset_map import MappedRange, resume_offset
 from mirrorlake.replay.then import GroupThen
 
 
 def plan_groups_then(
     name: str,
     groups: Iterable[GroupThen],
-    runs: Mapping[TopicPartition, Sequence[Run]],
+    runs: Mapping[TopicPartition, Sequence[MappedRange]],
     *,
     target: Groups,
     admin: ClusterAdmin,
@@ -53,7 +53,7 @@ def plan_groups_then(
     return GroupPlan(name, tuple(rows))
 
 
-def position_in(runs: Iterable[Run], one: GroupThen) -> int | None:
+def position_in(runs: Iterable[MappedRange], one: GroupThen) -> int | None:
     """Find where a group goes on in a target partition; None where it holds no record.
 
     What an earlier generation of the partition left was before the group's position, what a later one brought is after it.
@@ -75,4 +75,4 @@ def position_in(runs: Iterable[Run], one: GroupThen) -> int | None:
             read.append(run.first_downstream + before - 1)
         if before < run.count:
             unread.append(run.first_downstream + before)
-    return goes_on(read, unread)
+    return resume_offset(read, unread)

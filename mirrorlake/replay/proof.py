@@ -14,9 +14,9 @@ import pyarrow as pa
 from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.replay import Definition
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
+from mirrorlake.model.verify import MAX_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.offsets import to_mapped_range
 from mirrorlake.progress import Tell, silent
 from mirrorlake.replay.files import batches_of
@@ -27,9 +27,9 @@ _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...
 _Placed = tuple[SourcePartition, int, _Content]
 
 
-def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
+def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[MappedRange]]:
     """Read the runs of a replay by target partition, in downstream order."""
-    found: dict[TopicPartition, list[Run]] = {}
+    found: dict[TopicPartition, list[MappedRange]] = {}
     for row in lake.query_rows(_RUNS, flow=flow):
         run = to_mapped_range(row)
         found.setdefault(run.target, []).append(run)
@@ -86,7 +86,7 @@ def prove(
                 else:
                     differences.append(Difference.at(source, offset, where="target", problem="altered"))
                 record = next(arrived, None)
-            if len(differences) >= MOST_DIFFERENCES:
+            if len(differences) >= MAX_DIFFERENCES:
                 return _report(definition, wanted, sent, verified, differences)
             seen += 1
             if not seen % 10_000:
@@ -139,7 +139,7 @@ def _wanted(
 class _Left:
     """What a target partition holds of a replay, and what of it has left by the target's own retention or compaction."""
 
-    def __init__(self, reader: RecordReader, runs: list[Run], compacts: Callable[[str], bool]) -> None:
+    def __init__(self, reader: RecordReader, runs: list[MappedRange], compacts: Callable[[str], bool]) -> None:
         self._reader = reader
         self._runs = runs
         self._compacts = bool(runs) and compacts(runs[0].target.topic)
@@ -151,7 +151,7 @@ class _Left:
         if not self._runs:
             return
         target, waiting = self._runs[0].target, iter(self._runs)
-        run: Run | None = next(waiting)
+        run: MappedRange | None = next(waiting)
         for record in self._reader.read(target.topic, target.partition, self._runs[0].first_downstream):
             if self._compacts:
                 # A newer value may be another producer's.

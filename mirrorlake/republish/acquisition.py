@@ -19,14 +19,14 @@ from mirrorlake.model.ledger import Claim, FlowOrigin
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     BEGUN_AGAIN,
-    HeldTopic,
+    LossResolution,
+    LostTopic,
     Remote,
-    Settled,
-    cut_id,
+    base_id,
+    find_sharing_topics,
     known_id,
-    settle,
-    sharing,
-    whole_id,
+    resolve_losses,
+    truncated_id,
 )
 from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -148,7 +148,7 @@ class FlowAcquisition:
                 )
             claims = self._claim(lanes, resolution, location.number)
             # The ends of a topic that waits or starts again do not count.
-            going_on = resolution.going_on(remotes)
+            going_on = resolution.continuing(remotes)
             claims.ends.update({place: end for place, end in sent.items() if place.topic in going_on})
         return self._build_owned_flow(claims, resolution), location
 
@@ -165,12 +165,12 @@ class FlowAcquisition:
             claims = self._claim(lanes, resolution, lanes.checkpoint_location + 1)
         return self._build_owned_flow(claims, resolution)
 
-    def _resolve_lost_topics(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
+    def _resolve_lost_topics(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> LossResolution:
         """Decide what to claim from the ledger's positions, and create lost topics that a person has chosen for (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
         lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
         waiting = {
-            one.remote for one in lost_topics if not any(choice.settles(one) for choice in self._settings.choices)
+            one.remote for one in lost_topics if not any(choice.resolves(one) for choice in self._settings.choices)
         }
         # Resolved by a choice, or renamed by an edit of `policy`: a claim names the topics that its positions are of.
         missing = [
@@ -182,8 +182,8 @@ class FlowAcquisition:
             self._remotes.ensure(missing, self._topics.known, mirrored_before={source.topic for source in positions})
             states |= describe_with_retry(self._target, {remote_topic(source.topic) for source in missing})
         ids = {name: known_id(state.topic_id) for name, state in states.items()}
-        resolution = settle(
-            held=lost_topics,
+        resolution = resolve_losses(
+            lost=lost_topics,
             choices=self._settings.choices,
             known=known,
             positions=positions,
@@ -199,24 +199,24 @@ class FlowAcquisition:
 
     def _record_incarnations(
         self,
-        lost_topics: Iterable[HeldTopic],
-        resolution: Settled,
+        lost_topics: Iterable[LostTopic],
+        resolution: LossResolution,
         states: Mapping[str, TopicState],
         known: Mapping[str, Remote],
         positions: Mapping[SourcePartition, int],
     ) -> None:
         """Record new incarnations in the lake before the ledger: in between, no position of an old incarnation counts."""
         flow, at = self._flow, self._audit.now()
-        if others := [one for one in lost_topics if not one.is_cut]:
+        if others := [one for one in lost_topics if not one.is_truncated]:
             found = {one.remote: states[one.remote] for one in others if one.remote in states}
             seen = Observations(self._lake, now=lambda: at)
-            before = {one.remote: whole_id(one.known) for one in others}
+            before = {one.remote: base_id(one.known) for one in others}
             seen.record_incarnations(flow.target, before, found, self._target.configs(found))
         # The first offset to send to the new topic: earlier ones are dropped (accepted as empty), or sent again from 0.
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0
             for one, choice in resolution.chosen
-            for topics in [sharing(one, known, flow.remote_topic)]
+            for topics in [find_sharing_topics(one, known, flow.remote_topic)]
             for source, position in positions.items()
             if source.topic in topics
         }
@@ -238,16 +238,16 @@ class FlowAcquisition:
             for place, end in find_ends(run for run in record.runs if run.target.topic in same).items():
                 ends[place] = max(ends.get(place, 0), end)
         found = {
-            remote: cut_id(ids[remote], lacking)
+            remote: truncated_id(ids[remote], lacking)
             for remote, lacking in find_truncated_topics(self._target, ends, ids).items()
         }
-        found |= {remote: name for remote, name in truncated.items() if ids.get(remote) == whole_id(name)}
+        found |= {remote: name for remote, name in truncated.items() if ids.get(remote) == base_id(name)}
         return ends, {topic: replace(one, topic_id=found.get(one.name, one.topic_id)) for topic, one in known.items()}
 
-    def _scope(self, resolution: Settled) -> CheckpointScope:
+    def _scope(self, resolution: LossResolution) -> CheckpointScope:
         return CheckpointScope(self._settings.selection, self._settings.paused | resolution.waiting | self._waiting)
 
-    def _claim(self, lanes: FencedLanes, resolution: Settled, checkpoint_location: int) -> FlowClaims:
+    def _claim(self, lanes: FencedLanes, resolution: LossResolution, checkpoint_location: int) -> FlowClaims:
         self._tenure.require_claimable(record.claim for record in lanes.last.values() if record)
         self._tenure.record_owner(lanes.owner)
         claims = lanes.claim(
@@ -260,7 +260,7 @@ class FlowAcquisition:
         self._tenure.record_claim(claims.claim)
         return claims
 
-    def _build_owned_flow(self, claims: FlowClaims, resolution: Settled) -> OwnedFlow:
+    def _build_owned_flow(self, claims: FlowClaims, resolution: LossResolution) -> OwnedFlow:
         flow, copy = self._flow, self._copy.owned_by(claims.claim.epoch)
         with LedgerReader(flow.target, flow.ledger_topic, self._settings.reader_options) as reader:
             missing = copy.repair(reader, self._target, sorted(claims.seqs))

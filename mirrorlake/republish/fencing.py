@@ -16,7 +16,7 @@ from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition, furthest, ledger_topic
 from mirrorlake.model.ledger import Claim, LedgerRecord, merged_remotes
 from mirrorlake.model.owner import new_owner
-from mirrorlake.model.remotes import Settled
+from mirrorlake.model.remotes import LossResolution
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class FencedLanes:
 
     def claim(
         self,
-        resolution: Settled,
+        resolution: LossResolution,
         *,
         checkpoint_location: int,
         scope: CheckpointScope,

@@ -20,7 +20,7 @@ from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSc
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 
@@ -288,12 +288,12 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
     ]
 
 
-def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, Run]]:
+def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecord, MappedRange]]:
     """Yield mapped ranges, each with the last record that it is from.
 
     A transaction's marker follows its records, so only ranges that were sent without transactions adjoin.
     """
-    open_runs: dict[tuple[int, SourcePartition, TopicPartition], tuple[LedgerRecord, Run, int]] = {}
+    open_runs: dict[tuple[int, SourcePartition, TopicPartition], tuple[LedgerRecord, MappedRange, int]] = {}
     for record in records:
         for run in record.runs:
             key = record.claim.lane, run.source, run.target
@@ -309,7 +309,7 @@ def _merge_ranges(records: Iterable[LedgerRecord]) -> Iterator[tuple[LedgerRecor
         yield record, run
 
 
-def _follows(record: LedgerRecord, run: Run, before: LedgerRecord, earlier: Run) -> bool:
+def _follows(record: LedgerRecord, run: MappedRange, before: LedgerRecord, earlier: MappedRange) -> bool:
     topic = run.source.topic
     return (
         run.first_downstream == earlier.last_downstream + 1
@@ -319,7 +319,7 @@ def _follows(record: LedgerRecord, run: Run, before: LedgerRecord, earlier: Run)
     )
 
 
-def _join(earlier: Run, run: Run) -> Run:
+def _join(earlier: MappedRange, run: MappedRange) -> MappedRange:
     missing = run.first_upstream - earlier.last_upstream - 1
     between = ((earlier.last_upstream + 1, missing),) if missing else ()
     return replace(

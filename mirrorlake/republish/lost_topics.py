@@ -13,20 +13,20 @@ from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import merged_remotes
-from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic, Remote, held_topics, known_id
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LostTopic, Remote, detect_lost_topics, known_id
 from mirrorlake.republish.fencing import merged_positions, read_lanes
 
 
 def inspect_remote_topics(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
-) -> tuple[list[HeldTopic], dict[str, TopicState]]:
+) -> tuple[list[LostTopic], dict[str, TopicState]]:
     """Return the lost and the existing remote topics, of what the flow carries and has sent."""
     remotes = {
         topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
     }
     sent = [source for source, at in positions.items() if at > 0 and source.topic in remotes]
     states = describe_with_retry(target, {remotes[source.topic] for source in sent})
-    lost_topics = held_topics(
+    lost_topics = detect_lost_topics(
         flow=flow.name,
         target=flow.target,
         known=known,
@@ -37,7 +37,7 @@ def inspect_remote_topics(
     return lost_topics, states
 
 
-def find_lost_topics(context: Context, flow: FlowConfig) -> list[HeldTopic]:
+def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
     """Find the remote topics of a flow that differ from its ledger's and wait for a choice.
 
     Raises:
@@ -58,8 +58,8 @@ def read_owner(context: Context, flow: FlowConfig) -> str:
 
 
 def resolve_lost_topic(
-    control: Control, flow: FlowConfig, topic: str | None, lost_topics: Iterable[HeldTopic], *, send_again: bool
-) -> HeldTopic | None:
+    control: Control, flow: FlowConfig, topic: str | None, lost_topics: Iterable[LostTopic], *, send_again: bool
+) -> LostTopic | None:
     """Record a person's choice for a lost remote topic; the flow carries it out at its next claim.
 
     `topic` is the remote topic, or a source topic that goes there. Returns None if the same choice was made before and
@@ -70,7 +70,7 @@ def resolve_lost_topic(
     """
     lost_topics, action = list(lost_topics), SEND_AGAIN if send_again else ACCEPT_EMPTY
     lost_topic = next((one for one in lost_topics if topic in (one.remote, *one.topics)), None)
-    if lost_topic is not None and lost_topic.is_cut:
+    if lost_topic is not None and lost_topic.is_truncated:
         raise UsageError(
             f"{lost_topic.cause}",
             consequence=f"{action} goes on in an empty topic; here readers and map would take one record for another",

@@ -18,7 +18,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
-from mirrorlake.model.remotes import Settled
+from mirrorlake.model.remotes import LossResolution
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import list_files
 from mirrorlake.republish.lane_tasks import LaneAssignment
@@ -49,7 +49,7 @@ class OwnedFlow:
     remotes: RemoteTopics
     copy: LedgerCopy
     claims: FlowClaims
-    resolution: Settled
+    resolution: LossResolution
     progress: RelayProgress
     tenure: Tenure
     ready: set[SourcePartition] = field(default_factory=set)
@@ -83,7 +83,7 @@ class OwnedFlow:
             return False
         if self.waiting is not None and topic in self.waiting:
             return False
-        lost = self.resolution.held_remotes
+        lost = self.resolution.lost_remotes
         return not lost or self.flow.remote_topic(topic) not in lost
 
     def not_fully_sent(self, files: Iterable[RelayFile]) -> list[RelayFile]:

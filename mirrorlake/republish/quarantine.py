@@ -26,7 +26,7 @@ from mirrorlake.lake import (
     with_downstream,
 )
 from mirrorlake.model.flow import SOURCE_KEY
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress import Board
 from mirrorlake.republish.republisher import Republisher
@@ -76,7 +76,7 @@ class Quarantine:
         *,
         audit: Audit,
         watching: Callable[[], Board],
-        lost_topics: Callable[[], Sequence[HeldTopic]],
+        lost_topics: Callable[[], Sequence[LostTopic]],
     ) -> None:
         self._lake = lake
         self._target = target

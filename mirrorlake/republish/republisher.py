@@ -131,8 +131,8 @@ class Republisher:
                 return
             # Spark's own errors, such as that of a killed Python worker.
             raise self._failure_error(error) from error
-        if once and self._owned.resolution.held:
-            raise lost_topic_error(*self._owned.resolution.held)
+        if once and self._owned.resolution.lost:
+            raise lost_topic_error(*self._owned.resolution.lost)
         if once:
             self._owned.raise_if_waiting()
 
@@ -144,8 +144,8 @@ class Republisher:
         """
         self._acquire()
         owned = self._owned
-        if owned.resolution.held:
-            raise lost_topic_error(*owned.resolution.held)
+        if owned.resolution.lost:
+            raise lost_topic_error(*owned.resolution.lost)
         # If one topic waited, the order of all would not be the caller's.
         owned.waiting = None
         alias = self._flow.source

@@ -12,7 +12,7 @@ from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
-from mirrorlake.model.remotes import Choice
+from mirrorlake.model.remotes import LossChoice
 from mirrorlake.rules import View
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import OtherFiles, RemoteTopics
@@ -68,7 +68,7 @@ class RepublishSettings:
     all_flows: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()
-    choices: Sequence[Choice] = ()
+    choices: Sequence[LossChoice] = ()
     listener: FlowListener = field(default_factory=FlowListener)
     relay_slice: RelaySlice | None = None
     other_files: OtherFiles | None = None

@@ -10,7 +10,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, list_carried_topics
 from mirrorlake.model.plan import Change
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics.acl_plan import acl_plan, clusters_own, read_target
 from mirrorlake.topics.other_files import OtherFiles
@@ -48,7 +48,7 @@ class ContinuousSync:
         admins: Admins,
         lake: Lake,
         now: Callable[[], datetime],
-        held: Callable[[], Iterable[HeldTopic]],
+        held: Callable[[], Iterable[LostTopic]],
         others: OtherFiles,
         lock: threading.Lock,
     ) -> None:

@@ -25,7 +25,7 @@ from mirrorlake.lake import CLUSTER_PROPERTY, Audit, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import FlowOrigin
 from mirrorlake.model.loops.routes import TopicPlace, arrival
-from mirrorlake.model.remotes import is_other, known_id, whole_id
+from mirrorlake.model.remotes import base_id, is_different_topic, known_id
 from mirrorlake.topics.ledger_flows import KNOWN_S, LedgerFlow, LedgerFlows
 
 log = logging.getLogger(__name__)
@@ -332,7 +332,9 @@ def _ledgers_of(flows: Iterable[FlowConfig]) -> set[str]:
 def _wrote(flow: LedgerFlow, state: TopicState) -> bool:
     """Return whether a ledger names this life of a topic."""
     found = known_id(state.topic_id)
-    return any(one.name == state.name and not is_other(whole_id(one.topic_id), found) for one in flow.remotes.values())
+    return any(
+        one.name == state.name and not is_different_topic(base_id(one.topic_id), found) for one in flow.remotes.values()
+    )
 
 
 def _from(flow: LedgerFlow) -> str:

@@ -21,7 +21,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState, check_topic_ids, describe
 from mirrorlake.lake import Audit, KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
-from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
+from mirrorlake.model.remotes import LostTopic, Remote, is_different_topic, known_id
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_conflicts import ConflictCheck, WantedTopic
@@ -299,13 +299,12 @@ class RemoteTopics:
         """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
         found = known_id(actual.topic_id) if actual is not None else None
         known = self._sent_to.get(remote)
-        if known is not None and (found is None or is_other(known, found)):
+        if known is not None and (found is None or is_different_topic(known, found)):
             raise self._lost(remote, found)
 
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
         flow, known = self._flow, self._sent_to.get(remote, "")
-        return lost_topic_error(
-            HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
+        return lost_topic_error(LostTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
         )
 
 

@@ -15,7 +15,7 @@ from mirrorlake.kafka import ClusterAdmin, mm2_topics
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, lake_changes, list_carried_topics, migrate
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.progress import Tell, silent
 from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
@@ -44,7 +44,7 @@ def make_plan(
     admins: Admins,
     lake: Lake,
     audit: Audit,
-    held: Callable[[FlowConfig], Iterable[HeldTopic]],
+    held: Callable[[FlowConfig], Iterable[LostTopic]],
     others_of: Callable[[FlowConfig], OtherFiles],
     tell: Tell = silent,
 ) -> Plan:

@@ -12,7 +12,7 @@ from mirrorlake.kafka import ClusterAdmin, TopicState
 from mirrorlake.lake import Audit, KnownTopic
 from mirrorlake.model.loops.collisions import unified
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_conflicts import rivals
@@ -90,7 +90,7 @@ def topic_plan(
     ends: BothEnds,
     audit: Audit,
     *,
-    waiting: Iterable[HeldTopic] = (),
+    waiting: Iterable[LostTopic] = (),
     beside: Iterable[FlowConfig] = (),
     led: Collection[str] = (),
 ) -> Plan:
@@ -254,7 +254,7 @@ def rivals_of(flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[FlowConfig]
     return [other for other in flows if other.target == flow.target and other.name != flow.name]
 
 
-def _held(one: HeldTopic) -> Change:
+def _held(one: LostTopic) -> Change:
     return Change(
         where=one.target,
         kind="topic",

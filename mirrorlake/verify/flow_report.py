@@ -16,7 +16,7 @@ from mirrorlake.lake import ProvenRange, Tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import certainty
 from mirrorlake.model.verify import (
-    MOST_DIFFERENCES,
+    MAX_DIFFERENCES,
     Difference,
     Explained,
     LeftOutPartition,
@@ -113,7 +113,7 @@ def build_flow_report(
                 not_compared=max(0, held - withheld - verified - owing),
             )
         )
-    found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
+    found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MAX_DIFFERENCES]
     left_out = tuple(
         LeftOutPartition(topic=tp.topic, partition=tp.partition, why=f"nobody leads it on {flow.source}")
         for tp in sorted(leaderless)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, group_overlapping, quote, read_in_order, read_offsets
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
+from mirrorlake.model.verify import MAX_DIFFERENCES, Difference
 from mirrorlake.verify.content import Offsets
 from mirrorlake.verify.offset_ranges import OffsetRange
 
@@ -90,10 +90,10 @@ class Relays:
         relay, wanted = self._relays[alias], set(topics)
         found: list[Difference] = []
         for source in sorted(relay.doubled()):
-            if source.topic not in wanted or len(found) >= MOST_DIFFERENCES:
+            if source.topic not in wanted or len(found) >= MAX_DIFFERENCES:
                 continue
             offsets, copies = np.unique(relay.offsets(source, relay.landed[source].span), return_counts=True)
-            several = np.flatnonzero(copies > 1)[:MOST_DIFFERENCES]
+            several = np.flatnonzero(copies > 1)[:MAX_DIFFERENCES]
             found += [
                 Difference.at(source, int(offsets[at]), where="relay", problem="doubled", records=int(copies[at]))
                 for at in several

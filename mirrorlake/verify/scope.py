@@ -10,7 +10,7 @@ from datetime import datetime
 
 from mirrorlake.lake import Lake, ProvenRange, RelayPart, erased_from, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.remotes import is_other
+from mirrorlake.model.remotes import is_different_topic
 from mirrorlake.model.removed import Removed
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
@@ -104,7 +104,7 @@ class KnownRanges:
                 (one.source_topic_id, sources.get(one.partition.topic)),
                 (one.target_topic_id, targets.get(one.target_topic or "")),
             )
-            if one.kind in kinds and not any(is_other(then or "", now or "") for then, now in ends):
+            if one.kind in kinds and not any(is_different_topic(then or "", now or "") for then, now in ends):
                 found[one.is_gone].setdefault(one.partition, []).append((one.first, one.end))
         proven, gone = (
             {source: OffsetRanges(spans) for source, spans in found[which].items()} for which in (False, True)

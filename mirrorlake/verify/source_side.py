@@ -12,7 +12,7 @@ from typing import Any
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.remotes import is_other, known_id
+from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.comparison_results import HopResult, provable_ranges, range_passes
 from mirrorlake.verify.feeds import FeedTarget, FetchedPart
@@ -121,7 +121,7 @@ def read_log_ranges(
         for tp, source in newest.items()
         if tp.topic in states
         and tp.partition < states[tp.topic].partitions
-        and not is_other(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
+        and not is_different_topic(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
     }
     earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
     # A log that went back ends before what was landed.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from mirrorlake.lake import COLUMNS
 from mirrorlake.model.loops.hops import HOP_KEY
-from mirrorlake.model.verify import MOST_DIFFERENCES
+from mirrorlake.model.verify import MAX_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, are_same, content_of, differing, values_of, without_kind
 from mirrorlake.verify.feeds import FeedTarget, FetchedPart, ReadHorizons, RelayFeed, within
@@ -226,7 +226,7 @@ class StreamComparison:
             good = here[~bad]
             wrong, others = here[bad], there[bad]
             self._suspect(window, wrong)
-            wrong, others = wrong[:MOST_DIFFERENCES], others[:MOST_DIFFERENCES]
+            wrong, others = wrong[:MAX_DIFFERENCES], others[:MAX_DIFFERENCES]
             self.beyond += int(bad.sum()) - len(wrong)
             fed, fetched = (values_of(side.take(pa.array(at))) for side, at in ((window.rows, wrong), (rows, others)))
             for offset, one, other in zip(window.downstream[wrong].tolist(), fed, fetched, strict=True):
@@ -269,7 +269,7 @@ class StreamComparison:
                 compacted.lost(piece.feed, upstream, downstream, rows)
             return
         self._suspect(window, only)
-        shown = only[:MOST_DIFFERENCES]
+        shown = only[:MAX_DIFFERENCES]
         self.beyond += len(only) - len(shown)
         for offset, content in zip(
             window.downstream[shown].tolist(), values_of(window.rows.take(pa.array(shown))), strict=True
@@ -293,7 +293,7 @@ class StreamComparison:
         if not len(only):
             return
         self._suspect_extra(target, window, offsets[only])
-        shown = only[:MOST_DIFFERENCES]
+        shown = only[:MAX_DIFFERENCES]
         self.beyond += len(only) - len(shown)
         for offset, content in zip(offsets[shown].tolist(), values_of(rows.take(pa.array(shown))), strict=True):
             self._add_mismatch(Mismatch(target=target, offset=offset, fed=None, fetched=content))
@@ -316,7 +316,7 @@ class StreamComparison:
         self._suspect(window, after[after < len(window.downstream)])
 
     def _add_mismatch(self, found: Mismatch) -> None:
-        if len(self.mismatches) < MOST_DIFFERENCES:
+        if len(self.mismatches) < MAX_DIFFERENCES:
             self.mismatches.append(found)
         else:
             self.beyond += 1

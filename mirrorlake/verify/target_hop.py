@@ -19,7 +19,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.remotes import is_other, known_id
+from mirrorlake.model.remotes import is_different_topic, known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.comparison_results import range_passes
 from mirrorlake.verify.cut import RUN_COLUMNS
@@ -183,7 +183,7 @@ def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition
     """Find where erasures wrote tombstones into the present remote topics."""
     found: dict[TopicPartition, OffsetRanges] = {}
     for one in side.tombstones:
-        if not is_other(one.topic_id, ids.get(one.partition.topic, "")):
+        if not is_different_topic(one.topic_id, ids.get(one.partition.topic, "")):
             spans = OffsetRanges((first, first + length) for first, length in one.ranges)
             found[one.partition] = found.get(one.partition, OffsetRanges()) + spans
     return found

@@ -40,7 +40,7 @@ from mirrorlake.maintenance.side_tables import compact_side_table
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from mirrorlake.model.offset_map import NotYetRepublished, Run
+from mirrorlake.model.offset_map import MappedRange, NotYetRepublished
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.remotes import Remote
 from mirrorlake.offsets.neighbours import find_neighbours
@@ -160,7 +160,7 @@ def _transactions(number: int, *, markers: int) -> Iterator[LedgerRecord]:
         for lane in range(2):
             mine = [n for n in range(first, first + turn) if lane_of("orders", n, lanes=2) == lane]
             runs = [
-                Run(
+                MappedRange(
                     source=SourcePartition("orders", 1, n),
                     target=TopicPartition("east.orders", n),
                     first_upstream=offset,

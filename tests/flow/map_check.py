@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Exact, InHole, NotYetRepublished, OffsetMap, Run
+from mirrorlake.model.offset_map import Exact, InHole, MappedRange, NotYetRepublished, OffsetMap
 from tests.builders import run
 from tests.flow.kit import Record
 
 
 def read_runs(lake: Path, flow: str, topic: str) -> dict[SourcePartition, OffsetMap]:
     """Read the `offset_map` table without Spark: append-only, so every file of it counts."""
-    runs: dict[SourcePartition, list[Run]] = {}
+    runs: dict[SourcePartition, list[MappedRange]] = {}
     for file in (lake / "meta" / "offset_map").glob("*.parquet"):
         for row in pq.read_table(file).to_pylist():
             if row["flow"] != flow or row["source_topic"] != topic:

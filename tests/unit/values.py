@@ -55,7 +55,7 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
-from mirrorlake.model.remotes import Chosen, HeldTopic
+from mirrorlake.model.remotes import Chosen, LostTopic
 from mirrorlake.model.replay import Definition, Span, TopicThen
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
@@ -349,7 +349,7 @@ def every(text: str) -> list[Shown]:
         OtherGeneration(2, 7),
         DeletedTopic(text),
         Chosen(flow=text, topic=text, choice="send_again", waits=True),
-        HeldTopic(flow=text, target=text, remote=text, topics=(text,), known=text),
+        LostTopic(flow=text, target=text, remote=text, topics=(text,), known=text),
         NotYetRepublished(9),
         BeforeFirst(5),
         UnknownPartition(text),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
@@ -47,7 +47,7 @@ class LaneRecords:
         *,
         positions: Mapping[SourcePartition, int],
         reached: Mapping[SourcePartition, int],
-        runs: tuple[Run, ...],
+        runs: tuple[MappedRange, ...],
         withheld: Collection[Withheld],
         view: str,
     ) -> LedgerRecord:

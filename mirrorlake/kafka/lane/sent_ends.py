@@ -14,13 +14,13 @@ from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.kafka.remotes import find_truncated_topics, truncated_topic_error
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 
 # A truncation takes the newest records, so older ranges need not be compared.
 _NEWEST = 64
 
 
-def find_ends(runs: Iterable[Run]) -> dict[TopicPartition, int]:
+def find_ends(runs: Iterable[MappedRange]) -> dict[TopicPartition, int]:
     """Return the offset after the last record of each remote partition.
 
     Example:
@@ -47,7 +47,7 @@ class OverwriteDetector:
         self._lanes: dict[TopicPartition, int] = {}
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = {}
 
-    def record(self, lane: int, runs: Iterable[Run]) -> dict[TopicPartition, tuple[int, int]]:
+    def record(self, lane: int, runs: Iterable[MappedRange]) -> dict[TopicPartition, tuple[int, int]]:
         """Record mapped ranges of a lane. Return where they overlap others: the log's end after the truncation, and before it.
 
         Example:
@@ -102,7 +102,7 @@ class SentEnds:
         for remote, lacking in sorted(find_truncated_topics(admin, self._ends, self._ids).items()):
             raise truncated_topic_error(self._flow, self._target, remote, self._ids[remote], lacking)
 
-    def require_after(self, runs: Iterable[Run]) -> None:
+    def require_after(self, runs: Iterable[MappedRange]) -> None:
         """Check that the records just written follow those sent before.
 
         Raises:

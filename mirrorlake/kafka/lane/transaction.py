@@ -26,7 +26,7 @@ from mirrorlake.kafka.lane.refused import Refused, TooLarge, group_by_source
 from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Run, holes_between
+from mirrorlake.model.offset_map import MappedRange, holes_between
 
 CALL_TIMEOUT_S = 30.0
 # Enough for a batch of 1 MB over a slow line; a refused record must be found soon.
@@ -142,7 +142,7 @@ class Transaction:
                 if not self._reports_each:
                     raise RestartWithReports(None, f"confirm {left} records")
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[MappedRange, ...]:
         """Return the mapped ranges of the confirmed records.
 
         Raises:
@@ -225,7 +225,7 @@ class _Sent:
         if is_too_large(error):
             self.refused.append(offset)
 
-    def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[Run]:
+    def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[MappedRange]:
         """Yield the mapped ranges, each with dense downstream offsets."""
         if self.error is not None:
             raise KafkaException(self.error)
@@ -242,9 +242,9 @@ class _Sent:
             yield _run(source, target, upstream[start:end], int(downstream[start]))
 
 
-def _run(source: SourcePartition, target: TopicPartition, upstream: _Offsets, first_downstream: int) -> Run:
+def _run(source: SourcePartition, target: TopicPartition, upstream: _Offsets, first_downstream: int) -> MappedRange:
     first, last, count = int(upstream[0]), int(upstream[-1]), len(upstream)
-    return Run(
+    return MappedRange(
         source=source,
         target=target,
         first_upstream=first,

@@ -23,7 +23,7 @@ from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
 
 # A full mesh of default flows names more than n! places; past this many, real topics in the plan tell the rest.
-_MOST_PLACES = 2_000
+_MAX_PLACES = 2_000
 
 
 class ProvenanceLike(FlowLike, RouteLike, Protocol):
@@ -191,7 +191,7 @@ class _Meetings:
                 self._into.setdefault(end, []).append(_Step(place, flow, end))
                 if place in self._named:
                     self._named.add(end)
-                if end not in seen and len(ways) < _MOST_PLACES:
+                if end not in seen and len(ways) < _MAX_PLACES:
                     seen.add(end)
                     ways.append(end)
 

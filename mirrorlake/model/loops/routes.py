@@ -21,7 +21,7 @@ from mirrorlake.model.policy import TopicNameError
 
 # Names of the default policy tell the way, so a full mesh of n clusters has more than n! places. Past this many the tree
 # ends, and what is not in it is only kept from clusters it has been on.
-MOST_PLACES = 20_000
+MAX_PLACES = 20_000
 
 
 class TopicPlace(NamedTuple):
@@ -70,7 +70,7 @@ def tree_from(origin: TopicPlace, flows: Iterable[RouteLike]) -> Tree:
         for place in sorted(level):
             for flow in leaving.get(place.alias, ()):
                 there = None if flow.target in been[place] else arrival(flow, place.topic)
-                if there is None or there in been or len(been) >= MOST_PLACES:
+                if there is None or there in been or len(been) >= MAX_PLACES:
                     continue
                 been[there] = been[place] | {there.alias}
                 parents[there] = place

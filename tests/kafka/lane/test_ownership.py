@@ -28,7 +28,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.owner import said_owner
-from mirrorlake.model.remotes import Settled
+from mirrorlake.model.remotes import LossResolution
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.republish.start import check_whole
@@ -64,7 +64,7 @@ class Flow:
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
         with fence(self.admin, self.task(lanes, **more)) as fenced:
-            settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
+            settled = LossResolution(positions=fenced.positions, remotes=fenced.remotes)
             number = fenced.checkpoint_location + 1
             return fenced.claim(
                 settled, checkpoint_location=number, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
@@ -190,7 +190,7 @@ def test_law_f_the_newer_owner_of_a_busy_flow_wins_however_long_it_decides(flow:
             with fence(flow.admin, flow.task(1)) as fenced:
                 time.sleep(decides_s)
                 try:
-                    settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
+                    settled = LossResolution(positions=fenced.positions, remotes=fenced.remotes)
                     return fenced.claim(
                         settled, checkpoint_location=1, scope=CheckpointScope(), copied_seqs={}, copied_epoch=0
                     )

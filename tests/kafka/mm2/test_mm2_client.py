@@ -22,7 +22,7 @@ from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.runtime.jar_files import classpath, jars
 from mirrorlake.runtime.java import find_java
@@ -112,7 +112,7 @@ class Site:
         admin.create(TopicSpec(name=topic, partitions=1))
         send(self.addresses[end], topic, [(value, key, 0) for key, value in records])
 
-    def commit(self, flow: FlowConfig, lane: int, *runs: Run, seq: int = 0) -> None:
+    def commit(self, flow: FlowConfig, lane: int, *runs: MappedRange, seq: int = 0) -> None:
         """Write a ledger record as a lane would."""
         record = ledger_record(flow=flow.name, lane=lane, lanes=2, seq=seq, runs=runs)
         send(self.addresses["target"], flow.ledger_topic, [(record.to_json(), str(lane).encode(), lane)])
@@ -131,7 +131,7 @@ def site() -> Iterator[Site]:
         yield Site(source, target)
 
 
-def run_of(partition: int, first: int, last: int, downstream: int, *holes: tuple[int, int]) -> Run:
+def run_of(partition: int, first: int, last: int, downstream: int, *holes: tuple[int, int]) -> MappedRange:
     return run(
         first,
         last,

@@ -12,7 +12,7 @@ from mirrorlake.kafka.lane.spec import LaneSpec
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import Claim, LedgerRecord, fold
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 
 # The longest name that Kafka takes, with a prefix on the target.
@@ -21,7 +21,7 @@ _LONGEST = 249
 
 def record_of(sources: list[SourcePartition], *, with_runs: bool) -> LedgerRecord:
     runs = [
-        Run(
+        MappedRange(
             source=source,
             target=TopicPartition(f"e.{source.topic}", source.partition),
             first_upstream=10**12,

@@ -33,7 +33,7 @@ from mirrorlake.lake.schema import METADATA, RELAY, SAMPLES, SIDE_TABLES, WITHHE
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.builders import ledger_record
 from tests.unit.values import status as flow_status
@@ -117,7 +117,7 @@ def status(
     monkeypatch: pytest.MonkeyPatch,
     state: ControlState = NOTHING_ASKED,
     windows: Callable[[], Windows] = dict,
-    held: Sequence[HeldTopic] = (),
+    held: Sequence[LostTopic] = (),
     inspect_remote_topics: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Status:
@@ -142,7 +142,7 @@ def test_law_e_a_topic_of_which_nothing_was_sent_waits_for_a_remote_topic_that_i
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As where clicks begins to go into a merged topic that was lost.
-    lost = HeldTopic(flow=FLOW.name, target="central", remote="east.clicks", topics=("other",), known="1")
+    lost = LostTopic(flow=FLOW.name, target="central", remote="east.clicks", topics=("other",), known="1")
     source = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 4)})
     found = status(lake, source, {ORDERS: 10}, monkeypatch, held=[lost])[FLOW.name]
     assert [one.topics for one in found.held] == [("clicks", "other")]

@@ -17,7 +17,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import Observations, SourceTopics, newest_acls, newest_topics, read_observations
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 
 READ = Acl(
     resource="TOPIC",
@@ -73,7 +73,7 @@ def test_an_acl_that_was_revoked_and_given_again_is_there(lake: Lake, now: Calla
 def test_lives_of_a_source_cuts_and_leader_epochs_are_read_again(lake: Lake, now: Callable[[], datetime]) -> None:
     topics = SourceTopics(lake, "east")
     topics.observe(topic("1"), ADMIN, at=now(), read_leader_epochs=lambda fresh: dict.fromkeys(fresh, 4))
-    topics.record_truncations({"t": [Cut(partition=0, generation=2, first_offset=5)]}, {"t": {0: 6}}, now())
+    topics.record_truncations({"t": [LogTruncation(partition=0, generation=2, first_offset=5)]}, {"t": {0: 6}}, now())
     again = SourceTopics(lake, "east")
     assert again.load() == topics.known
     again.compare({**topic("1", 3), "new": TopicState(name="new", topic_id="9", partitions=1)}, {}, now())

@@ -23,7 +23,7 @@ from mirrorlake.lake.relay_files import COLUMNS, RelayFile, build_files, read_in
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.landing.truncations import Extent, _TruncationSearch, partitions_to_compare
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
@@ -184,7 +184,10 @@ def test_law_f_a_later_checkpoint_number_is_above_every_batch_of_an_earlier_one(
 
 @pytest.mark.law("E")
 def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
-    cuts = (Cut(partition=0, generation=2, first_offset=150), Cut(partition=0, generation=3, first_offset=100))
+    cuts = (
+        LogTruncation(partition=0, generation=2, first_offset=150),
+        LogTruncation(partition=0, generation=3, first_offset=100),
+    )
     topic = KnownTopic(
         name="t", generation=1, topic_id="x", partitions=2, configs={}, truncations=cuts, leader_epochs={0: 4, 1: 4}
     )

@@ -41,7 +41,7 @@ from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.parked import Parked
 from mirrorlake.republish import sending_settings
 from mirrorlake.sandbox.ports import free_ports
@@ -231,7 +231,7 @@ def test_batches_are_counted_by_the_names_of_their_queries() -> None:
     assert streams == {"land east", f"republish {FLOW}"}
 
 
-def run_of(topic: str, count: int) -> Run:
+def run_of(topic: str, count: int) -> MappedRange:
     return run(0, count - 1, source=SourcePartition(topic, 1, 0))
 
 

@@ -12,7 +12,7 @@ from mirrorlake.kafka import Mm2Writer
 from mirrorlake.mm2.emit import SyncFeed
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import OffsetSync
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.remotes import Remote
 from tests.builders import ORDERS, ledger_record, run
@@ -46,7 +46,7 @@ class Ledger:
         return [*enumerate(self.records)][offset:]
 
 
-def record(epoch: int, position: int, life: str, *runs: Run) -> LedgerRecord:
+def record(epoch: int, position: int, life: str, *runs: MappedRange) -> LedgerRecord:
     remotes = {"orders": Remote("east.orders", life)}
     return ledger_record(epoch=epoch, positions={ORDERS: position}, remotes=remotes, runs=runs)
 

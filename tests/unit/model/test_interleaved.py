@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.interleaved import CopiedSpans, Interleaved, ResumePoint
 from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from, way
-from mirrorlake.model.own_commits import Held, last_own, may_move
+from mirrorlake.model.own_commits import CommittedPosition, find_last_committed, may_move
 
 TOPIC = "orders"
 PAIR = (("east", "west"), ("west", "east"))
@@ -232,7 +232,7 @@ def test_law_a_what_came_before_the_way_back_began_is_not_read() -> None:
 def test_law_a_over_rounds_nothing_echoes_and_nobody_is_moved_at_home(data: st.DataObject) -> None:
     """Groups read on, move between clusters and stop; every flow puts them in step again and again."""
     world = data.draw(worlds())
-    held: dict[str, Held] = {}
+    held: dict[str, CommittedPosition] = {}
     clock = 0
     ever: set[Name] = set()
     for _ in range(data.draw(st.integers(1, 5))):
@@ -245,7 +245,7 @@ def test_law_a_over_rounds_nothing_echoes_and_nobody_is_moved_at_home(data: st.D
         if home not in held or offset != begin:
             # What the group has read so far: it began here where a position stood that skipped nothing.
             ever |= {r for r in world.logs[home][begin:offset] if r is not None}
-            held[home] = Held(offset, own_since=clock)
+            held[home] = CommittedPosition(offset, own_since=clock)
         for turn in range(3):
             before = dict(held)
             order = data.draw(st.permutations(list(world.edges)))
@@ -260,9 +260,9 @@ def test_law_a_over_rounds_nothing_echoes_and_nobody_is_moved_at_home(data: st.D
                 if position is None:
                     continue
                 if target not in held or held[target].offset < position:
-                    held[target] = Held(position, own_since=None)
+                    held[target] = CommittedPosition(position, own_since=None)
             assert turn < 2 or held == before, "a second pass moves nothing"
-            for alias in last_own(held):
+            for alias in find_last_committed(held):
                 assert held[alias] == before.get(alias, held[alias]), "a group is moved where it last committed itself"
 
 

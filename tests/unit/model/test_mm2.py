@@ -20,7 +20,7 @@ from mirrorlake.model.mm2 import (
     decode_all,
     syncs_of,
 )
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from tests.builders import run_over
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -181,7 +181,7 @@ def test_source_offsets_that_say_nothing_are_refused(key: bytes | None, value: b
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> MappedRange:
     """Return a run with holes by chance."""
     steps = draw(st.lists(st.integers(1, 4), max_size=60))
     offsets = [draw(st.integers(0, 1000))]
@@ -191,7 +191,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 @given(runs(), st.integers(1, 20))
-def test_syncs_are_pairs_of_the_map_with_the_first_and_the_last(run: Run, every: int) -> None:
+def test_syncs_are_pairs_of_the_map_with_the_first_and_the_last(run: MappedRange, every: int) -> None:
     syncs = list(syncs_of(run, every=every))
     for sync in syncs:
         assert run.downstream_of(sync.upstream_offset) == sync.downstream_offset
@@ -202,7 +202,7 @@ def test_syncs_are_pairs_of_the_map_with_the_first_and_the_last(run: Run, every:
 
 @pytest.mark.law("A")
 @given(runs(), st.integers(1, 20), st.integers(0, 300))
-def test_law_a_what_mirrormaker_makes_of_the_syncs_is_never_ahead(run: Run, every: int, ahead: int) -> None:
+def test_law_a_what_mirrormaker_makes_of_the_syncs_is_never_ahead(run: MappedRange, every: int, ahead: int) -> None:
     """`OffsetSyncStore.translateDownstream`: the last sync at or before the group, plus one unless it is exact."""
     group = run.first_upstream + ahead
     sync = max(s for s in syncs_of(run, every=every) if s.upstream_offset <= group)

@@ -12,9 +12,9 @@ from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
     InHole,
+    MappedRange,
     NotYetRepublished,
     OffsetMap,
-    Run,
     UnknownPartition,
     standing_at,
 )
@@ -24,7 +24,7 @@ SOURCE, TARGET = SourcePartition("orders", 1, 3), TopicPartition("east.orders", 
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Run], dict[int, int]]:
+def histories(draw: st.DrawFn) -> tuple[list[MappedRange], dict[int, int]]:
     """Return runs as a sender would write them, and the truth: downstream offset by upstream offset."""
     upstream, downstream = draw(st.integers(0, 50)), draw(st.integers(0, 50))
     runs, truth = [], {}
@@ -44,7 +44,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Run], dict[int, int]]:
 
 @pytest.mark.law("A", "E")
 @given(histories())
-def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], dict[int, int]]) -> None:
+def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[MappedRange], dict[int, int]]) -> None:
     runs, truth = history
     offset_map = OffsetMap(runs)
     back = {downstream: upstream for upstream, downstream in truth.items()}
@@ -72,7 +72,9 @@ def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], 
 
 @pytest.mark.law("B")
 @given(histories())
-def test_law_b_a_later_upstream_offset_never_translates_earlier(history: tuple[list[Run], dict[int, int]]) -> None:
+def test_law_b_a_later_upstream_offset_never_translates_earlier(
+    history: tuple[list[MappedRange], dict[int, int]],
+) -> None:
     runs, truth = history
     offset_map = OffsetMap(runs)
     exact = [offset_map.translate(offset) for offset in sorted(truth)]
@@ -83,7 +85,7 @@ def test_law_b_a_later_upstream_offset_never_translates_earlier(history: tuple[l
 
 @pytest.mark.law("F")
 @given(histories())
-def test_copies_of_a_run_are_one_run(history: tuple[list[Run], dict[int, int]]) -> None:
+def test_copies_of_a_run_are_one_run(history: tuple[list[MappedRange], dict[int, int]]) -> None:
     runs, _ = history
     assert OffsetMap(runs + runs).runs == OffsetMap(runs).runs
 
@@ -92,12 +94,12 @@ Placed = dict[int, tuple[int, int]]
 
 
 @st.composite
-def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
+def spread_histories(draw: st.DrawFn) -> tuple[list[MappedRange], Placed]:
     """Return runs of one source partition by key: what is in one run is a hole in all others; and every record's place."""
     count = draw(st.integers(1, 4))
     upstream = draw(st.integers(0, 20))
     ends = [draw(st.integers(0, 30)) for _ in range(count)]
-    runs: list[Run] = []
+    runs: list[MappedRange] = []
     truth: Placed = {}
     for _ in range(draw(st.integers(1, 5))):
         chunk: dict[int, list[int]] = {}
@@ -118,7 +120,7 @@ def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
 
 @pytest.mark.law("B", "E")
 @given(spread_histories())
-def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], Placed]) -> None:
+def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list[MappedRange], Placed]) -> None:
     runs, truth = history
     offset_map = OffsetMap(runs)
     back = {place: upstream for upstream, place in truth.items()}
@@ -143,7 +145,9 @@ def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list
 
 @pytest.mark.law("F")
 @given(spread_histories(), st.data())
-def test_law_f_a_record_in_two_partitions_is_refused(history: tuple[list[Run], Placed], data: st.DataObject) -> None:
+def test_law_f_a_record_in_two_partitions_is_refused(
+    history: tuple[list[MappedRange], Placed], data: st.DataObject
+) -> None:
     runs, truth = history
     assume(truth)
     offset = data.draw(st.sampled_from(sorted(truth)))
@@ -185,7 +189,7 @@ def test_law_b_runs_that_go_backwards_are_refused() -> None:
 
 def test_a_run_that_does_not_add_up_is_refused() -> None:
     with pytest.raises(ValueError, match="add up"):
-        Run(source=SOURCE, target=TARGET, first_upstream=0, last_upstream=9, first_downstream=0, count=5)
+        MappedRange(source=SOURCE, target=TARGET, first_upstream=0, last_upstream=9, first_downstream=0, count=5)
 
 
 def test_an_empty_map_knows_no_partition() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import Contribution, limiting, position_among
-from mirrorlake.model.own_commits import CommitHistory, Held, last_own, may_move
+from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, find_last_committed, may_move
 
 
 @dataclass(frozen=True)
@@ -130,26 +130,30 @@ def at(minutes: int) -> datetime:
 @pytest.mark.parametrize(
     ("history", "offset", "expected"),
     [
-        (CommitHistory({}), 5, Held(5, own_since=at(9))),
-        (CommitHistory({}, (at(1), 5)), 5, Held(5, own_since=at(1))),
-        (CommitHistory({5: at(1)}), 5, Held(5)),
-        (CommitHistory({5: at(2)}, (at(1), 3)), 5, Held(5)),
-        (CommitHistory({5: at(1)}, (at(2), 7)), 7, Held(7, own_since=at(2))),
+        (CommitHistory({}), 5, CommittedPosition(5, own_since=at(9))),
+        (CommitHistory({}, (at(1), 5)), 5, CommittedPosition(5, own_since=at(1))),
+        (CommitHistory({5: at(1)}), 5, CommittedPosition(5)),
+        (CommitHistory({5: at(2)}, (at(1), 3)), 5, CommittedPosition(5)),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 7, CommittedPosition(7, own_since=at(2))),
         # It committed something else since: that it came back to 5 is its own doing.
-        (CommitHistory({5: at(1)}, (at(2), 7)), 5, Held(5, own_since=at(9))),
-        (CommitHistory({5: at(1)}), 6, Held(6, own_since=at(9))),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 5, CommittedPosition(5, own_since=at(9))),
+        (CommitHistory({5: at(1)}), 6, CommittedPosition(6, own_since=at(9))),
     ],
 )
-def test_law_a_whose_a_position_is(history: CommitHistory, offset: int, expected: Held) -> None:
-    assert history.held(offset, now=at(9)) == expected
+def test_law_a_whose_a_position_is(history: CommitHistory, offset: int, expected: CommittedPosition) -> None:
+    assert history.committed_position(offset, now=at(9)) == expected
 
 
 @pytest.mark.law("A")
 def test_law_a_nobody_is_moved_where_they_last_committed() -> None:
-    held = {"east": Held(5, own_since=at(1)), "west": Held(4, own_since=at(2)), "central": Held(3)}
-    assert last_own(held) == {"west"}
+    held = {
+        "east": CommittedPosition(5, own_since=at(1)),
+        "west": CommittedPosition(4, own_since=at(2)),
+        "central": CommittedPosition(3),
+    }
+    assert find_last_committed(held) == {"west"}
     assert [may_move(place, held).is_free for place in held] == [True, False, True]
-    tied = {**held, "east": Held(5, own_since=at(2))}
+    tied = {**held, "east": CommittedPosition(5, own_since=at(2))}
     assert [may_move(place, tied).is_free for place in tied] == [False, False, True]
     assert not may_move("east", tied).is_certain
-    assert not may_move("west", {"east": Held(5)}).is_free
+    assert not may_move("west", {"east": CommittedPosition(5)}).is_free

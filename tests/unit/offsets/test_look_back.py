@@ -14,7 +14,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
 from mirrorlake.lake.tombstones import read_tombstones, write_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import InHole, Run, Translation, UnknownPartition, standing_at
+from mirrorlake.model.offset_map import InHole, MappedRange, Translation, UnknownPartition, standing_at
 from mirrorlake.offsets.translate import _NEAR, translate_back
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
@@ -32,7 +32,7 @@ def test_law_b_a_look_back_says_what_all_runs_say(tmp_path: Path) -> None:
     for table in SIDE_TABLES:
         lake._folder.create(lake.meta_location(table), table)
     runs = [
-        Run(
+        MappedRange(
             source=SourcePartition("t", 1, 0),
             target=TopicPartition("east.t", 0),
             first_upstream=n * 10,

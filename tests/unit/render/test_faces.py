@@ -27,7 +27,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReport, VerifyReports
+from mirrorlake.model.verify import MAX_DIFFERENCES, VerifyReport, VerifyReports
 from mirrorlake.render import Shown, clean
 from mirrorlake.verify import ProofReport
 from tests.unit.markup import ATTACKS, Markup
@@ -262,7 +262,7 @@ def test_a_report_begins_with_its_verdict_and_names_the_differences() -> None:
     bad = report("f").to_text()
     assert bad.startswith("verify f: ✗ 1 difference · 0 records verified")
     assert re.search(r"target +✗ altered +f +0 +7", bad)
-    many = replace(report("f"), differences=report("f").differences * MOST_DIFFERENCES)
+    many = replace(report("f"), differences=report("f").differences * MAX_DIFFERENCES)
     assert "✗ 1 000 differences or more" in many.to_text()
     assert "✓ equal" in report("f", equal=True)._repr_html_()
 

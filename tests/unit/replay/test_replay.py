@@ -28,7 +28,7 @@ from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
@@ -312,7 +312,7 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
         generation=1,
         topic_id="a",
         partitions=2,
-        truncations=(Cut(partition=0, generation=2, first_offset=4),),
+        truncations=(LogTruncation(partition=0, generation=2, first_offset=4),),
     )
     world.topic(known)
     spans = [(s.partition, s.generation, s.first, s.end) for s in plan(world).definition.spans]

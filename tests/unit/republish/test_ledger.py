@@ -17,7 +17,7 @@ from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_versi
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import Claim, FlowOrigin, LedgerRecord, fold, supersedes
-from mirrorlake.model.offset_map import Run
+from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.start import check_ledger, check_origin
 from tests.builders import ledger_record, run, run_over
@@ -41,7 +41,7 @@ claims = st.builds(
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> MappedRange:
     offsets = sorted(draw(st.sets(st.integers(0, 2**60), min_size=1, max_size=30)))
     source, target = draw(sources), TopicPartition(draw(topics), draw(st.integers(0, 500)))
     return run_over(offsets, draw(st.integers(0, 2**60)), source=source, target=target)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import OffsetMap, Run
+from mirrorlake.model.offset_map import MappedRange, OffsetMap
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows
 from tests.builders import ORDERS, ledger_record, run, run_over
@@ -71,7 +71,7 @@ def test_law_f_the_last_full_record_and_what_follows_it_is_never_deleted(
     assert appended == ([("offset_map", [one.seq for one in lacking])] if lacking else [])
 
 
-def chunk(seq: int, sent: Run, **more: Any) -> LedgerRecord:
+def chunk(seq: int, sent: MappedRange, **more: Any) -> LedgerRecord:
     return ledger_record(**{"seq": seq, "runs": (sent,), "committed_at_ms": 1000 + 10 * seq, **more})
 
 
@@ -108,14 +108,14 @@ def test_runs_of_another_transaction_owner_topic_or_second_are_rows_of_their_own
 @pytest.mark.law("A", "B")
 @given(st.lists(st.tuples(st.sets(st.integers(0, 15), min_size=1), st.integers(0, 1)), min_size=1, max_size=8))
 def test_laws_a_b_joined_rows_translate_as_the_runs_did(sent: list[tuple[set[int], int]]) -> None:
-    runs, downstream = list[Run](), 0
+    runs, downstream = list[MappedRange](), 0
     for number, (offsets, gap) in enumerate(sent):
         downstream += gap
         runs.append(run_over(sorted(16 * number + offset for offset in offsets), downstream))
         downstream += len(offsets)
     rows = map_rows("f", [chunk(seq, one) for seq, one in enumerate(runs)])
     joined = [
-        Run(
+        MappedRange(
             source=ORDERS,
             target=TopicPartition(row["target_topic"], row["target_partition"]),
             first_upstream=row["first_upstream"],

@@ -17,14 +17,14 @@ from mirrorlake.model.ledger import LedgerRecord, merged_remotes
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
     SEND_AGAIN,
-    Choice,
-    HeldTopic,
+    LossChoice,
+    LossResolution,
+    LostTopic,
     Remote,
-    Settled,
-    cut_id,
-    held_topics,
+    detect_lost_topics,
     known_id,
-    settle,
+    resolve_losses,
+    truncated_id,
 )
 from mirrorlake.republish import quarantine
 from mirrorlake.republish.fencing import merged_positions
@@ -45,8 +45,10 @@ def own(topic: str) -> str:
     return f"east.{topic}"
 
 
-def found_lost(known: Mapping[str, Remote], there: Mapping[str, str], remote_topic=own) -> list[HeldTopic]:  # type: ignore[no-untyped-def]
-    return held_topics(flow="f", target="west", known=known, positions=[A, B], found=there, remote_topic=remote_topic)
+def found_lost(known: Mapping[str, Remote], there: Mapping[str, str], remote_topic=own) -> list[LostTopic]:  # type: ignore[no-untyped-def]
+    return detect_lost_topics(
+        flow="f", target="west", known=known, positions=[A, B], found=there, remote_topic=remote_topic
+    )
 
 
 @pytest.mark.law("F")
@@ -61,7 +63,9 @@ def test_law_f_another_id_or_none_is_found_and_everything_else_is_not() -> None:
     assert found_lost({}, {"east.a": "1", "east.b": "2"}) == []
     gone = found_lost({}, {"east.a": "1"})
     assert [one.remote for one in gone] == ["east.b"]
-    waits = settle(held=gone, choices=[], known={}, positions={A: 5, B: 5}, found={"east.a": "1"}, remote_topic=own)
+    waits = resolve_losses(
+        lost=gone, choices=[], known={}, positions={A: 5, B: 5}, found={"east.a": "1"}, remote_topic=own
+    )
     assert waits.remotes["a"] == Remote("east.a", "1")
     made_by_hand = {"east.a": "1", "east.b": "8"}
     assert [one.remote for one in found_lost(waits.remotes, made_by_hand)] == ["east.b"], "it is not another topic's id"
@@ -75,10 +79,12 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
     known = {"a": Remote("all", "1"), "b": Remote("all", "1")}
     [held] = found_lost(known, {"all": "2"}, all_in_one)
     assert held.topics == ("a", "b")
-    earlier = [Choice(flow="f", remote="all", known="0", action=SEND_AGAIN)]
+    earlier = [LossChoice(flow="f", remote="all", known="0", action=SEND_AGAIN)]
     there = {"known": known, "positions": {A: 5}, "found": {"all": "2"}, "remote_topic": all_in_one}
-    kept = settle(held=[held], choices=earlier, **there)
-    assert kept == Settled(positions={A: 5}, remotes=known, held=(held,)), "a choice of an earlier loss settles nothing"
+    kept = resolve_losses(lost=[held], choices=earlier, **there)
+    assert kept == LossResolution(positions={A: 5}, remotes=known, lost=(held,)), (
+        "a choice of an earlier loss settles nothing"
+    )
 
 
 @pytest.mark.law("E", "F")
@@ -88,12 +94,14 @@ def test_law_e_a_topic_that_is_carried_again_later_is_sent_again_with_those_that
     known = {"a": Remote("all", "1"), "b": Remote("all", "1"), "c": Remote("elsewhere", "3")}
     positions = {A: 5, B: 7, SourcePartition("c", 1, 0): 9}
     # The flow does not carry b now.
-    held = held_topics(flow="f", target="west", known=known, positions=[A], found={"all": "2"}, remote_topic=all_in_one)
+    held = detect_lost_topics(
+        flow="f", target="west", known=known, positions=[A], found={"all": "2"}, remote_topic=all_in_one
+    )
     assert [one.topics for one in held] == [("a",)]
     for action, left in ((SEND_AGAIN, {SourcePartition("c", 1, 0): 9}), (ACCEPT_EMPTY, positions)):
-        choice = Choice(flow="f", remote="all", known="1", action=action)
-        settled = settle(
-            held=held, choices=[choice], known=known, positions=positions, found={"all": "2"}, remote_topic=all_in_one
+        choice = LossChoice(flow="f", remote="all", known="1", action=action)
+        settled = resolve_losses(
+            lost=held, choices=[choice], known=known, positions=positions, found={"all": "2"}, remote_topic=all_in_one
         )
         assert settled.positions == left, "law E: what b lost with the others would never be sent again"
         assert settled.remotes["b"] == Remote("all", "2")
@@ -103,18 +111,20 @@ def test_law_e_a_topic_that_is_carried_again_later_is_sent_again_with_those_that
 def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remote_topic() -> None:
     # Of b nothing was sent since the topic was begun again before.
     known = {"a": Remote("all", "2"), "b": Remote("all", "2")}
-    held = held_topics(flow="f", target="west", known=known, positions=[A], found={"all": "3"}, remote_topic=all_in_one)
+    held = detect_lost_topics(
+        flow="f", target="west", known=known, positions=[A], found={"all": "3"}, remote_topic=all_in_one
+    )
     there = {"held": held, "known": known, "positions": {A: 5}, "found": {"all": "3"}, "remote_topic": all_in_one}
-    choice = Choice(flow="f", remote="all", known="2", action=SEND_AGAIN)
-    again = settle(choices=[choice], **there)  # type: ignore[arg-type]
+    choice = LossChoice(flow="f", remote="all", known="2", action=SEND_AGAIN)
+    again = resolve_losses(choices=[choice], **there)  # type: ignore[arg-type]
     assert again.remotes == {"a": Remote("all", "3"), "b": Remote("all", "3")}
-    assert again.going_on(known) == frozenset()
-    assert Settled(remotes={**known, "a": Remote("all", "3")}).going_on(known) == frozenset(), (
+    assert again.continuing(known) == frozenset()
+    assert LossResolution(remotes={**known, "a": Remote("all", "3")}).continuing(known) == frozenset(), (
         "as b says, it is the same"
     )
-    assert Settled(remotes=known).going_on(known) == {"all"}
-    waits = settle(choices=[], **there)  # type: ignore[arg-type]
-    assert (waits.remotes, waits.held_remotes, waits.going_on(known)) == (known, {"all"}, frozenset())
+    assert LossResolution(remotes=known).continuing(known) == {"all"}
+    waits = resolve_losses(choices=[], **there)  # type: ignore[arg-type]
+    assert (waits.remotes, waits.lost_remotes, waits.continuing(known)) == (known, {"all"}, frozenset())
 
 
 @pytest.mark.law("F")
@@ -133,11 +143,11 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
         2: record(2, 1, {A: 9, B: 9}, before),
     }
     there = {"east.a": "7", "east.b": "2"}
-    choice = Choice(flow="f", remote="east.a", known="1", action=action)
+    choice = LossChoice(flow="f", remote="east.a", known="1", action=action)
     for epoch in (2, 3):
         known, positions = merged_remotes(ledger), merged_positions(ledger)
         ends = {"known": known, "positions": positions, "found": there, "remote_topic": own}
-        settled = settle(held=found_lost(known, there), choices=[choice], **ends)
+        settled = resolve_losses(lost=found_lost(known, there), choices=[choice], **ends)
         for lane in range(claims if epoch == 2 else 3):
             ledger[lane] = record(lane, epoch, settled.positions, settled.remotes)
     expected = {B: 70} if action == SEND_AGAIN else sent
@@ -148,10 +158,10 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
 
 @pytest.mark.law("F")
 def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
-    called = cut_id("1", {0: (120, 216), 3: (0, 7)})
+    called = truncated_id("1", {0: (120, 216), 3: (0, 7)})
     known = {"a": Remote("east.a", called), "b": Remote("east.b", "2")}
     [held] = found_lost(known, {"east.a": "1", "east.b": "2"})
-    assert held.is_cut
+    assert held.is_truncated
     assert held.cause == (
         "the log of east.a on west went back, and f had sent what it lacks: "
         "partition 0 ends at 120 and had records up to 216, partition 3 ends at 0 and had records up to 7"
@@ -160,12 +170,12 @@ def test_law_f_a_topic_whose_log_went_back_waits_until_it_is_deleted() -> None:
     with pytest.raises(UsageError, match=r"delete east\.a on west"):
         resolve_lost_topic(Any, SimpleNamespace(name="f"), "east.a", [held], send_again=True)  # type: ignore[arg-type]
     there = {"known": known, "positions": {A: 5, B: 7}, "remote_topic": own}
-    waits = settle(held=[held], choices=[], found={"east.a": "1", "east.b": "2"}, **there)
+    waits = resolve_losses(lost=[held], choices=[], found={"east.a": "1", "east.b": "2"}, **there)
     assert (waits.remotes, waits.waiting) == (known, {"a"}), "the claim keeps it, whatever the log's end says later"
     [gone] = found_lost(known, {"east.b": "2"})
-    assert (gone.is_cut, gone.cause.split(";")[0]) == (False, "east.a was deleted on west")
-    choice = Choice(flow="f", remote="east.a", known=called, action=SEND_AGAIN)
-    again = settle(held=[gone], choices=[choice], found={"east.a": "3", "east.b": "2"}, **there)
+    assert (gone.is_truncated, gone.cause.split(";")[0]) == (False, "east.a was deleted on west")
+    choice = LossChoice(flow="f", remote="east.a", known=called, action=SEND_AGAIN)
+    again = resolve_losses(lost=[gone], choices=[choice], found={"east.a": "3", "east.b": "2"}, **there)
     assert (again.positions, again.remotes["a"]) == ({B: 7}, Remote("east.a", "3"))
 
 
@@ -189,13 +199,13 @@ def test_the_newest_choice_for_a_remote_topic_counts() -> None:
         Intention(at=NOON.replace(hour=hour), who="me", action=action, subject=subject, value={"known": "1"})
         for hour, action in ((3, ACCEPT_EMPTY), (2, SEND_AGAIN))
     ]
-    assert state_of(chosen).choices == (Choice(flow="f", remote="east.a", known="1", action=ACCEPT_EMPTY),)
+    assert state_of(chosen).choices == (LossChoice(flow="f", remote="east.a", known="1", action=ACCEPT_EMPTY),)
 
 
 @pytest.mark.law("F")
 def test_law_f_a_redrive_sends_nothing_to_a_topic_that_waits_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
-    waits = HeldTopic(flow="f", target="west", remote="east.a", topics=("a",))
+    waits = LostTopic(flow="f", target="west", remote="east.a", topics=("a",))
     given: Any = SimpleNamespace(flow=None, record=lambda *_, **__: sent.append(_))
     desk = Quarantine(given, given, given, audit=given, watching=lambda: given, lost_topics=lambda: [waits])
     monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="a")])

@@ -11,9 +11,9 @@ import pytest
 from mirrorlake.errors import LaneFenced, RemoteTopicLost, TopicConflict
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.remotes import HeldTopic, Remote, Settled
+from mirrorlake.model.remotes import LossResolution, LostTopic, Remote
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.tenure import Tenure
 from tests.builders import ledger_record, run
@@ -49,7 +49,7 @@ def owned(copied: list[list[int]]) -> OwnedFlow:
         remotes=cast("Any", None),
         copy=cast("Any", SimpleNamespace(add=lambda records: copied.append([one.seq for one in records]))),
         claims=cast("Any", SimpleNamespace(claim=claim, seqs={0: 4, 1: 8}, positions={}, ends={})),
-        resolution=Settled(),
+        resolution=LossResolution(),
         progress=cast("Any", heard),
         tenure=Tenure(),
     )
@@ -107,10 +107,10 @@ def test_law_f_what_a_lane_writes_over_another_lane_s_records_ends_the_flow(
 
 @pytest.mark.law("F")
 def test_law_f_a_new_source_topic_goes_into_no_remote_topic_that_waits(owned: OwnedFlow) -> None:
-    lost = HeldTopic(flow="f", target="west", remote="all", topics=("orders",), known="1", found="2")
+    lost = LostTopic(flow="f", target="west", remote="all", topics=("orders",), known="1", found="2")
     flow = SimpleNamespace(carries=lambda _: True, remote_topic={"new": "all", "other": "own"}.get)
     owned.settings = cast("Any", SimpleNamespace(flow=flow))
-    owned.resolution = Settled(held=(lost,))
+    owned.resolution = LossResolution(lost=(lost,))
     assert not owned.is_sending("new")
     assert owned.is_sending("other")
 
@@ -146,7 +146,7 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
 ) -> None:
     names = ("sent", "empty", "grown", "missing", "another's", "gone", "paused")
     known = {name: KnownTopic(name=name, partitions=2, present=name != "gone") for name in names}
-    known["grown"] = replace(known["grown"], truncations=(Cut(partition=1, generation=3, first_offset=5),))
+    known["grown"] = replace(known["grown"], truncations=(LogTruncation(partition=1, generation=3, first_offset=5),))
     remotes = Remotes(whole={*names} - {"missing"}, refused={"another's"})
     claim = SimpleNamespace(scope=SimpleNamespace(without={"paused"}))
     flow = SimpleNamespace(carries=lambda _: True, denies=lambda _: False, remote_topic=lambda name: name)
@@ -156,7 +156,7 @@ def test_law_g_empty_topics_are_ready_before_their_first_record_where_the_target
         topics=cast("Any", SimpleNamespace(known=known, load=lambda: known)),
         remotes=cast("Any", remotes),
         claims=cast("Any", SimpleNamespace(claim=claim, positions={})),
-        resolution=Settled(),
+        resolution=LossResolution(),
         ready={SourcePartition("sent", 0, 0)},
     )
     assert owned.ensure_empty_topics()

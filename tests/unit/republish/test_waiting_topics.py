@@ -20,7 +20,7 @@ from mirrorlake.lake import KnownTopic
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import CLEAR, PARK, ControlState
 from mirrorlake.model.parked import Parked, parked_of, whole_stream
-from mirrorlake.model.remotes import Settled
+from mirrorlake.model.remotes import LossResolution
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.republish.waiting_topics import WaitingTopics, topics_at_fault
 from tests.builders import NOON
@@ -119,7 +119,7 @@ def test_law_d_what_is_released_is_said_to_be_due_also_where_another_topic_canno
         remotes=cast("Any", remotes),
         copy=cast("Any", None),
         claims=cast("Any", SimpleNamespace(positions={}, claim=SimpleNamespace(scope=CheckpointScope()))),
-        resolution=Settled(),
+        resolution=LossResolution(),
         progress=cast("Any", None),
         tenure=cast("Any", None),
         waiting=waiting,

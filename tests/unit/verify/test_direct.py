@@ -14,7 +14,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import Fetched, FetchedRows, PositionGone, TopicState
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut
+from mirrorlake.model.gaps import LogTruncation
 from mirrorlake.verify.direct import SourceFeed, find_before_landing, read_available_ranges, topics_compared_by_relay
 from mirrorlake.verify.offset_columns import OffsetColumns
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
@@ -56,7 +56,7 @@ def known(name: str, **given: Any) -> KnownTopic:
 
 @pytest.mark.law("E")
 def test_law_e_what_a_log_that_went_back_holds_from_before_is_of_an_earlier_life() -> None:
-    recorded = {"orders": known("orders", truncations=(Cut(partition=0, generation=2, first_offset=45),))}
+    recorded = {"orders": known("orders", truncations=(LogTruncation(partition=0, generation=2, first_offset=45),))}
     lives = [SourcePartition("orders", 1, 0), SourcePartition("orders", 2, 0), SourcePartition("orders", 1, 1)]
     assert read_available_ranges(cast("Any", Source()), recorded, lives, default_cleanup="") == {
         lives[1]: OffsetRange(45, END),
