@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from mirrorlake.cli.hidden_imports import hide_unused_imports
 from mirrorlake.cli.output import Output
-from mirrorlake.cli.spared import spare_imports
 from mirrorlake.config import find_settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Invocation(Output):
     @cached_property
     def mirror(self) -> Mirror:
         """The mirror of the settings file; nothing is started and no cluster is asked for it."""
-        spare_imports()
+        hide_unused_imports()
         from mirrorlake.mirror import load
 
         return load(self.conf, display=self.display)

@@ -13,7 +13,7 @@ from mirrorlake.render import Badge, Sheet, Table, cell, clean
 
 _GAP, _INDENT = 2, "  "
 # Below these widths a name says nothing, and a sentence is a tower.
-_LEAST_NAME, _LEAST_SENTENCE = 12, 16
+_MIN_NAME, _MIN_SENTENCE = 12, 16
 # Longer words, such as a path, are broken where they have to be.
 _WORD = 34
 # Wraps by words; its own width counts for nothing.
@@ -84,15 +84,15 @@ class _Column:
 
     def __init__(self, at: int, name: str, cells: Sequence[str], *, is_number: bool, is_badge: bool) -> None:
         # A heading may hold a name, too.
-        self.at, self.name = at, " ".join(_middle(word, _LEAST_SENTENCE) for word in name.split())
+        self.at, self.name = at, " ".join(_middle(word, _MIN_SENTENCE) for word in name.split())
         # What a person looks for first goes last.
         self.rank = 2 if is_badge else 0 if is_number else 1
         self.is_rigid = is_number or is_badge
         widest = max(map(cell_len, cells))
         head = max(map(cell_len, self.name.split()), default=0)
-        self.is_sentence = any(" " in text and cell_len(text) > _LEAST_SENTENCE for text in cells)
+        self.is_sentence = any(" " in text and cell_len(text) > _MIN_SENTENCE for text in cells)
         self.most = max(widest, cell_len(self.name))
-        least = widest if self.is_rigid else min(widest, _LEAST_SENTENCE if self.is_sentence else _LEAST_NAME)
+        least = widest if self.is_rigid else min(widest, _MIN_SENTENCE if self.is_sentence else _MIN_NAME)
         self.least = max(least, head)
         words = (cell_len(word) for text in cells for word in text.split()) if self.is_sentence else ()
         self.comfort = max(self.least, *(each for each in (*words, 0) if each <= _WORD))

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from mirrorlake.cli.fit import fitted
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.progress import LOGGER, Display, LogLines, Said, asked_of_log, display_here, line_format
-from mirrorlake.render import Sheet, Shown, Table, document, table
+from mirrorlake.progress import LOGGER, Display, LogLines, RunMessage, choose_display, line_format, parse_log_setting
+from mirrorlake.render import Displayable, Sheet, Table, document, table
 
 
 class Output:
@@ -39,7 +39,7 @@ class Output:
             return LogLines()
         if self.as_json or _is_json():
             return _JsonLines()
-        here = display_here()
+        here = choose_display()
         return _PlainLines(self.note) if isinstance(here, LogLines) else here
 
     def document(self, content: Any) -> None:
@@ -52,12 +52,12 @@ class Output:
         if not self.as_json:
             self._people.print(text, markup=False)
 
-    def answer(self, value: Shown, **more: Any) -> None:
+    def answer(self, value: Displayable, **more: Any) -> None:
         """Print a value: its document with `more` under `--json`, its tables for people."""
         self.document({**document(value), **more})
         self.show(value)
 
-    def show(self, value: Shown, *, whole: bool = True) -> None:
+    def show(self, value: Displayable, *, whole: bool = True) -> None:
         """Print a value for people, every row of it, as wide as the terminal: 80 columns where there is none.
 
         Without `whole`, long content is cut.
@@ -75,7 +75,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, where it disturbs no document."""
         if _is_json():
-            _JsonLines().say(Said(at=datetime.now(timezone.utc), stage="note", text=text))
+            _JsonLines().say(RunMessage(at=datetime.now(timezone.utc), stage="note", text=text))
             return
         self._errors.print(text, markup=False, style="dim")
 
@@ -83,7 +83,7 @@ class Output:
         """Print a line of a run on standard error: for people, or as JSON."""
         if _is_quiet():
             return
-        said = Said(at=datetime.now(timezone.utc), stage=stage, text=text)
+        said = RunMessage(at=datetime.now(timezone.utc), stage=stage, text=text)
         if self.as_json or _is_json():
             _JsonLines().say(said)
         else:
@@ -101,12 +101,12 @@ class Output:
 
 def _is_quiet() -> bool:
     """Tell whether the log was asked for without lines of progress."""
-    return asked_of_log(os.environ.get("MIRRORLAKE_LOG"))[0] in ("WARNING", "ERROR", "CRITICAL")
+    return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[0] in ("WARNING", "ERROR", "CRITICAL")
 
 
 def _is_json() -> bool:
     """Tell whether every line on standard error is to be JSON, whatever the command prints on standard output."""
-    return asked_of_log(os.environ.get("MIRRORLAKE_LOG"))[1]
+    return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[1]
 
 
 def _at(when: datetime) -> str:
@@ -127,7 +127,7 @@ class _PlainLines(LogLines):
         super().__init__()
         self._note = note
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Print a line of a run."""
         self._note(f"{(said.at or datetime.now(timezone.utc)).astimezone():%H:%M:%S}  {said}")
 
@@ -137,7 +137,7 @@ class _JsonLines(LogLines):
 
     any_thread = True
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Print a line of a run."""
         _write({**said.as_dict(), "level": "info", "event": f"run.{said.stage}"})
 
@@ -149,7 +149,7 @@ def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
         asked: a level, `json`, or both with a comma; None stands for warnings, and the progress of long work.
         as_json: lines are JSON all the same.
     """
-    level, is_json = asked_of_log(asked)
+    level, is_json = parse_log_setting(asked)
     logger = logging.getLogger("mirrorlake")
     if logger.handlers or logging.getLogger().handlers:
         return

@@ -18,9 +18,9 @@ from mirrorlake.runtime import is_host_gone, spark_gone_error
 log = logging.getLogger(__name__)
 
 # Schedulers kill after thirty.
-ENDS_WITHIN_S = 19.0
+STOP_DEADLINE_S = 19.0
 # A driver whose JVM has ended can end nothing that is under way; another one may be running by now.
-_HOST_LOOK_S, _WITHOUT_HOST_S = 2.0, 10.0
+_HOST_POLL_S, _WITHOUT_HOST_S = 2.0, 10.0
 
 
 @contextmanager
@@ -43,11 +43,11 @@ def _stop_on_signal() -> Iterator[threading.Event]:
             signal.signal(number, old)
 
 
-def in_background(
+def run_until_signal(
     call: Callable[[threading.Event], Any],
     *,
     note: Callable[[str], None] | None = None,
-    so_far: Callable[[], str] = str,
+    describe_progress: Callable[[], str] = str,
     leave: Callable[[], None] = lambda: None,
 ) -> Any:
     """Run a stream beside the main thread, which must stay free for signals.
@@ -77,7 +77,7 @@ def in_background(
         while thread.is_alive():
             thread.join(0.2)
             if time.monotonic() >= next_look:
-                next_look = time.monotonic() + _HOST_LOOK_S
+                next_look = time.monotonic() + _HOST_POLL_S
                 if is_host_gone():
                     # A stop that was asked for may end the JVM first, which is not a failure.
                     lost = lost or (None if stop.is_set() else spark_gone_error())
@@ -85,10 +85,10 @@ def in_background(
             if note is None or not stop.is_set():
                 continue
             if deadline is None:
-                deadline = time.monotonic() + ENDS_WITHIN_S
-                note(f"stopping: what is under way ends first, within {ENDS_WITHIN_S:.0f} s; once more stops at once")
+                deadline = time.monotonic() + STOP_DEADLINE_S
+                note(f"stopping: what is under way ends first, within {STOP_DEADLINE_S:.0f} s; once more stops at once")
             if time.monotonic() > deadline and thread.is_alive():
-                done = so_far()
+                done = describe_progress()
                 left = "stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"
                 note(f"{done}; {left}" if done else left)
                 leave()

@@ -20,7 +20,7 @@ from mirrorlake.errors import ConfigError, Fault
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {_TAG + name for name in ("null", "bool", "int", "float", "str")}
 _TEXT_TAGS = {_TAG + "timestamp", _TAG + "value"}
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 _DEEPEST = 32
 # Resolved when used, so that the settings keep the reference; everything else must be known to be checked.
 _LATE = {("clusters", "client"), ("clusters", "bootstrap_servers"), ("flows", "producer")}
@@ -52,7 +52,7 @@ class Document:
         """Return the node's plain value, noting lines and findings."""
         self._lines.setdefault(place, line or node.start_mark.line + 1)
         self._nodes += 1
-        if self._nodes > _MOST_NODES or len(place) > _DEEPEST:
+        if self._nodes > _MAX_NODES or len(place) > _DEEPEST:
             problem, remedy = "the file unfolds without end", "remove the YAML anchors"
             raise ConfigError([Fault(self.file, "", problem, remedy, self.line(place))])
         if isinstance(node, MappingNode):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from mirrorlake import runtime, tracking
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.context.presence import Presence
+from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
@@ -179,9 +179,9 @@ class Context:
         )
 
     @cached_property
-    def presence(self) -> Presence:
+    def running_flows(self) -> RunningFlows:
         """What shows other processes of this lake which streams this one carries, and sees theirs."""
-        return Presence(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
+        return RunningFlows(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
 
     @cached_property
     def tracker(self) -> Tracker:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
-from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
-from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.check_context import CheckContext
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import librdkafka_options
@@ -24,14 +24,14 @@ _SOON_DAYS = 21
 
 
 @check("kafka.reachable", layer="cluster", fix="start it, or correct bootstrap_servers and client of the cluster")
-def _reachable(ground: Ground) -> Iterator[Seen]:
+def _reachable(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """Each cluster of a flow answers as it is configured: address, encryption and login."""
-    for alias in ground.clusters:
-        if ground.is_lake(alias):
+    for alias in inputs.clusters:
+        if inputs.is_lake(alias):
             yield fine(alias, "a lake cluster: applications publish into its relay")
             continue
         try:
-            yield fine(alias, plural(ground.brokers(alias), "broker"))
+            yield fine(alias, plural(inputs.brokers(alias), "broker"))
         except MirrorlakeError as error:
             yield failure(alias, error.cause, error.remedy)
 
@@ -43,9 +43,9 @@ def _reachable(ground: Ground) -> Iterator[Seen]:
     finds="warning",
     fix="correct bootstrap_servers, or start that broker",
 )
-def _addresses(ground: Ground, alias: str) -> Iterator[Seen]:
+def _addresses(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """Every address of `bootstrap_servers` listens: a client begins at any of them, and the last one left is the outage."""
-    problems = ground.probed().get(alias, {})
+    problems = inputs.probed().get(alias, {})
     for address, problem in problems.items():
         if problem:
             fix = f"correct bootstrap_servers of {alias}, or start that broker: clients begin at any of its addresses"
@@ -59,13 +59,13 @@ def _addresses(ground: Ground, alias: str) -> Iterator[Seen]:
     per="cluster",
     fix="mend bootstrap_servers; a new cluster wants an alias of its own",
 )
-def _same_cluster(ground: Ground, alias: str) -> Iterator[Seen]:
+def _same_cluster(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """The cluster that answers is the one whose records the lake holds: offsets of two clusters must never mix."""
-    found = ground.admin(alias).cluster_id()
+    found = inputs.admin(alias).cluster_id()
     known = None
     # A lake that does not answer is a finding of its own.
     with suppress(Exception):
-        known = ground.relay_properties(alias).get(CLUSTER_PROPERTY)
+        known = inputs.relay_properties(alias).get(CLUSTER_PROPERTY)
     try:
         refuse_other_cluster(alias, known, found)
     except MirrorlakeError as error:
@@ -81,10 +81,10 @@ def _same_cluster(ground: Ground, alias: str) -> Iterator[Seen]:
     finds="warning",
     fix="brokers of Kafka 2.8 or later",
 )
-def _topic_ids(ground: Ground, alias: str) -> Iterator[Seen]:
+def _topic_ids(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """The brokers tell topic ids (Kafka 2.8): without them a topic that was deleted and created again looks like the old one."""
-    names = [name for name in ground.admin(alias).topic_names() if not name.startswith("__")][:1]
-    states = ground.admin(alias).describe(names)
+    names = [name for name in inputs.admin(alias).topic_names() if not name.startswith("__")][:1]
+    states = inputs.admin(alias).describe(names)
     if any(state.topic_id in _NO_ID for state in states.values()):
         yield warning(
             alias,
@@ -101,13 +101,13 @@ def _topic_ids(ground: Ground, alias: str) -> Iterator[Seen]:
     per="cluster",
     fix="renew the brokers' certificates, or correct ssl.ca.location",
 )
-def _certificate(ground: Ground, alias: str) -> Iterator[Seen]:
+def _certificate(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """The brokers' certificates are valid for their addresses, and for 21 days more: an expired one cuts every client at once."""
-    options = librdkafka_options(ground.config.cluster(alias), role="admin")
+    options = librdkafka_options(inputs.config.cluster(alias), role="admin")
     if "SSL" not in str(options.get("security.protocol", "")).upper():
         yield fine(alias, "connections have no TLS")
         return
-    for address in [one for one, problem in ground.probed().get(alias, {}).items() if not problem]:
+    for address in [one for one, problem in inputs.probed().get(alias, {}).items() if not problem]:
         try:
             ends = _valid_until(address, options)
         except ssl.SSLCertVerificationError as error:
@@ -118,7 +118,7 @@ def _certificate(ground: Ground, alias: str) -> Iterator[Seen]:
             # The client's own certificate, a cipher or a version: what matters of it is said by kafka.reachable.
             yield fine(alias, f"{address}: its certificate was not shown ({type(error).__name__})")
         else:
-            days = (ends - ground.now).days
+            days = (ends - inputs.now).days
             said = f"the certificate of {address} is valid until {ends:%Y-%m-%d}"
             if days < _SOON_DAYS:
                 yield warning(
@@ -152,16 +152,16 @@ def _file(options: Mapping[str, Any], name: str) -> str | None:
 
 
 @check("kafka.internal-topics", layer="cluster", fix="kafka-reassign-partitions gives the topic more replicas")
-def _internal_topics(ground: Ground) -> Iterator[Seen]:
+def _internal_topics(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """Targets of several brokers keep transactions and group offsets on more than one, and have brokers enough to make them.
 
     With transaction.state.log.replication.factor above the number of brokers no transaction ever begins.
     """
-    for alias in ground.config.targets:
-        if not ground.answers(alias) or ground.is_lake(alias):
+    for alias in inputs.config.targets:
+        if not inputs.answers(alias) or inputs.is_lake(alias):
             continue
-        brokers, layout = ground.brokers(alias), ground.admin(alias).topic_metadata.layout()
-        wanted = int(ground.broker_configs(alias).get("transaction.state.log.replication.factor") or 0)
+        brokers, layout = inputs.brokers(alias), inputs.admin(alias).topic_metadata.layout()
+        wanted = int(inputs.broker_configs(alias).get("transaction.state.log.replication.factor") or 0)
         if "__transaction_state" not in layout and wanted > brokers:
             yield failure(
                 alias,

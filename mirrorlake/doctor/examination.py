@@ -9,8 +9,8 @@ from mirrorlake.context import Context
 
 # Each file's checks join when it is imported, in this order.
 from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, lake_checks, topic_checks, flow_checks  # noqa: F401  isort: skip
-from mirrorlake.doctor.findings import Finding, Findings, Seen, failure
-from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.check_context import CheckContext
+from mirrorlake.doctor.findings import CheckOutcome, Finding, Findings, failure
 from mirrorlake.doctor.registry import Catalogue, Check, chosen
 from mirrorlake.errors import ConfigError, MirrorlakeError
 
@@ -37,9 +37,9 @@ def examine(context: Context, *, only: Collection[str] = (), skip: Collection[st
     Raises:
         UsageError: a name is that of no check.
     """
-    ground, found, said = Ground(context), Findings(), set[tuple[str, str]]()
+    inputs, found, said = CheckContext(context), Findings(), set[tuple[str, str]]()
     for one in chosen(only, skip):
-        for subject, look in _looks(one, ground):
+        for subject, look in _looks(one, inputs):
             for seen in _guarded(look, subject):
                 # What a check cannot look at is met by the next ones, too.
                 if seen.severity == "ok" or (seen.subject, seen.detail) not in said:
@@ -48,35 +48,35 @@ def examine(context: Context, *, only: Collection[str] = (), skip: Collection[st
     return found
 
 
-def _looks(one: Check, ground: Ground) -> Iterator[tuple[str, Callable[[], Iterable[Seen]]]]:
+def _looks(one: Check, inputs: CheckContext) -> Iterator[tuple[str, Callable[[], Iterable[CheckOutcome]]]]:
     """Yield what a check is run for; what does not answer is left out, and `kafka.reachable` says so."""
-    config = ground.config
+    config = inputs.config
     if one.per == "mirror":
-        yield one.name, partial(one.run, ground)
+        yield one.name, partial(one.run, inputs)
     elif one.per == "flow":
         for flow in config.flows:
-            if ground.answers(flow.source) and ground.answers(flow.target):
-                yield flow.name, partial(one.run, ground.flow(flow))
+            if inputs.answers(flow.source) and inputs.answers(flow.target):
+                yield flow.name, partial(one.run, inputs.flow(flow))
     else:
-        for alias in ground.clusters if one.per == "cluster" else config.sources:
+        for alias in inputs.clusters if one.per == "cluster" else config.sources:
             here = (
-                not ground.is_lake(alias) and ground.answers(alias)
+                not inputs.is_lake(alias) and inputs.answers(alias)
                 if one.per == "cluster"
-                else _has_relay(ground, alias)
+                else _has_relay(inputs, alias)
             )
             if here:
-                yield alias, partial(one.run, ground, alias)
+                yield alias, partial(one.run, inputs, alias)
 
 
-def _has_relay(ground: Ground, alias: str) -> bool:
+def _has_relay(inputs: CheckContext, alias: str) -> bool:
     try:
-        return ground.has_relay(alias)
+        return inputs.has_relay(alias)
     except Exception:
         # `lake.tables` says why.
         return False
 
 
-def _guarded(look: Callable[[], Iterable[Seen]], subject: str) -> list[Seen]:
+def _guarded(look: Callable[[], Iterable[CheckOutcome]], subject: str) -> list[CheckOutcome]:
     """Look; a failure is what was seen."""
     try:
         return list(look())
@@ -92,7 +92,7 @@ def _guarded(look: Callable[[], Iterable[Seen]], subject: str) -> list[Seen]:
         ]
 
 
-def _finding(one: Check, seen: Seen) -> Finding:
+def _finding(one: Check, seen: CheckOutcome) -> Finding:
     return Finding(
         check=one.name, layer=one.layer, subject=seen.subject, severity=seen.severity, detail=seen.detail, fix=seen.fix
     )

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Literal, NamedTuple
 
-from mirrorlake.render import Mood, Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Mood, Sheet, badge, plural, table
 
 Severity = Literal["ok", "warning", "failure"]
 _ORDER = {"failure": 0, "warning": 1, "ok": 2}
-_MOST_SUBJECTS = 3
+_MAX_SUBJECTS = 3
 MOODS: dict[Severity, Mood] = {"failure": "bad", "warning": "warn", "ok": "note"}
 
 
-class Seen(NamedTuple):
+class CheckOutcome(NamedTuple):
     """What a check saw of one subject; `fix` is the next command or setting."""
 
     subject: str
@@ -25,19 +25,19 @@ class Seen(NamedTuple):
     fix: str = ""
 
 
-def fine(subject: str, detail: str) -> Seen:
+def fine(subject: str, detail: str) -> CheckOutcome:
     """Say what was seen of a subject that is as it should be."""
-    return Seen(subject, "ok", detail)
+    return CheckOutcome(subject, "ok", detail)
 
 
-def warning(subject: str, detail: str, fix: str) -> Seen:
+def warning(subject: str, detail: str, fix: str) -> CheckOutcome:
     """Say what will hurt sooner or later."""
-    return Seen(subject, "warning", detail, fix)
+    return CheckOutcome(subject, "warning", detail, fix)
 
 
-def failure(subject: str, detail: str, fix: str) -> Seen:
+def failure(subject: str, detail: str, fix: str) -> CheckOutcome:
     """Say what keeps records from being mirrored, or loses them."""
-    return Seen(subject, "failure", detail, fix)
+    return CheckOutcome(subject, "failure", detail, fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Finding:
         'docs/doctor.md#kafkareachable'
     """
 
-    json_also: ClassVar[tuple[str, ...]] = ("ok", "docs")
+    json_include: ClassVar[tuple[str, ...]] = ("ok", "docs")
 
     check: str
     layer: str
@@ -78,7 +78,7 @@ def anchor(name: str) -> str:
     return re.sub(r"[^\w-]", "", name)
 
 
-class Findings(Shown, list[Finding]):
+class Findings(Displayable, list[Finding]):
     """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
 
     @property
@@ -121,5 +121,5 @@ def some(texts: Iterable[str], between: str = ", ") -> str:
     'a, b, c and 2 more'
     """
     several = list(texts)
-    more = len(several) - _MOST_SUBJECTS
-    return between.join(several[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")
+    more = len(several) - _MAX_SUBJECTS
+    return between.join(several[:_MAX_SUBJECTS]) + (f" and {more} more" if more > 0 else "")

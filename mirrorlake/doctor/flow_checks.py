@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
-from mirrorlake.doctor.ground import FlowGround, Ground, value
+from mirrorlake.doctor.check_context import CheckContext, FlowCheckContext, value
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import NotAuthorized
 from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.model.owner import said_owner
 from mirrorlake.model.patterns import shape_of
-from mirrorlake.render import duration, plural
+from mirrorlake.render import format_duration, plural
 from mirrorlake.topics import refused
 
 _KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 @check("ledger.settings", layer="flow", per="flow", fix="kafka-configs sets the ledger's settings as the finding says")
-def _ledger_settings(at: FlowGround) -> Iterator[Seen]:
+def _ledger_settings(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Nobody gave the flow's ledger a retention: a ledger without its last records has forgotten what was sent."""
     if at.ledger is None:
         yield fine(at.flow.name, "there is no ledger yet")
@@ -39,9 +39,9 @@ def _ledger_settings(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("ledger.state", layer="flow", per="flow", fix="mirrorlake republish --flow F --restore-ledger")
-def _ledger_state(at: FlowGround) -> Iterator[Seen]:
+def _ledger_state(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """The flow's ledger can be read, and knows no less than its copy in the lake; who owns the lanes, and since when."""
-    rows = at.ground.lake.query_rows(_COPIED, flow=at.flow.name, missing_ok=True)
+    rows = at.inputs.lake.query_rows(_COPIED, flow=at.flow.name, missing_ok=True)
     copied = {row.lane: row.seq for row in rows}
     restore = f"mirrorlake republish --flow '{at.flow.name}' --restore-ledger"
     if at.ledger is None:
@@ -50,7 +50,7 @@ def _ledger_state(at: FlowGround) -> Iterator[Seen]:
         else:
             yield fine(at.flow.name, "there is no ledger yet")
         return
-    with at.ground.context.ledger(at.flow) as reader:
+    with at.inputs.context.ledger(at.flow) as reader:
         records = {lane: reader.last(lane) for lane in range(at.ledger.partitions)}
     short = {lane: seq for lane, seq in copied.items() if (one := records.get(lane)) is None or one.seq < seq}
     for lane, seq in short.items():
@@ -61,7 +61,7 @@ def _ledger_state(at: FlowGround) -> Iterator[Seen]:
     if newest is None:
         yield fine(at.flow.name, "the ledger is empty")
     elif not short:
-        age = duration(max(0.0, at.ground.now_ms - newest.committed_at_ms))
+        age = format_duration(max(0.0, at.inputs.now_ms - newest.committed_at_ms))
         owner = said_owner(newest.claim.owner)
         yield fine(at.flow.name, f"{plural(newest.claim.lanes, 'lane')} of {owner}, newest record {age} ago")
 
@@ -69,10 +69,10 @@ def _ledger_state(at: FlowGround) -> Iterator[Seen]:
 @check(
     "groups.held-back", layer="flow", finds="warning", fix="sync: {groups: false}, or placement and delivery by default"
 )
-def _groups_held_back(ground: Ground) -> Iterator[Seen]:
+def _groups_held_back(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """Consumer groups of every flow can be kept in step (law A): where clusters mirror each other, some settings make it guesswork."""
-    for flow in ground.config.flows:
-        why = refused(flow, ground.config.flows) if flow.sync.groups else ""
+    for flow in inputs.config.flows:
+        why = refused(flow, inputs.config.flows) if flow.sync.groups else ""
         if why:
             fix = f"set sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default"
             yield warning(flow.name, f"groups are held back: {why}", fix)
@@ -87,13 +87,13 @@ def _groups_held_back(ground: Ground) -> Iterator[Seen]:
     finds="warning",
     fix="a group of their own for one side's consumers",
 )
-def _groups_live(at: FlowGround) -> Iterator[Seen]:
+def _groups_live(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No group has members on both clusters: one that is live on the target is never moved, so a failover cannot place it."""
-    if at.ground.is_lake(at.flow.source) or not at.flow.sync.groups:
+    if at.inputs.is_lake(at.flow.source) or not at.flow.sync.groups:
         yield fine(at.flow.name, "no group is kept in step")
         return
     live = [
-        at.ground.once(("live", alias), at.ground.context.groups(alias).active)
+        at.inputs.once(("live", alias), at.inputs.context.groups(alias).active)
         for alias in (at.flow.source, at.flow.target)
     ]
     both = at.flow.group_selection.select(set.intersection(*live))
@@ -108,7 +108,7 @@ def _groups_live(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("mm2.beside", layer="flow", per="flow", fix="stop MirrorMaker 2; mirrorlake takeover goes on where it ended")
-def _mm2_beside(at: FlowGround) -> Iterator[Seen]:
+def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No MirrorMaker 2 mirrors the same pair: with the same names of topics every record would arrive twice."""
     group = f"{at.flow.source}-mm2"
     try:
@@ -128,30 +128,30 @@ def _mm2_beside(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("flow.paused", layer="flow", finds="warning", fix="mirrorlake resume")
-def _paused(ground: Ground) -> Iterator[Seen]:
+def _paused(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """Nothing is paused: a pause that was forgotten lets the source's retention overtake the mirror."""
-    for subject, pause in ground.control().pauses.items():
+    for subject, pause in inputs.control().pauses.items():
         why = f" ({pause.reason})" if pause.reason else ""
-        said = f"paused by {pause.who} {duration(ground.now - pause.since)} ago{why}"
+        said = f"paused by {pause.who} {format_duration(inputs.now - pause.since)} ago{why}"
         yield warning(str(subject), said, pause.resume_command)
-    if not ground.control().pauses:
+    if not inputs.control().pauses:
         yield fine("pauses", "nothing is paused")
 
 
 @check("flow.parked", layer="flow", fix="the finding's next step, then mirrorlake resume")
-def _parked(ground: Ground) -> Iterator[Seen]:
+def _parked(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """No stream is parked: one that failed stays so while the others go on."""
-    for name, parked in ground.control().parked.items():
-        said = f"parked {duration(ground.now - parked.since)} ago: {parked.cause}"
+    for name, parked in inputs.control().parked.items():
+        said = f"parked {format_duration(inputs.now - parked.since)} ago: {parked.cause}"
         yield (warning if parked.is_retried else failure)(name, said, parked.next_step)
-    if not ground.control().parked:
+    if not inputs.control().parked:
         yield fine("streams", "none is parked")
 
 
 @check("flow.never-leave", layer="flow", per="flow", finds="warning", fix="correct `never_leave` of the cluster")
-def _never_leave(at: FlowGround) -> Iterator[Seen]:
+def _never_leave(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Each plain name in `never_leave` is a topic of the source: a name with a typing error protects nothing."""
-    denied = at.ground.config.cluster(at.flow.source).never_leave.expressions
+    denied = at.inputs.config.cluster(at.flow.source).never_leave.expressions
     absent = [name for name in (shape_of(one).literal for one in denied) if name and name not in at.all_names]
     kept = [name for name in at.all_names if at.flow.selection.matches(name) and at.flow.denies(name)]
     if absent:
@@ -161,21 +161,21 @@ def _never_leave(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("flow.twice", layer="flow", finds="warning", fix="exclude_topics on one of the flows")
-def _twice(ground: Ground) -> Iterator[Seen]:
+def _twice(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """No topic goes to the same cluster by two flows: its consumers would read every record under two names."""
     told = False
-    for source in ground.config.sources:
-        if not ground.answers(source):
+    for source in inputs.config.sources:
+        if not inputs.answers(source):
             continue
-        names = ground.once(("names", source), ground.context.source(source).topic_names)
+        names = inputs.once(("names", source), inputs.context.source(source).topic_names)
         ways = Counter(
-            (name, flow.target) for flow in ground.config.flows_from(source) for name in names if flow.carries(name)
+            (name, flow.target) for flow in inputs.config.flows_from(source) for name in names if flow.carries(name)
         )
         for (name, target), ways_there in ways.items():
             if ways_there > 1:
                 told = True
                 flows = [
-                    one.name for one in ground.config.flows_from(source) if one.target == target and one.carries(name)
+                    one.name for one in inputs.config.flows_from(source) if one.target == target and one.carries(name)
                 ]
                 yield warning(
                     name, f"goes to {target} by {', '.join(flows)}", f"add {name} to exclude_topics of one of them"
@@ -190,13 +190,13 @@ def _twice(ground: Ground) -> Iterator[Seen]:
     per="flow",
     fix="another policy, or existing: append; provenance: true where flows lead round",
 )
-def _other_files(at: FlowGround) -> Iterator[Seen]:
+def _other_files(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic holds records of others, and no flow of another settings file brings records back: neither is sent to."""
     remotes = {state.name: state for state in at.remotes.values()}
     sources: dict[str, list[str]] = {}
     for name in at.topics:
         sources.setdefault(at.flow.remote_topic(name), []).append(name)
-    found = at.ground.context.other_files(at.flow).refuse(remotes, sources)
+    found = at.inputs.context.other_files(at.flow).refuse(remotes, sources)
     for remote, why in sorted(found.items()):
         yield failure(remote, f"{at.flow.name} does not send to it: {why.cause}", why.remedy)
     if not found:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
-from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.check_context import CheckContext
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.lag import other_flows
 from mirrorlake.lake import (
@@ -27,7 +27,7 @@ from mirrorlake.lake import (
     sampling_requests,
     sending_requests,
 )
-from mirrorlake.render import count, duration, plural, size
+from mirrorlake.render import format_count, format_duration, format_size, plural
 
 _MANY_FILES, _SMALL = 5_000, 10**6
 _MANY_COMMITS = 2_000
@@ -45,9 +45,9 @@ _OFF = {"", "none"}
 
 
 @check("lake.store", layer="lake", fix="the finding names what the store must allow; docs/object-stores.md")
-def _store(ground: Ground) -> Iterator[Seen]:
+def _store(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """An object store takes a file, lists it, tells two writers apart (law F), and deletes; nothing of the trial stays."""
-    store = ground.lake.store
+    store = inputs.lake.store
     if store is None:
         yield fine("lake", "not on an object store with settings")
         return
@@ -59,16 +59,16 @@ def _store(ground: Ground) -> Iterator[Seen]:
 
 
 @check("lake.requests", layer="lake", fix="trigger: 5s under land and in flows makes them fewer; docs/object-stores.md")
-def _requests(ground: Ground) -> Iterator[Seen]:
+def _requests(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """How many requests an always-on mirror makes to an object store, at the paces of its settings, with one task a flow."""
-    config, store = ground.config, ground.lake.store
+    config, store = inputs.config, inputs.lake.store
     if store is None:
         yield fine("lake", "not on an object store with settings")
         return
     paces = {
         alias: landing_interval_s(store.root, config.cluster(alias).land.trigger)
         for alias in config.sources
-        if not ground.is_lake(alias)
+        if not inputs.is_lake(alias)
     }
     said = []
     for busy in (False, True):
@@ -79,15 +79,17 @@ def _requests(ground: Ground) -> Iterator[Seen]:
             look_s = poll_interval_s(store.root, flow.trigger)
             made += sending_requests(look_s, paces.get(flow.source, look_s), busy=busy)
         when = "while records come all the time" if busy else "while none come"
-        said.append(f"about {count(made.count)} requests an hour {when} ({made.usd:.2f} USD at Amazon's list price)")
+        said.append(
+            f"about {format_count(made.count)} requests an hour {when} ({made.usd:.2f} USD at Amazon's list price)"
+        )
     yield fine("lake", "; ".join(said))
 
 
 @check("lake.tables", layer="lake", fix="check lake.root and its permissions; mirrorlake apply creates tables")
-def _tables(ground: Ground) -> Iterator[Seen]:
+def _tables(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The lake's tables can be read, and none was removed by hand; those that were never made come with the first run."""
-    missing = ground.missing()
-    for name in ground.lake.removed_tables(missing.values()):
+    missing = inputs.missing()
+    for name in inputs.lake.removed_tables(missing.values()):
         said = "was removed by hand: what it held is not known any more, and it is read as empty"
         yield failure(
             name, said, f"restore {name} from a copy, with every job stopped; else mirrorlake apply goes on without"
@@ -97,9 +99,9 @@ def _tables(ground: Ground) -> Iterator[Seen]:
 
 
 @check("lake.properties", layer="lake", per="relay", fix="ALTER TABLE … SET TBLPROPERTIES as docs/tables.md has them")
-def _properties(ground: Ground, alias: str) -> Iterator[Seen]:
+def _properties(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """Nobody changed the properties of a relay: automatic rewriting, deletion vectors and forgotten transactions cost exactness."""
-    held = ground.relay_properties(alias)
+    held = inputs.relay_properties(alias)
     wanted = {name: RELAY.properties[name] for name in _KEPT}
     changed = [f"{name}={held[name]}" for name in wanted if held.get(name, wanted[name]).lower() != wanted[name]]
     if changed:
@@ -119,27 +121,29 @@ def _properties(ground: Ground, alias: str) -> Iterator[Seen]:
     finds="warning",
     fix="mirrorlake maintain; maintenance.every while running",
 )
-def _relay_files(ground: Ground, alias: str) -> Iterator[Seen]:
+def _relay_files(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """A relay does not fall apart into small files (5 000 below 1 MB on average): questions and restarts get slow."""
-    files, held = ground.lake.size(ground.lake.relay_location(alias))
-    said = f"{plural(files, 'file')}, {size(held)}"
+    files, held = inputs.lake.size(inputs.lake.relay_location(alias))
+    said = f"{plural(files, 'file')}, {format_size(held)}"
     if files >= _MANY_FILES and held / files < _SMALL:
         yield warning(
-            alias, f"its relay has {said}: {size(held // files)} each", "mirrorlake maintain; set maintenance.every"
+            alias,
+            f"its relay has {said}: {format_size(held // files)} each",
+            "mirrorlake maintain; set maintenance.every",
         )
     else:
         yield fine(alias, said)
 
 
 @check("lake.whole", layer="lake", fix="mirrorlake repair --source A; mirrorlake land --source A --once")
-def _whole(ground: Ground) -> Iterator[Seen]:
+def _whole(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The logs and files of all tables are whole: a power cut, or a disk, may leave them empty or cut (law C)."""
-    root = ground.config.lake.folder()
+    root = inputs.config.lake.folder()
     if root is None:
         yield fine("tables", "not looked at: the lake is not a folder of this machine")
         return
-    relays = {alias: ground.lake.relay_location(alias) for alias in ground.config.sources}
-    others = {table.name: ground.lake.meta_location(table) for table in SIDE_TABLES}
+    relays = {alias: inputs.lake.relay_location(alias) for alias in inputs.config.sources}
+    others = {table.name: inputs.lake.meta_location(table) for table in SIDE_TABLES}
     broken = False
     for name, location in {**{f"relay of {alias}": place for alias, place in relays.items()}, **others}.items():
         log = Path(location, "_delta_log")
@@ -152,14 +156,14 @@ def _whole(ground: Ground) -> Iterator[Seen]:
             broken = True
             yield warning(name, f"its log has {why}: {file.name}; {then}", "mirrorlake run, then mirrorlake verify")
     for alias, location in relays.items():
-        held = ground.lake.open_maintenance(location)
+        held = inputs.lake.open_maintenance(location)
         if held is not None and (files := list(broken_files(held))):
             broken = True
             lost = sum(one.records for one in files)
             said = f"{plural(len(files), 'record file')} of its relay with {plural(lost, 'record')} cannot be read"
             yield failure(alias, said, f"mirrorlake repair --source {alias}")
     for name, location in others.items():
-        table = ground.lake.open_maintenance(location)
+        table = inputs.lake.open_maintenance(location)
         if table is not None and (rows := broken_rows(table)):
             broken = True
             lost = sum(count for _, count in rows)
@@ -170,14 +174,14 @@ def _whole(ground: Ground) -> Iterator[Seen]:
 
 
 @check("lake.log-files", layer="lake", finds="warning", fix="mirrorlake maintain, which writes log checkpoints")
-def _log_files(ground: Ground) -> Iterator[Seen]:
+def _log_files(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """No table's log holds thousands of commits after its last log checkpoint: each reader would read them one by one."""
-    root = ground.config.lake.folder()
+    root = inputs.config.lake.folder()
     if root is None:
         yield fine("tables", "not looked at: the lake is not a folder of this machine")
         return
-    relays = {f"relay of {alias}": ground.lake.relay_location(alias) for alias in ground.config.sources}
-    others = {table.name: ground.lake.meta_location(table) for table in SIDE_TABLES}
+    relays = {f"relay of {alias}": inputs.lake.relay_location(alias) for alias in inputs.config.sources}
+    others = {table.name: inputs.lake.meta_location(table) for table in SIDE_TABLES}
     worst = 0
     for name, location in {**relays, **others}.items():
         logs = Path(location, "_delta_log")
@@ -186,7 +190,7 @@ def _log_files(ground: Ground) -> Iterator[Seen]:
         after = sum(one > last for one in commits)
         worst = max(worst, after)
         if after > _MANY_COMMITS:
-            said = f"{count(after)} commits after its last log checkpoint"
+            said = f"{format_count(after)} commits after its last log checkpoint"
             yield warning(name, said, "mirrorlake maintain; set maintenance.every")
     yield fine("tables", f"at most {plural(worst, 'commit')} after a log checkpoint")
 
@@ -197,26 +201,26 @@ def _log_files(ground: Ground) -> Iterator[Seen]:
     finds="warning",
     fix="mirrorlake run, or mirrorlake sample where runs are jobs; read its log",
 )
-def _samples(ground: Ground) -> Iterator[Seen]:
+def _samples(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """While a mirror runs, positions were looked at lately: without, verdicts, RPO and alerts speak of the past."""
-    every = ground.config.sampling.every
+    every = inputs.config.sampling.every
     if not every:
         yield fine("samples", "`sampling.every` is 0s")
         return
-    rows = ground.lake.query_rows(
+    rows = inputs.lake.query_rows(
         "SELECT max(observed_at) AS newest FROM {samples} WHERE error IS NULL", missing_ok=True
     )
     newest = next((row.newest for row in rows), None)
     if newest is None:
         yield fine("samples", "none was taken yet")
         return
-    age = ground.now - (newest if newest.tzinfo else newest.replace(tzinfo=ground.now.tzinfo))
-    said = f"the newest is {duration(age)} old"
+    age = inputs.now - (newest if newest.tzinfo else newest.replace(tzinfo=inputs.now.tzinfo))
+    said = f"the newest is {format_duration(age)} old"
     if age < timedelta(minutes=-1):
         yield warning(
             "samples", "the newest comes from the future", "set the clock of this machine, or of the one that runs"
         )
-    elif ground.running() and age > max(10 * every, timedelta(minutes=5)):
+    elif inputs.running() and age > max(10 * every, timedelta(minutes=5)):
         yield warning("samples", f"{said}, though the mirror runs here", "read the log of run for why looks fail")
     else:
         yield fine("samples", said)
@@ -228,12 +232,12 @@ def _samples(ground: Ground) -> Iterator[Seen]:
     finds="warning",
     fix="run the other settings file, or mirrorlake retire --flow F for a flow that is gone for good",
 )
-def _other_flows(ground: Ground) -> Iterator[Seen]:
+def _other_flows(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """No flow of another settings file, and none that was renamed or removed, holds records back that nobody sends (law E)."""
-    found = other_flows(ground.config, ground.control(), lake=ground.lake, now=ground.now)
+    found = other_flows(inputs.config, inputs.control(), lake=inputs.lake, now=inputs.now)
     for one in found:
-        worked = f", last worked {duration(ground.now - one.worked_at)} ago" if one.worked_at else ""
-        said = f"{one.state}{worked}: {count(one.waiting)} offsets landed and not sent to {one.target}"
+        worked = f", last worked {format_duration(inputs.now - one.worked_at)} ago" if one.worked_at else ""
+        said = f"{one.state}{worked}: {format_count(one.waiting)} offsets landed and not sent to {one.target}"
         if one.holds_back:
             why = f" ({one.reason})" if one.reason else ""
             fix = f"run its settings file; if it is gone for good: mirrorlake retire --flow '{one.flow}'"
@@ -245,18 +249,18 @@ def _other_flows(ground: Ground) -> Iterator[Seen]:
 
 
 @check("lake.checkpoint-location", layer="lake", per="relay", fix="mirrorlake land --source A --rebuild-checkpoint")
-def _checkpoint_location(ground: Ground, alias: str) -> Iterator[Seen]:
+def _checkpoint_location(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """A landing query's checkpoint location knows the batches that the relay holds: else Spark starts at 0, and Delta drops records."""
-    if ground.is_lake(alias):
+    if inputs.is_lake(alias):
         yield fine(alias, "published into, not landed")
         return
-    writer = FencedRelayWriter(ground.lake, alias)
+    writer = FencedRelayWriter(inputs.lake, alias)
     writer.refresh()
     signed = writer.history.last_batch
     if writer.history.read_to is not None:
         yield fine(alias, f"number {writer.number}, progress in the relay's commits")
         return
-    known = read_checkpoint_location(ground.lake, land_checkpoint_path(ground.lake, alias, writer.number))
+    known = read_checkpoint_location(inputs.lake, land_checkpoint_path(inputs.lake, alias, writer.number))
     if signed is not None and signed.checkpoint == writer.number and signed.batch > known.last_planned:
         fix = f"mirrorlake land --source {alias} --rebuild-checkpoint (loses and repeats nothing)"
         yield failure(alias, f"{known.path} {known.ending}, and the relay holds batch {signed.batch}", fix)

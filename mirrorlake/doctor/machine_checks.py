@@ -14,12 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from mirrorlake.doctor.findings import Seen, failure, fine, warning
-from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.check_context import CheckContext
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.errors import ConfigError, SandboxError
 from mirrorlake.kafka import probe
-from mirrorlake.render import count, size
+from mirrorlake.render import format_count, format_size
 from mirrorlake.runtime import cache_directory, find_java, inspect_jars
 from mirrorlake.tracking import default_uri, lacking
 
@@ -29,13 +29,13 @@ _JARS_FOR = (4, 0)
 _FULL, _NEARLY_FULL = 10**9, 5 * 10**9
 _FEW_FILES = 10_000
 # 2 GB of heap, its overhead, a Python worker a core and this process.
-_LEAST_MEMORY = 3 * 10**9
-_LEAST_FILES = 1024
+_MIN_MEMORY = 3 * 10**9
+_MIN_FILES = 1024
 _LOOK_S = 2.0
 
 
 @check("java", layer="machine", fix="pip install 'mirrorlake[sandbox]', or install a JDK 17 or 21 and set JAVA_HOME")
-def _java(_: Ground) -> Iterator[Seen]:
+def _java(_: CheckContext) -> Iterator[CheckOutcome]:
     """A Java 17 or 21 is found for Spark: others do not start Spark 4.0, which says so in fifty lines."""
     if _is_platform():
         yield fine("Java", "the platform brings its own")
@@ -49,7 +49,7 @@ def _java(_: Ground) -> Iterator[Seen]:
 
 
 @check("spark.version", layer="machine", fix="pip install 'mirrorlake[spark]'")
-def _spark_version(_: Ground) -> Iterator[Seen]:
+def _spark_version(_: CheckContext) -> Iterator[CheckOutcome]:
     """PySpark is installed here in a version that streams run on (4.0 to 4.2), and fits the jars that a local Spark loads."""
     if _is_platform():
         yield fine("PySpark", f"the platform's, runtime {os.environ['DATABRICKS_RUNTIME_VERSION']}")
@@ -76,7 +76,7 @@ def _spark_version(_: Ground) -> Iterator[Seen]:
 
 
 @check("spark.jars", layer="machine", fix="delete the folder that is named: the next start downloads it again")
-def _spark_jars(_: Ground) -> Iterator[Seen]:
+def _spark_jars(_: CheckContext) -> Iterator[CheckOutcome]:
     """The jars of Delta and the Kafka connector in the cache are whole, by their checked-in sums: a copy or a full disk cuts them."""
     if _is_platform():
         yield fine("jars", "the platform brings its own")
@@ -93,38 +93,38 @@ def _spark_jars(_: Ground) -> Iterator[Seen]:
 
 
 @check("disk.free", layer="machine", fix="free space, or move lake.root, MIRRORLAKE_CACHE or SPARK_LOCAL_DIRS")
-def _disk_free(ground: Ground) -> Iterator[Seen]:
+def _disk_free(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The disks of the lake, the cache and Spark's folders have room (1 GB, better 5) and inodes: a full one stops the streams."""
     seen = set()
-    for what, folder in _folders(ground):
+    for what, folder in _folders(inputs):
         there = _existing(folder)
         if (device := there.stat().st_dev) in seen:
             continue
         seen.add(device)
         state = os.statvfs(there)
         free = state.f_bavail * state.f_frsize
-        left = f"{size(free)} free on the disk of {folder}"
+        left = f"{format_size(free)} free on the disk of {folder}"
         if free < _FULL:
-            yield failure(what, left, f"free space there, at least {size(_NEARLY_FULL)}")
+            yield failure(what, left, f"free space there, at least {format_size(_NEARLY_FULL)}")
         elif free < _NEARLY_FULL:
-            yield warning(what, left, f"free space there, at least {size(_NEARLY_FULL)}")
+            yield warning(what, left, f"free space there, at least {format_size(_NEARLY_FULL)}")
         elif state.f_files and state.f_favail < _FEW_FILES:
-            few = f"room for {count(state.f_favail)} files only on the disk of {folder}"
+            few = f"room for {format_count(state.f_favail)} files only on the disk of {folder}"
             yield warning(what, few, "delete small files there, or give it more inodes")
         else:
             yield fine(what, left)
 
 
 @check("memory", layer="machine", finds="warning", fix="give the machine or the container 4 GB")
-def _memory(_: Ground) -> Iterator[Seen]:
+def _memory(_: CheckContext) -> Iterator[CheckOutcome]:
     """This machine, or the container's limit, has the 3 GB that a local Spark and its workers take: else the kernel kills one."""
     limits = [one for one in (_machine_memory(), _container_memory()) if one is not None]
     if not limits:
         yield fine("memory", "not told by this system")
-    elif (least := min(limits)) < _LEAST_MEMORY and not _is_platform():
-        yield warning("memory", f"{size(least)} in all; a run takes 3 GB", "give it 4 GB or more")
+    elif (least := min(limits)) < _MIN_MEMORY and not _is_platform():
+        yield warning("memory", f"{format_size(least)} in all; a run takes 3 GB", "give it 4 GB or more")
     else:
-        yield fine("memory", f"{size(least)} in all")
+        yield fine("memory", f"{format_size(least)} in all")
 
 
 @check(
@@ -133,10 +133,10 @@ def _memory(_: Ground) -> Iterator[Seen]:
     finds="warning",
     fix="LimitNOFILE=65536 in the systemd unit, or ulimit -n 65536",
 )
-def _open_files(_: Ground) -> Iterator[Seen]:
+def _open_files(_: CheckContext) -> Iterator[CheckOutcome]:
     """The process may open 1 024 files or more: each broker costs a connection a client, each relay file and jar one while open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _LEAST_FILES:
+    if soft != resource.RLIM_INFINITY and soft < _MIN_FILES:
         yield warning(
             "open files", f"at most {soft} (hard limit {hard})", "ulimit -n 65536; systemd: LimitNOFILE=65536"
         )
@@ -145,10 +145,10 @@ def _open_files(_: Ground) -> Iterator[Seen]:
 
 
 @check("folders.writable", layer="machine", fix="chown -R USER FOLDER, for the user that the service runs as")
-def _folders_writable(ground: Ground) -> Iterator[Seen]:
+def _folders_writable(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """This user may write the lake's folders, the cache and Spark's: one run as root leaves folders that the service cannot write."""
     told = False
-    for what, folder in _folders(ground):
+    for what, folder in _folders(inputs):
         for place in (folder, *_inside(what, folder)):
             there = _existing(place)
             if not there.is_dir():
@@ -166,16 +166,16 @@ def _folders_writable(ground: Ground) -> Iterator[Seen]:
 
 
 @check("metrics.port", layer="machine", finds="warning", fix="metrics.port: a free port")
-def _metrics_port(ground: Ground) -> Iterator[Seen]:
+def _metrics_port(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The port of /metrics answers while a mirror runs here, and is free or ours: a taken one is logged, and alerts go blind."""
-    settings = ground.config.metrics
+    settings = inputs.config.metrics
     if settings.port is None:
         yield fine("metrics", "no port is set: nothing is served to Prometheus")
         return
     host = "127.0.0.1" if settings.address in ("0.0.0.0", "::") else settings.address  # noqa: S104  a comparison
     address = f"{f'[{host}]' if ':' in host else host}:{settings.port}"
     silent = probe({"metrics": address}, timeout_s=_LOOK_S)["metrics"][address]
-    if silent and ground.running():
+    if silent and inputs.running():
         next_step = "read the log of run for metrics.not_served, then restart it"
         yield warning("metrics", f"{address} {silent}, though a mirror runs here", next_step)
     elif silent:
@@ -189,14 +189,14 @@ def _metrics_port(ground: Ground) -> Iterator[Seen]:
 @check(
     "tracking.store", layer="machine", finds="warning", fix="pip install 'mirrorlake[mlflow]', or correct tracking.uri"
 )
-def _tracking(ground: Ground) -> Iterator[Seen]:
+def _tracking(inputs: CheckContext) -> Iterator[CheckOutcome]:
     """The MLflow store of verifications and drills can be reached; a mirror runs without it, and keeps no record of its proofs."""
-    settings = ground.config.tracking
+    settings = inputs.config.tracking
     if settings.enabled is False:
         yield fine("MLflow", "`tracking.enabled` is false")
         return
     try:
-        uri = default_uri(ground.config)
+        uri = default_uri(inputs.config)
     except ConfigError:
         yield fine("MLflow", "settings.references says what is wrong with its address")
         return
@@ -224,8 +224,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
-def _folders(ground: Ground) -> Iterator[tuple[str, Path]]:
-    lake, places = ground.config.lake.folder(), ground.config.lake.checkpoint_location()
+def _folders(inputs: CheckContext) -> Iterator[tuple[str, Path]]:
+    lake, places = inputs.config.lake.folder(), inputs.config.lake.checkpoint_location()
     if lake is not None:
         yield "lake", lake
     if lake is not None and ":/" not in places:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from mirrorlake.doctor.findings import MOODS, Seen, Severity, anchor
+from mirrorlake.doctor.findings import MOODS, CheckOutcome, Severity, anchor
 from mirrorlake.errors import UsageError
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 Layer = Literal["settings", "machine", "cluster", "lake", "flow"]
 # What a check is run once for: the mirror, each cluster that answers, each flow whose clusters both answer, each relay.
 Per = Literal["mirror", "cluster", "flow", "relay"]
-Run = Callable[..., Iterable[Seen]]
+Run = Callable[..., Iterable[CheckOutcome]]
 Looking = TypeVar("Looking", bound=Run)
 
 
@@ -56,7 +56,7 @@ def check(
     return join
 
 
-class Catalogue(Shown, list[Check]):
+class Catalogue(Displayable, list[Check]):
     """The checks, in the order in which they look: a list of `Check` that shows itself."""
 
     def sheet(self) -> Sheet:

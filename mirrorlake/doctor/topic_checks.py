@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mirrorlake.doctor.findings import Seen, failure, fine, some, warning
-from mirrorlake.doctor.ground import FlowGround, led_partitions, value
+from mirrorlake.doctor.check_context import FlowCheckContext, led_partitions, value
+from mirrorlake.doctor.findings import CheckOutcome, failure, fine, some, warning
 from mirrorlake.doctor.registry import check
 from mirrorlake.kafka import TopicSetting, TopicState
 from mirrorlake.lag import read_offset_bytes
 from mirrorlake.lake import landed_positions
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import shape_of
-from mirrorlake.render import count, duration, plural, size
+from mirrorlake.render import format_count, format_duration, format_size, plural
 from mirrorlake.republish import find_lost_topics
 
 _AHEAD_MS = 60_000
@@ -25,13 +25,13 @@ _SHARE = 0.8
 
 
 @check("source.topics", layer="flow", per="flow", fix="correct `topics` of the flow, or create the topic")
-def _topics(at: FlowGround) -> Iterator[Seen]:
+def _topics(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """The flow selects topics that the source has, and each plain name of its list is one: a name with a typing error is silent."""
     flow, topics = at.flow, at.topics
     partitions = sum(one.partitions for one in topics.values())
     if not topics:
         fix = f"check `topics` of the flow against the topics of {flow.source}"
-        yield failure(flow.name, f"0 topics selected of {count(len(at.all_names))} on {flow.source}", fix)
+        yield failure(flow.name, f"0 topics selected of {format_count(len(at.all_names))} on {flow.source}", fix)
         return
     names = [shape_of(one).literal for one in flow.topics.expressions]
     absent = [name for name in names if name and name not in at.all_names]
@@ -42,20 +42,20 @@ def _topics(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("source.permissions", layer="flow", per="flow", fix="the finding is the kafka-acls command")
-def _source_permissions(at: FlowGround) -> Iterator[Seen]:
+def _source_permissions(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """This user may see, read and look at the settings of every topic that the flow takes: what it may not see, Kafka hides."""
     at.source.require_topics(at.flow.topics)
-    if not at.ground.is_lake(at.flow.source):
-        admin = at.ground.admin(at.flow.source)
+    if not at.inputs.is_lake(at.flow.source):
+        admin = at.inputs.admin(at.flow.source)
         admin.require(at.topics, "READ")
         admin.configs(at.topics.keys() - at.settings.keys())
     yield fine(at.flow.name, f"may read {plural(len(at.topics), 'topic')} of {at.flow.source}")
 
 
 @check("source.leaders", layer="flow", per="flow", fix="bring the brokers back; kafka-leader-election for a leader")
-def _leaders(at: FlowGround) -> Iterator[Seen]:
+def _leaders(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Every partition that the flow takes has a leader: one without is not landed, and all others go on without a word."""
-    if at.ground.is_lake(at.flow.source):
+    if at.inputs.is_lake(at.flow.source):
         yield fine(at.flow.name, "a lake cluster has no brokers")
         return
     lost = [f"{name}-{one}" for name, state in at.topics.items() for one in sorted(state.leaderless)]
@@ -72,15 +72,15 @@ def _leaders(at: FlowGround) -> Iterator[Seen]:
     per="flow",
     fix="mirrorlake land --source A --once now; raise retention.ms of the topic",
 )
-def _source_retention(at: FlowGround) -> Iterator[Seen]:
+def _source_retention(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Law E: the source deleted nothing before it was landed, and will not soon; in an idle topic nobody waits."""
     found = [seen for topic in at.topics.values() for seen in _expiring(at, topic)]
     yield from found or [fine(at.flow.name, "nothing was or will soon be deleted before it is landed")]
 
 
-def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
-    name, alias, landed = topic.name, at.flow.source, at.ground.landed_to(at.flow.source)
-    span = at.ground.landed(alias).get(name)
+def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]:
+    name, alias, landed = topic.name, at.flow.source, at.inputs.landed_to(at.flow.source)
+    span = at.inputs.landed(alias).get(name)
     if span is None:
         return
     places = led_partitions(topic)
@@ -98,7 +98,7 @@ def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
         )
     settings = at.settings.get(name, {})
     retention, policy = int(value(settings, "retention.ms", "-1")), value(settings, "cleanup.policy", "delete")
-    age_ms = at.ground.now_ms - span.newest
+    age_ms = at.inputs.now_ms - span.newest
     if "delete" in policy and retention > 0 and age_ms > retention * _SHARE:
         yield failure(
             name,
@@ -114,17 +114,17 @@ def _expiring(at: FlowGround, topic: TopicState) -> Iterator[Seen]:
     if "compact" in policy and 0 <= tombstones < age_ms:
         yield warning(
             name,
-            f"compacted, and landing stands {duration(age_ms)} back: {alias} keeps tombstones for {duration(tombstones)}, so keys "
+            f"compacted, and landing stands {format_duration(age_ms)} back: {alias} keeps tombstones for {format_duration(tombstones)}, so keys "
             "that were deleted since may stay on the target",
             f"mirrorlake land --source {alias} --once, then compare with mirrorlake verify; raise delete.retention.ms of {name}",
         )
 
 
-def _filling(at: FlowGround, waiting: Mapping[TopicPartition, int], keeps: int) -> Iterator[Seen]:
+def _filling(at: FlowCheckContext, waiting: Mapping[TopicPartition, int], keeps: int) -> Iterator[CheckOutcome]:
     """Say where as many bytes wait as the source keeps; an estimate that is never too small."""
-    alias, lake = at.flow.source, at.ground.lake
+    alias, lake = at.flow.source, at.inputs.lake
     lives = {TopicPartition(one.topic, one.partition): one for one in sorted(landed_positions(lake, alias).reached)}
-    landed = at.ground.landed_to(alias)
+    landed = at.inputs.landed_to(alias)
     sizes = read_offset_bytes(lake, {(alias, lives[tp]): landed[tp] for tp in waiting if tp in lives})
     most = [offsets * sizes.get((alias, lives[tp]), 0) for tp, offsets in waiting.items() if tp in lives]
     full = [each for each in most if each > keeps * _SHARE]
@@ -132,40 +132,40 @@ def _filling(at: FlowGround, waiting: Mapping[TopicPartition, int], keeps: int) 
         name = next(iter(waiting)).topic
         yield failure(
             name,
-            f"by estimate up to {size(max(full))} of a partition are not landed, and {alias} keeps {size(keeps)} "
+            f"by estimate up to {format_size(max(full))} of a partition are not landed, and {alias} keeps {format_size(keeps)} "
             f"(retention.bytes): {plural(len(full), 'partition')} may lose records soon",
             f"mirrorlake land --source {alias} --once now, or raise retention.bytes of {name}",
         )
 
 
 @check("transactions.open", layer="flow", per="flow", fix="kafka-transactions find-hanging, then abort, on the source")
-def _transactions_open(at: FlowGround) -> Iterator[Seen]:
+def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No transaction on the source is open for a quarter of an hour: records after it are hidden from every reader, this one too."""
-    if at.ground.is_lake(at.flow.source):
+    if at.inputs.is_lake(at.flow.source):
         yield fine(at.flow.name, "a lake cluster has no open transactions")
         return
-    admin = at.ground.admin(at.flow.source)
+    admin = at.inputs.admin(at.flow.source)
     stable, ends = admin.last_stable_offsets(at.partitions), admin.high_watermarks(at.partitions)
     held = {tp: offset for tp, offset in stable.items() if ends.get(tp, offset) > offset}
     since = _first_seen(at, held)
     for tp, offset in held.items():
-        age_s = at.ground.now.timestamp() - since.get(tp, at.ground.now.timestamp())
+        age_s = at.inputs.now.timestamp() - since.get(tp, at.inputs.now.timestamp())
         if age_s > _HUNG_S:
             yield failure(
                 str(tp),
-                f"open at offset {offset} for {duration(age_s * 1000)}: {count(ends[tp] - offset)} offsets after it are hidden",
+                f"open at offset {offset} for {format_duration(age_s * 1000)}: {format_count(ends[tp] - offset)} offsets after it are hidden",
                 f"kafka-transactions --bootstrap-server … abort --topic {tp.topic} --partition {tp.partition} "
                 f"--start-offset {offset}, on {at.flow.source}",
             )
     yield fine(at.flow.name, f"{plural(len(held), 'partition')} with an open transaction")
 
 
-def _first_seen(at: FlowGround, held: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+def _first_seen(at: FlowCheckContext, held: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
     """Return since when samples saw each partition end where it ends now, in seconds since 1970."""
     if not held:
         return {}
-    rows = at.ground.lake.query_rows(
-        _STABLE, source=at.flow.source, since=int((at.ground.now.timestamp() - 86_400) * 1_000_000), missing_ok=True
+    rows = at.inputs.lake.query_rows(
+        _STABLE, source=at.flow.source, since=int((at.inputs.now.timestamp() - 86_400) * 1_000_000), missing_ok=True
     )
     return {
         TopicPartition(row.topic, row.partition): row.since / 1000
@@ -175,18 +175,18 @@ def _first_seen(at: FlowGround, held: Mapping[TopicPartition, int]) -> dict[Topi
 
 
 @check("clock.skew", layer="flow", per="flow", finds="warning", fix="NTP on this machine and on the producers'")
-def _clock_skew(at: FlowGround) -> Iterator[Seen]:
+def _clock_skew(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No record is from the future, by this machine's clock: time lag, RPO and retention are wrong by as much as clocks differ."""
-    if at.ground.is_lake(at.flow.source):
+    if at.inputs.is_lake(at.flow.source):
         yield fine(at.flow.name, "applications publish by this machine's clock")
         return
-    newest = at.ground.admin(at.flow.source).topic_metadata.newest_times(at.partitions)
-    ahead = {tp: ms - at.ground.now_ms for tp, ms in newest.items() if ms - at.ground.now_ms > _AHEAD_MS}
+    newest = at.inputs.admin(at.flow.source).topic_metadata.newest_times(at.partitions)
+    ahead = {tp: ms - at.inputs.now_ms for tp, ms in newest.items() if ms - at.inputs.now_ms > _AHEAD_MS}
     if ahead:
         worst = max(ahead, key=lambda tp: ahead[tp])
         yield warning(
             at.flow.name,
-            f"records of {plural(len(ahead), 'partition')} are from the future, those of {worst} by {duration(ahead[worst])}",
+            f"records of {plural(len(ahead), 'partition')} are from the future, those of {worst} by {format_duration(ahead[worst])}",
             f"compare the clocks of this machine and of {at.flow.source}'s producers (NTP)",
         )
     else:
@@ -197,16 +197,16 @@ def _clock_skew(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("target.remote-topics", layer="flow", per="flow", fix="the finding names the two commands to choose between")
-def _remote_topics(at: FlowGround) -> Iterator[Seen]:
+def _remote_topics(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic that records were sent to was deleted, created again or cut: nothing is sent to it until a person chooses."""
-    held = find_lost_topics(at.ground.context, at.flow)
+    held = find_lost_topics(at.inputs.context, at.flow)
     yield from (failure(one.remote, one.cause, one.remedy) for one in held)
     if not held:
         yield fine(at.flow.name, "each is the one that records were sent to")
 
 
 @check("target.permissions", layer="flow", per="flow", fix="the finding is the kafka-acls command")
-def _target_permissions(at: FlowGround) -> Iterator[Seen]:
+def _target_permissions(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """This user may write the remote topics and the ledger, and look at their settings."""
     names = [*(state.name for state in at.remotes.values()), *([at.ledger.name] if at.ledger else [])]
     at.target.require(names, "WRITE")
@@ -215,7 +215,7 @@ def _target_permissions(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("target.partitions", layer="flow", per="flow", fix="mirrorlake apply --flow F")
-def _target_partitions(at: FlowGround) -> Iterator[Seen]:
+def _target_partitions(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Every remote topic has at least as many partitions as its source: a record without a place stops its lane."""
     small = False
     for name, held in at.remotes.items():
@@ -228,7 +228,7 @@ def _target_partitions(at: FlowGround) -> Iterator[Seen]:
         yield fine(at.flow.name, f"{plural(len(at.remotes), 'remote topic')} of {len(at.topics)} are there")
 
 
-def _each(at: FlowGround) -> Iterator[tuple[str, str, Mapping[str, TopicSetting], Mapping[str, TopicSetting]]]:
+def _each(at: FlowCheckContext) -> Iterator[tuple[str, str, Mapping[str, TopicSetting], Mapping[str, TopicSetting]]]:
     """Yield each mirrored topic, its remote name, and the settings of both, where the target's may be read."""
     for name, held in at.remotes.items():
         if held.name in at.remote_settings:
@@ -236,7 +236,7 @@ def _each(at: FlowGround) -> Iterator[tuple[str, str, Mapping[str, TopicSetting]
 
 
 @check("target.timestamp-type", layer="flow", per="flow", fix="message.timestamp.type=CreateTime on the remote topic")
-def _timestamp_type(at: FlowGround) -> Iterator[Seen]:
+def _timestamp_type(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Law C: no remote topic replaces the records' timestamps by its own clock."""
     found = [
         failure(
@@ -253,7 +253,7 @@ def _timestamp_type(at: FlowGround) -> Iterator[Seen]:
 @check(
     "target.max-message-bytes", layer="flow", per="flow", fix="max.message.bytes of the remote topic as the source's"
 )
-def _max_message_bytes(at: FlowGround) -> Iterator[Seen]:
+def _max_message_bytes(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Every remote topic accepts records as large as its source does: a larger one stops its lane when it comes, one day."""
     found = []
     for name, remote, here, there in _each(at):
@@ -265,22 +265,22 @@ def _max_message_bytes(at: FlowGround) -> Iterator[Seen]:
 
 
 @check("target.retention", layer="flow", per="flow", finds="warning", fix="retention.ms of the remote topic")
-def _target_retention(at: FlowGround) -> Iterator[Seen]:
+def _target_retention(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No record is older than its remote topic keeps: Kafka counts from the record's own timestamp and deletes it at once."""
     found = []
-    spans = at.ground.landed(at.flow.source)
+    spans = at.inputs.landed(at.flow.source)
     for name, remote, _, there in _each(at):
         retention, policy = int(value(there, "retention.ms", "-1")), value(there, "cleanup.policy", "delete")
         oldest = spans[name].oldest if name in spans else None
-        if "delete" in policy and retention >= 0 and oldest is not None and oldest < at.ground.now_ms - retention:
-            said = f"the relay holds records older than the {duration(retention)} that {remote} keeps; the target deletes them"
+        if "delete" in policy and retention >= 0 and oldest is not None and oldest < at.inputs.now_ms - retention:
+            said = f"the relay holds records older than the {format_duration(retention)} that {remote} keeps; the target deletes them"
             fix = f"raise retention.ms of {remote} on {at.flow.target} if they must stay readable there"
             found.append(warning(remote, said, fix))
     yield from found or [fine(at.flow.name, "what was landed may stay on the target")]
 
 
 @check("target.cleanup-policy", layer="flow", per="flow", fix="cleanup.policy of the remote topic as the source's")
-def _cleanup_policy(at: FlowGround) -> Iterator[Seen]:
+def _cleanup_policy(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """No remote topic is compacted where its source is not: it refuses records without a key, and drops all but the last of one."""
     found = []
     for name, remote, here, there in _each(at):
@@ -290,8 +290,8 @@ def _cleanup_policy(at: FlowGround) -> Iterator[Seen]:
     yield from found or [fine(at.flow.name, "no remote topic is compacted where its source is not")]
 
 
-def _single(at: FlowGround, states: Iterable[TopicState], names: str) -> Iterator[Seen]:
-    brokers = at.ground.brokers(at.flow.target)
+def _single(at: FlowCheckContext, states: Iterable[TopicState], names: str) -> Iterator[CheckOutcome]:
+    brokers = at.inputs.brokers(at.flow.target)
     alone = sorted(one.name for one in states if one.replicas == 1) if brokers > 1 else []
     if alone:
         yield warning(
@@ -309,9 +309,9 @@ def _single(at: FlowGround, states: Iterable[TopicState], names: str) -> Iterato
     per="flow",
     fix="replication_factor; kafka-reassign-partitions for old topics",
 )
-def _target_replication(at: FlowGround) -> Iterator[Seen]:
+def _target_replication(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Remote topics survive the loss of a broker, and new ones can be made with the replicas that the settings ask for."""
-    flow, brokers, factor = at.flow, at.ground.brokers(at.flow.target), at.flow.replication_factor
+    flow, brokers, factor = at.flow, at.inputs.brokers(at.flow.target), at.flow.replication_factor
     if factor is not None and factor > brokers:
         yield failure(
             flow.name,
@@ -319,7 +319,7 @@ def _target_replication(at: FlowGround) -> Iterator[Seen]:
             f"set replication_factor of {flow.name} to {brokers} or less",
         )
     yield from _single(at, at.remotes.values(), "remote topics")
-    default = int(at.ground.broker_configs(flow.target).get("default.replication.factor") or 0)
+    default = int(at.inputs.broker_configs(flow.target).get("default.replication.factor") or 0)
     if brokers > 1 and (factor or default) == 1:
         by = "replication_factor is 1" if factor else f"{flow.target} has default.replication.factor=1"
         yield warning(
@@ -336,13 +336,13 @@ def _target_replication(at: FlowGround) -> Iterator[Seen]:
     finds="warning",
     fix="kafka-reassign-partitions gives the ledger three replicas",
 )
-def _ledger_replication(at: FlowGround) -> Iterator[Seen]:
+def _ledger_replication(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """The flow's ledger survives the loss of a broker: it is the truth of what was sent."""
     yield from _single(at, [at.ledger] if at.ledger else [], "the ledger's records")
 
 
 @check("target.in-sync", layer="flow", per="flow", fix="bring the brokers back, or lower min.insync.replicas")
-def _in_sync(at: FlowGround) -> Iterator[Seen]:
+def _in_sync(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """Remote topics and ledger have enough replicas in sync to take a write (min.insync.replicas): else nothing is sent."""
     names = {state.name for state in at.remotes.values()} | ({at.ledger.name} if at.ledger else set())
     layout, settings = at.target.topic_metadata.layout(), at.target.topic_metadata.settings(names)
@@ -370,13 +370,13 @@ def _in_sync(at: FlowGround) -> Iterator[Seen]:
     per="flow",
     fix="producer: {transaction.timeout.ms: …} up to the brokers' limit",
 )
-def _transaction_timeout(at: FlowGround) -> Iterator[Seen]:
+def _transaction_timeout(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     """The brokers permit transactions as long as the flow asks for (transaction.max.timeout.ms): else no lane can begin."""
     if at.flow.delivery != "exactly_once":
         yield fine(at.flow.name, "sends without transactions")
         return
-    asked = int(at.ground.context.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
-    allowed = at.ground.broker_configs(at.flow.target).get("transaction.max.timeout.ms")
+    asked = int(at.inputs.context.producer_options(at.flow).get("transaction.timeout.ms", 60_000))
+    allowed = at.inputs.broker_configs(at.flow.target).get("transaction.max.timeout.ms")
     if allowed is not None and asked > int(allowed):
         yield failure(
             at.flow.name,
@@ -384,7 +384,10 @@ def _transaction_timeout(at: FlowGround) -> Iterator[Seen]:
             f"set producer: {{transaction.timeout.ms: {allowed}}} for {at.flow.name}, or raise the brokers' limit",
         )
     else:
-        yield fine(at.flow.name, f"{duration(asked)} of {duration(int(allowed)) if allowed else 'what is permitted'}")
+        yield fine(
+            at.flow.name,
+            f"{format_duration(asked)} of {format_duration(int(allowed)) if allowed else 'what is permitted'}",
+        )
 
 
 _STABLE = """

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin, Groups, librdkafka_options
-from mirrorlake.render import Sheet, Shown, badge, count
+from mirrorlake.render import Displayable, Sheet, badge, format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Tried(Shown):
+class Tried(Displayable):
     """What a cluster answered; `problem` and `remedy` say why it did not."""
 
     alias: str
@@ -26,7 +26,11 @@ class Tried(Shown):
         """Return the answer in a line, or the problem and what to do."""
         if not self.ok:
             return Sheet(title=self.alias, badge=badge("failed"), parts=(self.problem, f"Next: {self.remedy}"))
-        facts = (f"brokers: {count(self.brokers)}", f"id {self.cluster_id}", f"topics: {count(len(self.topics))}")
+        facts = (
+            f"brokers: {format_count(self.brokers)}",
+            f"id {self.cluster_id}",
+            f"topics: {format_count(len(self.topics))}",
+        )
         return Sheet(title=self.alias, badge=badge("answers", "good"), facts=facts)
 
 

@@ -30,7 +30,7 @@ from mirrorlake.failover.report import PlacedGroup, ProofSummary, TopicEndpoints
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.plan import Plan
-from mirrorlake.render import JsonShown, Mood, Sheet, badge, document, plural, table
+from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
 TOPICS, PROVEN, CONSUMERS, PRODUCERS, BACK = "topics", "proven", "consumers", "producers", "back"
@@ -56,7 +56,7 @@ class ChecklistLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CutoverReport(JsonShown):
+class CutoverReport(JsonDisplayable):
     """Where a cutover stands: `open`, `ready` (every line is fine), `committed`, or `back` (consumers were brought home).
 
     `mirrored` answers whether all that was produced to the source is on the target; None until its end is frozen and compared.

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.failover.report import FailoverReport
-from mirrorlake.render import JsonShown, Mood, Sheet, badge, duration, plural, table
+from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, format_duration, plural, table
 from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
 
 # The live mirror may be slowed down by so much, or by what nobody sees.
@@ -52,7 +52,7 @@ class LiveLag:
         'pass'
         """
         said = ", ".join(
-            f"{word} {duration(value)}"
+            f"{word} {format_duration(value)}"
             for word, value in (("before", self.before_ms), ("while", self.while_ms), ("after", self.after_ms))
         )
         if self.before_ms is None or self.while_ms is None:
@@ -63,7 +63,7 @@ class LiveLag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DrillReport(JsonShown):
+class DrillReport(JsonDisplayable):
     """What a drill found: `failover` is the report of the rehearsed failover, `fill_s` the seconds that filling took."""
 
     flow: str
@@ -76,7 +76,7 @@ class DrillReport(JsonShown):
     lag: LiveLag
     id: str = ""
     run_id: str | None = None
-    json_also: ClassVar[tuple[str, ...]] = ("passed", "verdicts", "rpo_s", "rto_s")
+    json_include: ClassVar[tuple[str, ...]] = ("passed", "verdicts", "rpo_s", "rto_s")
 
     @property
     def rpo_s(self) -> float | None:
@@ -120,7 +120,7 @@ class DrillReport(JsonShown):
             title=f"drill {self.flow}",
             badge=badge("passed", "good") if self.passed else badge("failed"),
             facts=(
-                f"{plural(self.records, 'record')} into {self.scratch} in {duration(self.fill_s * 1000)}",
+                f"{plural(self.records, 'record')} into {self.scratch} in {format_duration(self.fill_s * 1000)}",
                 self.began_at,
             ),
             parts=(table("", ["objective", "result", "found"], rows), self.failover.sheet()),
@@ -128,11 +128,11 @@ class DrillReport(JsonShown):
 
 
 def _judge_objective(name: str, found: float | None, wanted: float | None) -> ObjectiveResult:
-    said = "not known" if found is None else duration(found * 1000)
+    said = "not known" if found is None else format_duration(found * 1000)
     if wanted is None:
         return ObjectiveResult(objective=name, result="not judged", said=f"{said}; no objective is set")
     met: Literal["pass", "fail"] = "pass" if found is not None and found <= wanted else "fail"
-    return ObjectiveResult(objective=name, result=met, said=f"{said}, objective {duration(wanted * 1000)}")
+    return ObjectiveResult(objective=name, result=met, said=f"{said}, objective {format_duration(wanted * 1000)}")
 
 
 class LagWatch:

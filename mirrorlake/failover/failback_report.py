@@ -12,7 +12,7 @@ from mirrorlake.errors import FailoverRefused
 from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.failover.report import PlacedGroup, ProofSummary, ReportedStep, groups_table, steps_table
 from mirrorlake.failover.tail import TailPart
-from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, plural, table
+from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, plural, table
 
 TailChoice = Literal["restore", "drop", "keep"]
 TAIL_CHOICES: tuple[TailChoice, ...] = ("restore", "drop", "keep")
@@ -24,7 +24,7 @@ MEANS: Mapping[TailChoice, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FailbackReport(JsonShown):
+class FailbackReport(JsonDisplayable):
     """What a failback did (`done`) or would do (`planned`).
 
     `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them. `back` is
@@ -52,7 +52,7 @@ class FailbackReport(JsonShown):
     proof: ProofSummary | None = None
     groups: tuple[PlacedGroup, ...] = ()
     unfenced: tuple[str, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("tail_records", "held")
+    json_include: ClassVar[tuple[str, ...]] = ("tail_records", "held")
 
     @property
     def tail_records(self) -> int:

@@ -48,7 +48,7 @@ from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.render import document, duration, plural
+from mirrorlake.render import document, format_duration, plural
 from mirrorlake.republish import find_lost_topics
 from mirrorlake.topics import settings_in_force
 
@@ -347,7 +347,7 @@ class Failover:
         note = f"{flow.source} answers: it was landed up to its end at that time"
         if silent:
             age = None if seen.answered_at is None else max(began - seen.answered_at, timedelta(0))
-            looked = "nobody had read its ends" if age is None else f"its ends were read {duration(age)} before"
+            looked = "nobody had read its ends" if age is None else f"its ends were read {format_duration(age)} before"
             note, rpo_s = f"{flow.source}: {silent}; {looked}", rpo_seconds(seen, lost_at=began)
         elif state == "planned":
             note = f"{flow.source} answers: what it holds is landed and sent first"

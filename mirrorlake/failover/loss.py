@@ -33,7 +33,7 @@ class PossibleLoss:
     republished: int
     seen_end: int | None = None
     seen_at: datetime | None = None
-    json_also: ClassVar[tuple[str, ...]] = ("missing",)
+    json_include: ClassVar[tuple[str, ...]] = ("missing",)
 
     @property
     def missing(self) -> int:

@@ -206,7 +206,7 @@ class OperationContext:
 
     def is_running(self, stream: str) -> bool:
         """Tell whether a process of any machine carries a stream now."""
-        return bool(self.context.presence.carried([stream]))
+        return bool(self.context.running_flows.find_running([stream]))
 
     def groups(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
         """Make the planner of a flow's groups, or of some of them."""
@@ -293,7 +293,10 @@ class OperationContext:
 
 def land_source(context: Context, alias: str) -> int:
     """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
-    with context.presence.announced([landing_stream(alias)], temporary=True) as sign, context.board() as board:
+    with (
+        context.running_flows.announce_running([landing_stream(alias)], temporary=True) as sign,
+        context.board() as board,
+    ):
         writer = FencedRelayWriter(context.lake, alias, owner=new_owner(sign))
         return landing.land(context, alias, threading.Event(), once=True, tell=board.tell, writer=writer)
 
@@ -306,7 +309,7 @@ def drain_flow(context: Context, flow: FlowConfig, *, through: Callable[[View | 
     settings = republish.republish_settings(context, flow, context.control().state())
     if through is not None:
         settings = replace(settings, view=through(settings.view))
-    with context.presence.announced([flow.name], temporary=True) as sign, context.board() as board:
+    with context.running_flows.announce_running([flow.name], temporary=True) as sign, context.board() as board:
         tenure = republish.Tenure(sign=sign)
         republisher = republish.make_republisher(context, settings, tell=board.tell, tenure=tenure)
         republisher.run(once=True, stop=threading.Event())

@@ -29,7 +29,7 @@ class TailRecord:
     value: bytes | None = None
     headers: str = ""
     been_on: tuple[str, ...] = ()
-    json_without: ClassVar[tuple[str, ...]] = ("been_on",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("been_on",)
 
 
 def raw_record(source: SourcePartition, record: RawRecord) -> TailRecord:

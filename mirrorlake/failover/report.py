@@ -13,7 +13,7 @@ from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
+from mirrorlake.render import Badge, JsonDisplayable, Sheet, Table, badge, format_duration, plural, table
 
 _MAX_NAMED = 5
 
@@ -137,7 +137,7 @@ class ReportedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FailoverReport(JsonShown):
+class FailoverReport(JsonDisplayable):
     """What a failover did (`done`) or would do (`planned`).
 
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `last_look_s` is how long before the failover
@@ -172,7 +172,7 @@ class FailoverReport(JsonShown):
     rto_s: float | None = None
     objective_rpo_s: float | None = None
     objective_rto_s: float | None = None
-    json_also: ClassVar[tuple[str, ...]] = ("missing", "records_again", "held")
+    json_include: ClassVar[tuple[str, ...]] = ("missing", "records_again", "held")
 
     @property
     def missing(self) -> int:
@@ -224,11 +224,11 @@ class FailoverReport(JsonShown):
 
 
 def _measured(seconds: float | None, objective: float | None) -> str:
-    said = "not known" if seconds is None else duration(seconds * 1000)
+    said = "not known" if seconds is None else format_duration(seconds * 1000)
     if objective is None:
         return said
     verdict = "" if seconds is None else (", met" if seconds <= objective else ", missed")
-    return f"{said} (objective {duration(objective * 1000)}{verdict})"
+    return f"{said} (objective {format_duration(objective * 1000)}{verdict})"
 
 
 def _losses(rows: Iterable[PossibleLoss]) -> Table:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Literal
 
 from mirrorlake.lag.time_lag import LagSample
-from mirrorlake.render import size
+from mirrorlake.render import format_size
 
 By = Literal["age", "size", "estimate", "lost"]
 """What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; `retention.bytes`, by an
@@ -353,7 +353,7 @@ def _by_bytes(samples: Sequence[LagSample], limit: LogLimit, end_per_s: float | 
     last = samples[-1]
     follow = (last.waiting or 0) * limit.offset_bytes
     room = max(0, limit.log_bytes - follow)
-    reason = f"by estimate at most {size(follow)} follow the position, retention.bytes keeps {size(limit.log_bytes)}"
+    reason = f"by estimate at most {format_size(follow)} follow the position, retention.bytes keeps {format_size(limit.log_bytes)}"
     if room == 0:
         return RetentionRisk(at_risk=True, by="estimate", left_ms=0, soonest_ms=0, reason=reason)
     if end_per_s is None or end_per_s <= 0:

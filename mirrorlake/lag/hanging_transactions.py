@@ -10,7 +10,7 @@ from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.time_lag import Readers, age_ms
 from mirrorlake.lake import from_micros
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.render import count, duration
+from mirrorlake.render import format_count, format_duration
 
 # What Java's producers have for `transaction.timeout.ms`: after that a transaction hangs, or its timeout was set higher.
 _HANGS_MS = 60_000
@@ -38,8 +38,8 @@ class HangingTransaction:
         >>> HangingTransaction(offset=7, since_ms=int(noon.timestamp() * 1000) - 90_000, offsets=1200).describe(noon)
         'a transaction of the source is open since 11:58:30 UTC, 1 min 30 s: 1 200 offsets from 7 on cannot be read yet'
         """
-        since = f"{from_micros(self.since_ms * 1000):%H:%M:%S} UTC, {duration(age_ms(self.since_ms, now))}"
-        offsets = f"{count(self.offsets)} offsets from {self.offset} on cannot be read yet"
+        since = f"{from_micros(self.since_ms * 1000):%H:%M:%S} UTC, {format_duration(age_ms(self.since_ms, now))}"
+        offsets = f"{format_count(self.offsets)} offsets from {self.offset} on cannot be read yet"
         return f"a transaction of the source is open since {since}: {offsets}"
 
 

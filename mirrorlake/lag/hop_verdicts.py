@@ -12,7 +12,7 @@ from mirrorlake.lag.partition_status import to_timedelta
 from mirrorlake.lag.status import Status
 from mirrorlake.lag.time_lag import LagSample, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict, worst_hop_verdict
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 HOPS = ("landed", "republished", "consumed")
 
@@ -74,7 +74,7 @@ class HopVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagVerdict(Shown):
+class LagVerdict(Displayable):
     """The verdicts of a mirror or of one flow; the worst counts.
 
     `status` is the look that flows are judged by; without it, by the samples of their own hops. Groups never count for a flow.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.lag.time_lag import combine_known
-from mirrorlake.render import JsonShown, Sheet, badge, count, duration, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, table
 
 # A look that comes late, or fails once, still covers the time up to the next one.
 SNAPSHOTS_APART = 2
@@ -83,7 +83,7 @@ class FlowLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Loss(JsonShown, Sequence[FlowLoss]):
+class Loss(JsonDisplayable, Sequence[FlowLoss]):
     """What each flow would have lost had its source died at a moment (see `Lag.loss_at`).
 
     Example:
@@ -113,7 +113,7 @@ class Loss(JsonShown, Sequence[FlowLoss]):
         lost = sum(flow.records or 0 for flow in self.flows)
         word = "unknown" if unknown else "lost" if lost else "nothing lost"
         facts = [f"{unknown} of {len(self.flows)} flows not known"] if unknown else []
-        facts += [f"{count(lost)} records"] if lost else []
+        facts += [f"{format_count(lost)} records"] if lost else []
         flows = [
             (
                 flow.flow,
@@ -142,7 +142,7 @@ class Loss(JsonShown, Sequence[FlowLoss]):
 
 
 def _span(seconds: float | None) -> str | None:
-    return None if seconds is None else duration(seconds * 1000)
+    return None if seconds is None else format_duration(seconds * 1000)
 
 
 def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedelta) -> FlowLoss:
@@ -154,7 +154,7 @@ def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedel
     newest = max((row.observed_at for row in found), default=None)
     if newest is None or at - newest > apart:
         said = "nobody looked in the {} before" if newest is None else "the last look was {} before"
-        why = said.format(duration(apart if newest is None else at - newest))
+        why = said.format(format_duration(apart if newest is None else at - newest))
         return FlowLoss(flow=name, observed_at=None, reason=why)
     parts = []
     for row in sorted(

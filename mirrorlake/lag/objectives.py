@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import Lake
-from mirrorlake.render import Table, badge, duration, table
+from mirrorlake.render import Table, badge, format_duration, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _met(wanted: float | None, measured: float | None) -> Met | None:
 
 
 def _span(seconds: float) -> str:
-    return duration(seconds * 1000)
+    return format_duration(seconds * 1000)
 
 
 def judge_objectives(

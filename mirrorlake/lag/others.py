@@ -11,7 +11,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.lake import SIGN_INTERVAL_S, Lake, StreamSign, flow_sign, landed_positions
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import JsonShown, Sheet, Table, badge, count, table
+from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count, table
 from mirrorlake.republish import LedgerCopy
 from mirrorlake.topics import settings_in_force
 
@@ -20,7 +20,7 @@ SIGN_TIMEOUT = timedelta(seconds=3 * SIGN_INTERVAL_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class OtherFlow(JsonShown):
+class OtherFlow(JsonDisplayable):
     """A flow that another settings file has on this lake, or had: renamed and removed flows count until they are retired.
 
     `waiting` are the offsets that are landed and not sent, by the lake's copy of the ledger, which may be some seconds old; they
@@ -43,7 +43,7 @@ class OtherFlow(JsonShown):
     def sheet(self) -> Sheet:
         """Show what it holds back, and why."""
         facts = (
-            f"{count(self.waiting)} offsets wait in the relay of {self.source}",
+            f"{format_count(self.waiting)} offsets wait in the relay of {self.source}",
             self.reason or None,
             self.worked_at,
         )

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from mirrorlake.lag.forecast import catch_up
 from mirrorlake.lag.time_lag import LagSample, combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst_hop_verdict
-from mirrorlake.render import Badge, Table, badge, count, table
+from mirrorlake.render import Badge, Table, badge, format_count, table
 
 STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
 """What mirrorlake knows of a stream, worst first.
@@ -217,7 +217,7 @@ def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
     """
     if all(row.proven_until is None for row in of):
         return "nothing"
-    return f"all but {count(not_proven)}" if not_proven else "all"
+    return f"all but {format_count(not_proven)}" if not_proven else "all"
 
 
 def to_timedelta(ms: float | None) -> timedelta | None:

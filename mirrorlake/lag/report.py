@@ -22,7 +22,19 @@ from mirrorlake.lag.time_lag import Total, combine_known, sum_lags
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.lake import NewestProof
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Line, Sheet, Shown, Table, badge, chart, count, duration, escape, moment, table
+from mirrorlake.render import (
+    Displayable,
+    Line,
+    Sheet,
+    Table,
+    badge,
+    chart,
+    escape,
+    format_count,
+    format_duration,
+    format_time,
+    table,
+)
 
 # Nobody reads a longer page; `mirrorlake lag --json` has them all.
 MAX_ROWS = 500
@@ -57,7 +69,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Shown):
+class Report(Displayable):
     """A report on a stretch of time; `html` is the page, `write` makes a file of it.
 
     `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
@@ -88,7 +100,7 @@ class Report(Shown):
     def sheet(self) -> Sheet:
         """Show the summary and the verifications."""
         facts = (
-            f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}",
+            f"{format_time(self.start, zone=timezone.utc)} to {format_time(self.end, zone=timezone.utc)}",
             f"settings {self.settings}",
         )
         objectives = [objectives_table(self.verdict.objectives)] if self.verdict.objectives else []
@@ -119,7 +131,7 @@ class Report(Shown):
             ("Verifications", self._verify_section()),
             ("Words", _glossary()),
         ]
-        times = f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}; all times are UTC"
+        times = f"{format_time(self.start, zone=timezone.utc)} to {format_time(self.end, zone=timezone.utc)}; all times are UTC"
         body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
         return (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
@@ -227,8 +239,8 @@ class Report(Shown):
         offsets = [(p.line, p.at, p.offset_lag) for p in self.lag]
         rows = [(p.at, p.line, to_timedelta(p.time_lag_ms), p.offset_lag) for p in self.lag]
         return (
-            chart("time lag", _lines(time), unit=duration)
-            + chart("offset lag", _lines(offsets), unit=count)
+            chart("time lag", _lines(time), unit=format_duration)
+            + chart("offset lag", _lines(offsets), unit=format_count)
             + _series("lag in numbers", ["time", "hop", "time lag", "offset lag"], rows)
         )
 
@@ -243,14 +255,14 @@ class Report(Shown):
             (p.at, p.flow, p.topic, p.records, *map(to_timedelta, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency
         ]
         columns = ["time", "flow", "topic", "records", "p50", "p95", "p99"]
-        return chart("latency, p50 and p99", _lines(points), unit=duration) + _series(
+        return chart("latency, p50 and p99", _lines(points), unit=format_duration) + _series(
             "latency in numbers", columns, rows
         )
 
     def _rpo_section(self) -> str:
         points = [(p.flow, p.at, p.data_ms) for p in self.rpo]
         rows = [(p.at, p.flow, to_timedelta(p.data_ms), p.records) for p in self.rpo]
-        return chart("RPO", _lines(points), unit=duration) + _series(
+        return chart("RPO", _lines(points), unit=format_duration) + _series(
             "RPO in numbers", ["time", "flow", "RPO", "records"], rows
         )
 

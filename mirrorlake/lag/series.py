@@ -12,7 +12,7 @@ from typing import Any
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.lag import Lag, When
 from mirrorlake.lag.sql import LagQuery
-from mirrorlake.render import MOST_POINTS
+from mirrorlake.render import MAX_POINTS
 
 # 80 positions that all move between two looks of 30 s: 0.4 GB; a piece costs 0.3 CPU-s whatever it holds.
 _INTERVAL = timedelta(days=4)
@@ -157,7 +157,7 @@ def bucket_s(start: datetime, end: datetime) -> int:
     >>> bucket_s(noon, noon + timedelta(days=1)), bucket_s(noon, noon + timedelta(seconds=5))
     (360, 1)
     """
-    return max(1, -(-int((end - start).total_seconds()) // MOST_POINTS))
+    return max(1, -(-int((end - start).total_seconds()) // MAX_POINTS))
 
 
 _BUCKET = "CAST(floor((unix_micros(observed_at) - :since_us) / :bucket_us) AS BIGINT)"

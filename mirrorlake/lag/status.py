@@ -27,7 +27,7 @@ from mirrorlake.lag.time_lag import combine_known, sum_lags
 from mirrorlake.lag.verdict import SEVERITY, Verdict
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import JsonShown, Sheet, Table, count, duration, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, Table, format_count, format_duration, plural, table
 
 By = Literal["topic", "partition"]
 _NO_TOPIC = "no topic to mirror yet; next: mirrorlake doctor --only source.topics"
@@ -74,19 +74,22 @@ class _Totals:
     def _facts(self) -> tuple[str, ...]:
         rows = self._partitions()
         found = Counter(row.verdict for row in rows)
-        verdicts = [f"{count(found[word.name])} {word.name}" for word in SEVERITY if word.name in found]
+        verdicts = [f"{format_count(found[word.name])} {word.name}" for word in SEVERITY if word.name in found]
         said = [plural(len(rows), "partition"), *(verdicts if len(found) > 1 else [])]
         left = min((row.expires_in_ms for row in rows if row.expires_in_ms is not None), default=None)
         if left is not None:
-            said.append(f"not landed, deleted by the source in {duration(left)}")
+            said.append(f"not landed, deleted by the source in {format_duration(left)}")
         if rows:
             at_least = "" if self.is_whole else "at least "
-            said += [f"offset lag {at_least}{count(self.offset_lag)}", f"time lag {duration(self.time_lag_ms)}"]
+            said += [
+                f"offset lag {at_least}{format_count(self.offset_lag)}",
+                f"time lag {format_duration(self.time_lag_ms)}",
+            ]
         return tuple(said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
+class FlowStatus(_Totals, JsonDisplayable, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source. `unknown` says which
@@ -112,8 +115,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     away: str | None = None
     answered_at: datetime | None = None
     shown_by: By = "topic"
-    json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
-    json_also: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason")
+    json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
+    json_include: ClassVar[tuple[str, ...]] = ("verdict", "state", "reason")
 
     @overload
     def __getitem__(self, index: int) -> PartitionStatus: ...
@@ -182,7 +185,7 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
+class Status(_Totals, JsonDisplayable, Mapping[str, FlowStatus]):
     """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`; shown by topic, or `by` partition.
 
     `removed_tables` are side tables of the lake that somebody removed by hand: what was asked of them is not known. `other_flows`
@@ -200,7 +203,7 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
     removed_tables: tuple[str, ...] = ()
     other_flows: tuple[OtherFlow, ...] = ()
     shown_by: By = "topic"
-    json_without: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
+    json_exclude: ClassVar[tuple[str, ...]] = ("observed_at", "shown_by")
 
     def __getitem__(self, flow: str) -> FlowStatus:
         for one in self.flows:

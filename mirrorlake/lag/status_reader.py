@@ -25,8 +25,8 @@ from mirrorlake.model.control import ControlState, Pause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import merged_remotes
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.render import duration
-from mirrorlake.render import moment as format_time
+from mirrorlake.render import format_duration
+from mirrorlake.render import format_time as format_time
 from mirrorlake.republish import inspect_remote_topics, merged_positions
 
 log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ def _judge_state(
         return "held", lost
     if expiry is not None and expiry.is_soon:
         by = " (an estimate by size)" if expiry.by == "estimate" else ""
-        return "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}{by}"
+        return "expiring", f"not landed, deleted by the source in {format_duration(expiry.in_ms)}{by}"
     if pause is not None:
         return "paused", str(pause)
     if transaction is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import transactional_id
-from mirrorlake.progress import Tell
+from mirrorlake.progress import ProgressCallback
 from mirrorlake.runtime import open_folder
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class StreamSign:
         except _AWAY:
             return None
 
-    def signing(self, tell: Tell, *, interval_s: float = SIGN_INTERVAL_S) -> Tell:
+    def signing(self, tell: ProgressCallback, *, interval_s: float = SIGN_INTERVAL_S) -> ProgressCallback:
         """Pass each turn of a stream on to `tell`, and write the sign at an interval."""
 
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:

@@ -25,7 +25,7 @@ from mirrorlake.landing.live_driver import LiveDriver
 from mirrorlake.landing.query_driver import QueryDriver, reported_ends
 from mirrorlake.landing.retry import backoff_s, retry_or_raise, should_wait_for_source
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.runtime import LiveTaskSlots
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Lander:
         settings: LandSettings,
         *,
         now: Callable[[], datetime],
-        tell: Tell = silent,
+        tell: ProgressCallback = ignore_progress,
         writer: FencedRelayWriter | None = None,
     ) -> None:
         self._admin = admin
@@ -58,7 +58,7 @@ class Lander:
         self._is_live = settings.live and lake.relay_log(settings.alias) is not None
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
-        self._is_heard = tell is not silent
+        self._is_heard = tell is not ignore_progress
         self._once = False
         self._left: int | None = None
 

@@ -39,7 +39,7 @@ from mirrorlake.lake import (
 from mirrorlake.landing.watermarks import WatermarkWatch
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.runtime import BacklogMemory, RunMarker, TaskResult
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class _TaskEnd(Exception):
 
 def run_landing_task(task: LandTaskSpec) -> Iterator[TaskResult]:
     """Land until the task is asked to end, has reached its ends, or the source has changed."""
-    with about(source=task.relay_claim.alias):
+    with log_context(source=task.relay_claim.alias):
         try:
             if _land(task):
                 yield TaskResult(DRAINED)

@@ -9,7 +9,7 @@ from mirrorlake.kafka import spark_options
 from mirrorlake.lake import SIGN_INTERVAL_S, FencedRelayWriter, StreamSign
 from mirrorlake.landing.lander import Lander
 from mirrorlake.landing.settings import LandListener, LandSettings
-from mirrorlake.progress import Tell, about
+from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.topics import require_source
 
 
@@ -19,7 +19,7 @@ def land(
     stop: threading.Event,
     *,
     once: bool,
-    tell: Tell,
+    tell: ProgressCallback,
     rebuild: bool = False,
     writer: FencedRelayWriter | None = None,
 ) -> int:
@@ -29,7 +29,7 @@ def land(
     tell = StreamSign(context.lake, source).signing(tell, interval_s=sign_interval_s(context, source))
     settings = land_settings(context, source)
     lander = Lander(context.lake, context.admin(source), settings, now=context.now, tell=tell, writer=writer)
-    with about(source=source):
+    with log_context(source=source):
         lander.run(once=once, stop=stop, rebuild=rebuild)
     return lander.records
 

@@ -24,7 +24,7 @@ from mirrorlake.landing.retry import SourceChanged
 from mirrorlake.landing.source_state import current_partitions
 from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.runtime import interrupt_jobs_on_stop, is_connect
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class QueryDriver:
     def _land_batch(self, frame: DataFrame, batch_id: int, progress: ReadProgress | None = None) -> None:
         try:
             # Spark calls from a thread of its own.
-            with about(source=self._context.settings.alias, batch=batch_id):
+            with log_context(source=self._context.settings.alias, batch=batch_id):
                 self._write(frame, batch_id, progress)
         except BaseException as error:
             self.failure = error

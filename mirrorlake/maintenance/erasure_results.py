@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mirrorlake.maintenance.disk_search import Remains
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural, table
 
 LEAVE, TOMBSTONE, REWRITE = CHOICES = ("leave", "tombstone", "rewrite-by-replay")
 
@@ -51,7 +51,7 @@ class OnTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Erasure(JsonShown):
+class Erasure(JsonDisplayable):
     """What was erased from the relay of a source, or with `planned` what would be.
 
     Attributes:
@@ -101,7 +101,7 @@ class Erasure(JsonShown):
     sent_to: tuple[str, ...] = ()
     choice: str = LEAVE
     commands: tuple[str, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("records", "ok")
+    json_include: ClassVar[tuple[str, ...]] = ("records", "ok")
 
     @property
     def records(self) -> int:
@@ -119,7 +119,7 @@ class Erasure(JsonShown):
         would = "would be erased" if self.planned else "erased"
         facts = [f"{plural(self.records, 'record')} of {self.topic} {would}, by {self.by}"]
         facts.append(
-            f"{plural(self.files, 'file')} of {size(self.bytes)} {'hold them' if self.planned else 'held them'}"
+            f"{plural(self.files, 'file')} of {format_size(self.bytes)} {'hold them' if self.planned else 'held them'}"
         )
         facts += [f"quarantined copies: {self.quarantined}"] if self.quarantined else []
         facts += [f"{plural(self.finished, 'record')} of an erasure that was killed"] if self.finished else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class TrimmedLedger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Maintained(JsonShown):
+class Maintained(JsonDisplayable):
     """What one pass of upkeep did, or with `planned` what it would do.
 
     Example:
@@ -101,7 +101,7 @@ class Maintained(JsonShown):
     planned: bool
     tables: tuple[KeptTable, ...]
     ledgers: tuple[TrimmedLedger, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("ok",)
+    json_include: ClassVar[tuple[str, ...]] = ("ok",)
 
     @property
     def ok(self) -> bool:
@@ -130,7 +130,7 @@ class Maintained(JsonShown):
                 one.table,
                 one.files,
                 one.compacted.files,
-                size(one.compacted.bytes),
+                format_size(one.compacted.bytes),
                 one.compacted.into,
                 one.compacted.waiting,
                 one.deleted,
@@ -140,7 +140,9 @@ class Maintained(JsonShown):
         ]
         columns = ["table", "files", "rewritten", "bytes", "into", "waiting", "deleted"]
         parts = [table("", columns, rows)] if rows else []
-        left = [(one.table, one.expired.records, one.expired.files, size(one.expired.bytes)) for one in self.tables]
+        left = [
+            (one.table, one.expired.records, one.expired.files, format_size(one.expired.bytes)) for one in self.tables
+        ]
         if any(records for _, records, *_ in left):
             facts.append(f"{plural(sum(row[1] for row in left), 'record')} {'would leave' if self.planned else 'left'}")
             columns = ["retention", "records", "files", "bytes"]
@@ -161,7 +163,7 @@ class Maintained(JsonShown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Retirement(JsonShown):
+class Retirement(JsonDisplayable):
     """What it means to retire a flow, or that it was done.
 
     Attributes:

@@ -19,7 +19,7 @@ from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.results import HeldBack
 from mirrorlake.maintenance.tiers import KeptFile
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import duration, size
+from mirrorlake.render import format_duration, format_size
 
 # Who may still need a file: why, and what to do; None for nobody.
 Guard = Callable[[KeptFile], "KeepReason | None"]
@@ -90,8 +90,8 @@ def plan_expiry(
 
 
 def _in_words(settings: RetentionConfig) -> str:
-    age = () if settings.age is None else (f"older than {duration(settings.age)}",)
-    large = () if settings.bytes is None else (f"past {size(settings.bytes)} of the partition",)
+    age = () if settings.age is None else (f"older than {format_duration(settings.age)}",)
+    large = () if settings.bytes is None else (f"past {format_size(settings.bytes)} of the partition",)
     return f"retention: {' or '.join((*age, *large))}"
 
 
@@ -175,7 +175,7 @@ def replayable(window: timedelta, now: datetime) -> Guard:
         youngest = max(file.landed_by, file.newest or file.landed_by)
         if window == _EPOCH_0 or youngest < now - window:
             return None
-        why = f"it lies in the replay window of {duration(window)}"
+        why = f"it lies in the replay window of {format_duration(window)}"
         return KeepReason("maintenance.replay_window", why, "shorten maintenance.replay_window")
 
     return needs

@@ -23,7 +23,7 @@ from mirrorlake.maintenance.results import Compacted
 from mirrorlake.maintenance.tiers import full_tier
 
 # Rows of side tables are small and narrow; so many bytes of them are sorted in memory.
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 
 
 def compact_side_table(table: TableMaintenance, schema: TableSchema, *, plan: bool = False) -> Compacted:
@@ -37,7 +37,7 @@ def compact_side_table(table: TableMaintenance, schema: TableSchema, *, plan: bo
     count = full_tier([file["size_bytes"] for file in files])
     group: list[Mapping[str, Any]] = []
     for file in files[len(files) - count :]:
-        if group and sum(one["size_bytes"] for one in group) + file["size_bytes"] > _MOST_BYTES:
+        if group and sum(one["size_bytes"] for one in group) + file["size_bytes"] > _MAX_BYTES:
             break
         group.append(file)
     if len(group) < 2:

@@ -24,7 +24,7 @@ from mirrorlake.model.parked import Parked
 # A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
 _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 # A scrape of more is slow for both sides; what lags most stays.
-MOST_SERIES = 50_000
+MAX_SERIES = 50_000
 
 
 class Metrics(Collector):
@@ -41,7 +41,7 @@ class Metrics(Collector):
         5.0
     """
 
-    def __init__(self, *, per_partition: bool = True, most_series: int = MOST_SERIES) -> None:
+    def __init__(self, *, per_partition: bool = True, most_series: int = MAX_SERIES) -> None:
         self.registry = CollectorRegistry()
         self._landed = Counter(
             "mirrorlake_landed_records", "Records that were landed.", ["source"], registry=self.registry

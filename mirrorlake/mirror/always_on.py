@@ -19,14 +19,14 @@ from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.holdings import Holdings
-from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
+from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
-from mirrorlake.progress import silent
+from mirrorlake.progress import ignore_progress
 from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_retrying
 
 
@@ -64,7 +64,7 @@ class AlwaysOn:
         self._flow = flow
         self._first: dict[str, Any] = dict(first or {})
         self._lines = lines
-        self._tell = silent if lines is None else lines.tell
+        self._tell = ignore_progress if lines is None else lines.tell
         self._watch = ControlWatch(context)
         self._notices = Notices(context)
         self._made_of: dict[str, str] = {}
@@ -72,7 +72,7 @@ class AlwaysOn:
             lambda: context.lake,
             self._require_spark,
             owner_of=streams.newest_owner,
-            lives=lambda sign: context.presence.lives(sign),
+            lives=lambda sign: context.running_flows.is_alive(sign),
         )
 
     def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
@@ -114,7 +114,7 @@ class AlwaysOn:
         )
         return [*relays.values(), *sending.values()]
 
-    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
         """Say in the table `control` what is parked, and what runs well again."""
         self._notices.update(self._watch.state, waiting, healthy)
         if self._lines is not None:

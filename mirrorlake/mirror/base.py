@@ -15,8 +15,8 @@ from mirrorlake.context import Context, utc_now
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import Lake
 from mirrorlake.mirror.flow import FlowHandle, runner_of
-from mirrorlake.progress import Display, display_here
-from mirrorlake.render import Sheet, Shown
+from mirrorlake.progress import Display, choose_display
+from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class MirrorBase(Shown):
+class MirrorBase(Displayable):
     """The context of a mirror, and how one is made (see `Mirror`)."""
 
     def __init__(
@@ -37,7 +37,7 @@ class MirrorBase(Shown):
         *,
         spark: SparkSession | None = None,
         now: Callable[[], datetime] = utc_now,
-        display: Callable[[], Display | None] = display_here,
+        display: Callable[[], Display | None] = choose_display,
     ) -> None:
         self._context = Context(config, spark=spark, now=now, display=display)
 

@@ -25,7 +25,7 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Sheet, Shown
+from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -47,7 +47,7 @@ def runner_of(context: Context) -> Runner:
     return context.shared(Runner)
 
 
-class FlowHandle(Shown):
+class FlowHandle(Displayable):
     """One flow of a mirror: `mirror["east->central"]`."""
 
     def __init__(self, context: Context, name: str) -> None:

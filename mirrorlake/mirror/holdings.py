@@ -20,7 +20,7 @@ from mirrorlake.republish import Tenure
 log = logging.getLogger(__name__)
 
 # A flow waits so long for the landing of its source to claim the relay; a source that is away keeps no flow from its target.
-_LANDING_WITHIN_S = 10.0
+_LANDING_TIMEOUT_S = 10.0
 _LOOK_S = 0.1
 
 
@@ -138,7 +138,7 @@ class Holdings:
             return
         _, relay = found
         while not (relay.writer.keeps_number or relay.settled.is_set()):
-            if time.monotonic() > relay.began + _LANDING_WITHIN_S:
+            if time.monotonic() > relay.began + _LANDING_TIMEOUT_S:
                 return
             relay.settled.wait(_LOOK_S)
         if relay.replaced is not None:

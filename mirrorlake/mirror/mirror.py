@@ -27,7 +27,7 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.progress import Display, display_here
+from mirrorlake.progress import Display, choose_display
 from mirrorlake.topics import History
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def load(
     path: str | Path | None = None,
     *,
     spark: SparkSession | None = None,
-    display: Callable[[], Display | None] = display_here,
+    display: Callable[[], Display | None] = choose_display,
 ) -> Mirror:
     """Read a YAML file of settings and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
 
@@ -353,7 +353,7 @@ def from_settings(
     settings: Mapping[str, Any],
     *,
     spark: SparkSession | None = None,
-    display: Callable[[], Display | None] = display_here,
+    display: Callable[[], Display | None] = choose_display,
 ) -> Mirror:
     """Return the mirror of settings given as a dictionary of the same shape as the file (see `load`).
 

@@ -108,7 +108,9 @@ class RecoveryMethods(MirrorBase):
         return replay.make_replay(
             self._context,
             name=name,
-            leave=replay.Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            leave=replay.ReplayConsent(
+                append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate
+            ),
             source=source,
             topic=topic,
             into=into,
@@ -174,7 +176,9 @@ class RecoveryMethods(MirrorBase):
             at=at,
             into=into,
             name=name,
-            leave=replay.Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            leave=replay.ReplayConsent(
+                append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate
+            ),
             groups=groups,
             acls=acls,
         )
@@ -202,7 +206,7 @@ class RecoveryMethods(MirrorBase):
         repair = partial(verify.repair_relay, self.lake, source, mending=mending, now=context.now)
         if check:
             return repair(writer=FencedRelayWriter(self.lake, source), check=True)
-        with context.presence.announced([landing_stream(source)], temporary=True) as sign:
+        with context.running_flows.announce_running([landing_stream(source)], temporary=True) as sign:
             return repair(writer=FencedRelayWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:

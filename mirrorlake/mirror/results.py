@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mirrorlake.model.control import Pause
-from mirrorlake.render import Sheet, Shown, badge, plural
+from mirrorlake.render import Displayable, Sheet, badge, plural
 
 
 @dataclass(frozen=True, slots=True)
-class Landing(Shown):
+class Landing(Displayable):
     """What one landing run did; `paused` says what kept it from landing."""
 
     source: str
@@ -23,7 +23,7 @@ class Landing(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Republishing(Shown):
+class Republishing(Displayable):
     """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
 
     flow: str
@@ -44,7 +44,7 @@ class _Ran(NamedTuple):
     republished: list[Republishing]
 
 
-class Ran(Shown, _Ran):
+class Ran(Displayable, _Ran):
     """What a run did: a pair of the landings and the republishings.
 
     Example:

@@ -11,10 +11,10 @@ from typing import Any
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag import Status
 from mirrorlake.mirror.results import Landing, Ran, Republishing
-from mirrorlake.progress import Board, Display, Said, Speaker
-from mirrorlake.render import count, duration, plural
+from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
+from mirrorlake.render import format_count, format_duration, plural
 
-LINE_EVERY_S = 60.0
+LINE_INTERVAL_S = 60.0
 _LANDING, _SENDING = "land ", "republish "
 # Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are told as of its count.
 _PAIRED_S = 10.0
@@ -46,10 +46,10 @@ class RunLines:
 
     def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
         """Say a line, from any thread."""
-        said = Said(at=self._now(), stage=stage, text=text, seconds=seconds, facts=facts)
+        said = RunMessage(at=self._now(), stage=stage, text=text, seconds=seconds, facts=facts)
 
         def draw(display: Display) -> None:
-            if isinstance(display, Speaker):
+            if isinstance(display, MessageDisplay):
                 display.say(said)
 
         self._board.call_soon(draw)
@@ -122,7 +122,9 @@ class RunLines:
             "landed_per_s": round(came / passed_s, 1),
             "republished_per_s": round(went / passed_s, 1),
         }
-        said = f"{plural(came, 'record')} in, {count(went)} out ({_rate(came, passed_s)}, {_rate(went, passed_s)})"
+        said = (
+            f"{plural(came, 'record')} in, {format_count(went)} out ({_rate(came, passed_s)}, {_rate(went, passed_s)})"
+        )
         try:
             found = status()
         except MirrorlakeError as error:
@@ -136,7 +138,7 @@ class RunLines:
             )
             return
         at_least = "" if found.is_whole else "at least "
-        lag = f"lag {at_least}{plural(found.offset_lag, 'offset')}, {duration(found.time_lag_ms)}"
+        lag = f"lag {at_least}{plural(found.offset_lag, 'offset')}, {format_duration(found.time_lag_ms)}"
         judged: dict[str, Any] = {
             "offset_lag": found.offset_lag,
             "time_lag_ms": found.time_lag_ms,
@@ -146,4 +148,4 @@ class RunLines:
 
 
 def _rate(records: int, seconds: float) -> str:
-    return f"{count(round(records / seconds, 1) if records < 10 * seconds else round(records / seconds))}/s"
+    return f"{format_count(round(records / seconds, 1) if records < 10 * seconds else round(records / seconds))}/s"

@@ -16,15 +16,15 @@ from mirrorlake.context import Context
 from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
-from mirrorlake.mirror.parking import Notices
+from mirrorlake.mirror.parked_streams import Notices
 from mirrorlake.mirror.results import Landing, Ran, Republishing
-from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
+from mirrorlake.mirror.run_lines import LINE_INTERVAL_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing, stream_facts
-from mirrorlake.progress import Board, Tell
+from mirrorlake.progress import Board, ProgressCallback
 from mirrorlake.render import plural
 from mirrorlake.runtime import PeriodicTask, PeriodicTasks, log_file, log_into_file, rotate_log
 from mirrorlake.verify import Verifications
@@ -91,7 +91,7 @@ class Runner:
         streams = [*(one.name for one in flows), *map(landing, sources)]
         if once:
             self._require_alone(streams, take_over=take_over)
-        with self._context.presence.announced(streams), self._context.board() as board:
+        with self._context.running_flows.announce_running(streams), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start(flows, lines, once=once)
             if once:
@@ -111,7 +111,7 @@ class Runner:
         """
         if take_over:
             return
-        for name, who in self._context.presence.surely_carried(streams).items():
+        for name, who in self._context.running_flows.await_running(streams).items():
             facts = stream_facts(name)
             said = f"landing of {facts['source']}" if "source" in facts else name
             raise AlreadyRuns(
@@ -169,7 +169,7 @@ class Runner:
             lines.minute(status)
             rotate_log()
 
-        return PeriodicTask(name="lines", interval_s=LINE_EVERY_S, first_delay_s=LINE_EVERY_S, run=say)
+        return PeriodicTask(name="lines", interval_s=LINE_INTERVAL_S, first_delay_s=LINE_INTERVAL_S, run=say)
 
     def _kept_small(self, stop: threading.Event) -> list[PeriodicTasks]:
         if not self._context.config.maintenance.every:
@@ -180,7 +180,7 @@ class Runner:
         self, stream: str, stop: threading.Event, *beside: PeriodicTasks, flow: str | None = None, **chosen: Any
     ) -> Ran:
         """Run one stream until `stop` is set, with the lines of a run; `chosen` are options of `AlwaysOn`."""
-        with self._context.presence.announced([stream]), self._context.board() as board:
+        with self._context.running_flows.announce_running([stream]), self._context.board() as board:
             lines = RunLines(board, now=self._context.now, sources=self._sources)
             self._start_spark(lines)
             with _beside(PeriodicTasks("lines", [self._minute(lines, flow)]), *beside):
@@ -227,7 +227,7 @@ class Runner:
         return Ran(landed, sent)
 
     def _land_once(
-        self, source: str, state: ControlState, stop: threading.Event, *, tell: Tell, rebuild: bool = False
+        self, source: str, state: ControlState, stop: threading.Event, *, tell: ProgressCallback, rebuild: bool = False
     ) -> Landing:
         if (pause := state.of_cluster(source)) is not None:
             return Landing(source, 0, (pause,))
@@ -236,7 +236,7 @@ class Runner:
         return done
 
     def _republish_once(
-        self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: Tell, **options: Any
+        self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: ProgressCallback, **options: Any
     ) -> Republishing:
         if (pause := state.of_stream(flow.name, flow.target)) is not None:
             return Republishing(flow.name, 0, (pause,))

@@ -77,7 +77,7 @@ class RunMethods(MirrorBase):
             >>> mirror.running()  # doctest: +SKIP
             {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
         """
-        return self._context.presence.carried([one.name for one in self._context.chosen(flow)])
+        return self._context.running_flows.find_running([one.name for one in self._context.chosen(flow)])
 
     def land(
         self,

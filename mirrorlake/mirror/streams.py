@@ -15,7 +15,7 @@ from mirrorlake.kafka import write_plan_checkpoints
 from mirrorlake.lake import StreamSign
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.model.control import ControlState
-from mirrorlake.progress import Tell, about
+from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import ContinuousSync, settings_in_force
 
@@ -36,7 +36,7 @@ class Streams:
         stop: threading.Event,
         *,
         once: bool,
-        tell: Tell,
+        tell: ProgressCallback,
         writer: FencedRelayWriter | None = None,
         **how: Any,
     ) -> Landing:
@@ -50,7 +50,7 @@ class Streams:
         stop: threading.Event,
         *,
         once: bool,
-        tell: Tell,
+        tell: ProgressCallback,
         tenure: Tenure | None = None,
         **how: Any,
     ) -> Republishing:
@@ -61,7 +61,7 @@ class Streams:
             settings = replace(settings, periodic_tasks=duties_of(context, settings.flow))
         republisher = republish.make_republisher(context, settings, tell=tell, tenure=tenure)
         settings_in_force.record_flow(context.config, context.control(), flow.name)
-        with about(flow=flow.name):
+        with log_context(flow=flow.name):
             republisher.run(once=once, stop=stop, **how)
         return Republishing(flow.name, republisher.records)
 

@@ -12,13 +12,13 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, ParkingPlace, Stream, place_of
+from mirrorlake.mirror.parked_streams import FIRST_S, HEALTHY_S, ParkedStream, Stream, park_stream
 from mirrorlake.model.parked import stream_facts, worst
 
 log = logging.getLogger(__name__)
 
 # A look at the table `control` costs 20 ms of a core; an operator who pauses can wait that long.
-LOOK_EVERY_S = 3.0
+POLL_INTERVAL_S = 3.0
 _TICK_S = 0.2
 
 
@@ -28,7 +28,7 @@ class Work(Protocol):
     def wanted(self) -> Iterable[Stream]:
         """Return the streams that should run now."""
 
-    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
         """Note what is parked, and which streams run well."""
 
     def lost(self) -> MirrorlakeError | None:
@@ -64,7 +64,7 @@ class Supervisor:
         stop: threading.Event,
         *,
         isolates: bool = True,
-        look_every_s: float = LOOK_EVERY_S,
+        look_every_s: float = POLL_INTERVAL_S,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._work = work
@@ -73,7 +73,7 @@ class Supervisor:
         self._look_every_s = look_every_s
         self._now = now
         self._running: dict[str, _Running] = {}
-        self._parked: dict[str, ParkingPlace] = {}
+        self._parked: dict[str, ParkedStream] = {}
         self._results: dict[str, list[Any]] = {}
         self._failure: BaseException | None = None
         self._began = time.monotonic()
@@ -177,7 +177,7 @@ class Supervisor:
         name, now = one.stream.name, time.monotonic()
         before = self._parked.get(name) if now - one.started < HEALTHY_S else None
         never_came = now - self._began < FIRST_S if before is None else before.never_came
-        self._parked[name] = place_of(one.stream, error, before, now=self._now, never_came=never_came)
+        self._parked[name] = park_stream(one.stream, error, before, now=self._now, never_came=never_came)
 
     def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:
         """Let the command end where no stream is left that runs, or comes back by itself."""

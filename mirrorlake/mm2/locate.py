@@ -44,7 +44,7 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocatedPosition:
     """The position is decided: `already_there` records after the stored position are on the target.
 
     `compared` records at the end of the remote partition were found equal.
@@ -56,14 +56,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class UnknownPosition:
     """The position cannot be told from the records, and why; `more` where reading further might tell."""
 
     why: str
     more: bool = False
 
 
-def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *, at_end: bool) -> Found | Undecided:
+def locate(
+    stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *, at_end: bool
+) -> LocatedPosition | UnknownPosition:
     """Find where to go on.
 
     `stored` is the position after the last record that the other mirror stored as replicated; `around` are the source's records
@@ -78,8 +80,8 @@ def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *
     before = sum(place.offset < stored for place in around)
     if not tail:
         if before == len(around) and at_end:
-            return Found(stored, 0, 0)
-        return Undecided("the remote partition holds no record to compare with")
+            return LocatedPosition(stored, 0, 0)
+        return UnknownPosition("the remote partition holds no record to compare with")
     lengths = _common_ends([place.content for place in around], tail)
     # Everything after the stored position has to be on the target, as far as the target still holds anything.
     fits = {
@@ -91,17 +93,17 @@ def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *
         whole = [end for end, length in fits.items() if length == min(len(tail), end)]
         longest = max(fits.values())
         if len(whole) != 1 or [end for end, length in fits.items() if length == longest] != whole:
-            return Undecided(f"{len(fits)} places of the source look like the end of the remote partition")
+            return UnknownPosition(f"{len(fits)} places of the source look like the end of the remote partition")
         fits = {whole[0]: fits[whole[0]]}
     if not fits:
         if at_end and before == len(around):
-            return Found(stored, 0, 0)
-        return Undecided(
+            return LocatedPosition(stored, 0, 0)
+        return UnknownPosition(
             "the end of the remote partition holds records that the source does not have there", not at_end
         )
     [(end, length)] = fits.items()
     position = around[end - 1].offset + 1 if end > before else stored
-    return Found(position, end - before, length)
+    return LocatedPosition(position, end - before, length)
 
 
 def _common_ends(source: Sequence[bytes], tail: Sequence[bytes]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import RawRecord, RecordReader
-from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
+from mirrorlake.mm2.locate import LocatedPosition, SourceRecord, UnknownPosition, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
 from mirrorlake.render import plural
@@ -60,40 +60,40 @@ class Comparison:
 
     def locate(
         self, stored: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int]
-    ) -> Found | Undecided:
+    ) -> LocatedPosition | UnknownPosition:
         """Find where a source partition goes on, or why that cannot be told.
 
         `stored` is the position after what MirrorMaker stored, 0 for nothing. `span`: first offset and end on the source, then on
         the target.
         """
-        found: Found | Undecided = Undecided("nothing was read", more=True)
+        found: LocatedPosition | UnknownPosition = UnknownPosition("nothing was read", more=True)
         for step in _STEPS:
             found = self._look(stored, place, remote, span, step)
-            if isinstance(found, Found) or not found.more:
+            if isinstance(found, LocatedPosition) or not found.more:
                 break
         return found
 
     def _look(
         self, position: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int], step: int
-    ) -> Found | Undecided:
+    ) -> LocatedPosition | UnknownPosition:
         first, end, remote_first, remote_end = span
         last = min(end, max(first, position) + step)
         start = max(remote_first, remote_end - (last - max(first, position - _BEFORE)) - _BEFORE)
         stamped = not self._has_own_times(remote.topic)
         tail = [_content(record, stamped=stamped) for record in self._read(self._remote, remote, start, remote_end)]
-        answers: list[Found | Undecided] = []
+        answers: list[LocatedPosition | UnknownPosition] = []
         for reader in self._sources:
             around = [
                 SourceRecord(record.offset, _content(record, stamped=stamped))
                 for record in self._read(reader, place, max(first, position - _BEFORE), last)
             ]
             answers.append(locate(position, around, tail, at_end=last >= end))
-        decided = [answer for answer in answers if isinstance(answer, Found)]
+        decided = [answer for answer in answers if isinstance(answer, LocatedPosition)]
         best = max(decided, key=lambda answer: answer.compared, default=None)
         if best is None:
             return answers[0]
         if any(answer.compared == best.compared and answer.position != best.position for answer in decided):
-            return Undecided("with and without the source's aborted records, different places fit")
+            return UnknownPosition("with and without the source's aborted records, different places fit")
         return best
 
     def _read(self, reader: RecordReader, place: TopicPartition, start: int, end: int) -> Iterable[RawRecord]:

@@ -19,7 +19,7 @@ from mirrorlake.errors import TakeoverRefused
 from mirrorlake.kafka import ClusterAdmin, StoredOffsets, TopicState, stored_offsets
 from mirrorlake.kafka.lane import LaneSender, LaneSpec, ledger_spec
 from mirrorlake.lake import GAPS, POSITIONS, Audit, SourceTopics, gap_row, position_row
-from mirrorlake.mm2.locate import Found
+from mirrorlake.mm2.locate import LocatedPosition
 from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -28,7 +28,7 @@ from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.owner import new_owner
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 from mirrorlake.republish import read_lanes
 
 
@@ -53,7 +53,7 @@ class PartitionTakeover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TakeoverPlan(Shown):
+class TakeoverPlan(Displayable):
     """What a takeover would do; it is refused while `refused` holds something.
 
     `configs` are the settings of each remote topic that equal the source's: MirrorMaker copied them, and the flow adopts
@@ -231,7 +231,7 @@ def _partitions(
                 continue
             span = (source.firsts[place], source.ends[place], target.firsts[remote], target.ends[remote])
             answer = comparison.locate(row.position, place, remote, span)
-            if isinstance(answer, Found):
+            if isinstance(answer, LocatedPosition):
                 row = replace(row, **asdict(answer))
             elif row.stored is None or not trust_stored:
                 way = "; --trust-stored goes on there, right only after a clean stop" if row.stored is not None else ""

@@ -21,7 +21,7 @@ from typing import Any
 
 from mirrorlake.model.parked import Parked, landing, of_topics, parked_of
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, LossChoice
-from mirrorlake.render import Sheet, Shown, badge, clean
+from mirrorlake.render import Displayable, Sheet, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
 BEGIN, RETIRE = "begin", "retire"
@@ -60,7 +60,7 @@ class Intention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(Shown):
+class Pause(Displayable):
     """A pause that holds: of what, by whom, since when, and why where that was said."""
 
     subject: Subject

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mirrorlake.model.groups import GroupPosition
-from mirrorlake.render import JsonShown, Sheet, badge, count, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural, table
 
 # Of a group that the cluster does not have.
 ABSENT = "absent"
@@ -53,7 +53,7 @@ class GroupOverviewRow:
     source: GroupOnCluster
     target: GroupOnCluster
     parts: tuple[GroupOverviewPart, ...]
-    json_also: ClassVar[tuple[str, ...]] = ("action", "reason")
+    json_include: ClassVar[tuple[str, ...]] = ("action", "reason")
 
     @property
     def action(self) -> str:
@@ -75,7 +75,7 @@ class GroupOverviewRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GroupOverview(JsonShown):
+class GroupOverview(JsonDisplayable):
     """The groups of a flow, those held back first."""
 
     flow: str
@@ -103,7 +103,7 @@ class GroupOverview(JsonShown):
         held = sum(one.action == "hold" for one in self.groups)
         return Sheet(
             title=f"groups of {self.flow}",
-            badge=badge(f"{count(held)} held back", "warn") if held else badge("ok" if rows else "empty"),
+            badge=badge(f"{format_count(held)} held back", "warn") if held else badge("ok" if rows else "empty"),
             facts=(plural(len(rows), "group"),),
             parts=(table("", columns, rows) if rows else "no group has a position on this flow's topics",),
         )

@@ -12,7 +12,7 @@ from typing import Literal
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import resume_offset
 from mirrorlake.model.own_commits import MovePermission
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
 
@@ -186,7 +186,7 @@ _ORDER: tuple[Action, ...] = ("hold", "move", "in_step")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GroupPlan(Shown):
+class GroupPlan(Displayable):
     """Every position of every group of a flow; looked at first, then applied (law G).
 
     Of `leaderless` source partitions only the map is known: a position there goes where the map says, or is held back.

@@ -15,7 +15,7 @@ from typing import Any
 
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Note, Plan
-from mirrorlake.render import Sheet, Shown, plural, table
+from mirrorlake.render import Displayable, Sheet, plural, table
 
 _ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -47,7 +47,7 @@ class GroupPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class HistoryState(Shown):
+class HistoryState(Displayable):
     """What was known at a time.
 
     `topics` holds the last that was seen by (cluster, topic), also of topics that were gone; `acls` those of each cluster, and
@@ -117,7 +117,7 @@ class HistoryChange:
     after: Any = None
 
 
-class HistoryChanges(Shown, list[HistoryChange]):
+class HistoryChanges(Displayable, list[HistoryChange]):
     """What changed between two times, oldest first: a list of `HistoryChange` that shows itself."""
 
     def sheet(self) -> Sheet:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
-from mirrorlake.render import JsonShown, Sheet, badge, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, plural, table
 
 CLUSTER_NAME = "kafka-cluster"
 EVERY = ("LITERAL", "*")
@@ -51,7 +51,7 @@ class NeededAcl:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class NeededAcls(JsonShown):
+class NeededAcls(JsonDisplayable):
     """The ACLs that one principal needs for some flows, cluster by cluster, and the commands that grant them.
 
     `servers` are the addresses of each cluster; `config` is a file for the commands' own login (`--command-config`); `notes` say
@@ -71,7 +71,7 @@ class NeededAcls(JsonShown):
     host: str = "*"
     config: str = ""
     notes: tuple[str, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("commands",)
+    json_include: ClassVar[tuple[str, ...]] = ("commands",)
 
     @property
     def commands(self) -> tuple[str, ...]:

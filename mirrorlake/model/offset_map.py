@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import Sheet, Shown, badge
+from mirrorlake.render import Displayable, Sheet, badge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class _OneLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Exact(_OneLine, Shown):
+class Exact(_OneLine, Displayable):
     """The counterpart; it was written in one transaction with the ledger record that says so."""
 
     offset: int
@@ -137,7 +137,7 @@ class Exact(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class InHole(_OneLine, Shown):
+class InHole(_OneLine, Displayable):
     """The offset holds no record for the other side.
 
     `resume_at` is where a reader at this offset goes on (`resume_offset`); None where the records around it stand in several
@@ -158,7 +158,7 @@ class InHole(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered(_OneLine, Shown):
+class Filtered(_OneLine, Displayable):
     """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
 
     resume_at: int | None
@@ -171,7 +171,7 @@ class Filtered(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined(_OneLine, Shown):
+class Quarantined(_OneLine, Displayable):
     """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
 
     resume_at: int | None
@@ -185,7 +185,7 @@ class Quarantined(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherGeneration(_OneLine, Shown):
+class OtherGeneration(_OneLine, Displayable):
     """The newest life of the topic has not come to this offset, but an earlier life of it has.
 
     Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
@@ -201,7 +201,7 @@ class OtherGeneration(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class NotYetRepublished(_OneLine, Shown):
+class NotYetRepublished(_OneLine, Displayable):
     """The offset is at or past `next_offset`, the first one that has no counterpart yet."""
 
     next_offset: int
@@ -212,7 +212,7 @@ class NotYetRepublished(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeFirst(_OneLine, Shown):
+class BeforeFirst(_OneLine, Displayable):
     """The offset is before `first_offset`, the first one that was ever republished.
 
     `kind` says why, where the record left the relay before the flow came to it: `erased`, `expired_from_relay`.
@@ -227,7 +227,7 @@ class BeforeFirst(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownPartition(_OneLine, Shown):
+class UnknownPartition(_OneLine, Displayable):
     """Nothing of this partition (or of this generation of its topic) was ever republished.
 
     `hint` offers a topic of a similar name where this one is not known.
@@ -241,7 +241,7 @@ class UnknownPartition(_OneLine, Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedTopic(_OneLine, Shown):
+class DeletedTopic(_OneLine, Displayable):
     """The record was republished into an earlier `topic` of the target, which was deleted since, and not into the present one."""
 
     topic: str

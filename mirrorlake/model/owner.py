@@ -1,6 +1,6 @@
 """The name under which a process owns a flow or a relay: its host, its process id, and a part that is its own.
 
-The name of a temporary owner ends with the id of the sign of life that its command shows (`context/presence.py`): such a command,
+The name of a temporary owner ends with the id of the sign of life that its command shows (`context/running_flows.py`): such a command,
 a failover say, ends soon, and whoever it took the flow or relay from takes it again then.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.render import Sheet, Shown, badge, clean
+from mirrorlake.render import Displayable, Sheet, badge, clean
 
 _SAID = ("error", "cause", "remedy", "exit_code", "is_retried")
 
@@ -54,7 +54,7 @@ def stream_facts(stream: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked(Shown):
+class Parked(Displayable):
     """A stream that failed: `land east`, or a flow's name; `error` is the class of the error, as `--json` names it.
 
     `is_retried` says that the mirror starts it again by itself, with growing pauses; otherwise it waits for a person.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.model.patterns import INTERNAL_TOPICS
-from mirrorlake.render import Sheet, Shown, Table, badge, condensed, plural, table
+from mirrorlake.render import Displayable, Sheet, Table, badge, condensed, plural, table
 
 # What a person looks at first, and of the rest how many rows before it is folded.
 _FIRST_TOPICS, _OPEN_ROWS = 20, 10
@@ -78,7 +78,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Plan(Shown):
+class Plan(Displayable):
     """Changes in the order in which they are applied; empty when everything is as it should be.
 
     `notes` say what is not changed and why; a plan that has only notes is empty.

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.render import JsonShown, Sheet, badge, clean
+from mirrorlake.render import JsonDisplayable, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
 # The kind of a row of `positions`: from here on the new topic holds records.
@@ -74,7 +74,7 @@ def base_id(known: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostTopic(JsonShown):
+class LostTopic(JsonDisplayable):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
 
     `known` is the id in the ledger, empty from before ids were kept; `found` that on the target, None where it is gone.
@@ -86,7 +86,7 @@ class LostTopic(JsonShown):
     topics: tuple[str, ...]
     known: str = ""
     found: str | None = None
-    json_also: ClassVar[tuple[str, ...]] = ("cause", "remedy")
+    json_include: ClassVar[tuple[str, ...]] = ("cause", "remedy")
 
     @property
     def is_truncated(self) -> bool:
@@ -195,7 +195,7 @@ class LossChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen(JsonShown):
+class Chosen(JsonDisplayable):
     """What was chosen for a remote topic that was lost; `waits` tells that the flow has not done it yet."""
 
     flow: str

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, count, plural, table
+from mirrorlake.render import Badge, Displayable, JsonDisplayable, Sheet, Table, badge, format_count, plural, table
 
 # More of them add nothing, and a report is a value that fits into memory.
 MAX_DIFFERENCES = 1000
@@ -89,7 +89,7 @@ class LeftOutPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class VerifyReport(JsonShown):
+class VerifyReport(JsonDisplayable):
     """The result for one flow; `equal` when there is no difference, and no partition of the source was left out.
 
     Of very many differences the first ones are listed. `direct` of the verified records were compared on source and target,
@@ -110,7 +110,7 @@ class VerifyReport(JsonShown):
     explained: tuple[Explained, ...] = ()
     direct: int = 0
     left_out: tuple[LeftOutPartition, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
+    json_include: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property
     def verified(self) -> int:
@@ -137,7 +137,7 @@ class VerifyReport(JsonShown):
         )
 
 
-class VerifyReports(Shown, list[VerifyReport]):
+class VerifyReports(Displayable, list[VerifyReport]):
     """The reports of several flows: a list of `VerifyReport` that shows itself; `verification` is its id in the table `proofs`."""
 
     def __init__(self, reports: Iterable[VerifyReport] = (), *, verification: str = "") -> None:
@@ -194,8 +194,8 @@ def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
     before = sum(one.proven_before for one in reports)
     facts = [f"{plural(sum(one.verified for one in reports), 'record')} verified"]
     direct = sum(one.direct for one in reports)
-    facts += [f"{count(before)} of them proven before"] if before else []
-    facts += [f"{count(direct)} of them on source and target directly"] if direct else []
+    facts += [f"{format_count(before)} of them proven before"] if before else []
+    facts += [f"{format_count(direct)} of them on source and target directly"] if direct else []
     facts += [f"{plural(left, 'record')} not compared"] if left else []
     return tuple(facts)
 

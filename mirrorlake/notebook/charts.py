@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
 # Nobody reads a longer legend; the highest lines are the ones to look for.
-MOST_LINES = 30
+MAX_LINES = 30
 
 # Read on white and on black; the console's own styles take the theme's.
 _GREY, _LINES = "#808080", "rgba(128,128,128,.3)"
@@ -138,7 +138,7 @@ def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_
 def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
     go = _plotly()
     ranked = sorted(lines, key=lambda line: (-max((v for v in line[2] if v is not None), default=-1.0), line[0]))
-    shown = sorted(ranked[:MOST_LINES])
+    shown = sorted(ranked[:MAX_LINES])
     figure = go.Figure()
     for index, (name, times, values) in enumerate(shown):
         figure.add_scatter(

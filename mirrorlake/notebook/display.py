@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any
 
-from mirrorlake.render import MOST_ROWS, Sheet, Shown, Table
+from mirrorlake.render import MAX_ROWS, Displayable, Sheet, Table
 
 
-def show(value: Any, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> None:
+def show(value: Any, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> None:
     """Show a value: `displayHTML` on Databricks, IPython's display in a kernel, text elsewhere.
 
     What is not mirrorlake's goes to the surroundings' own `display` (a DataFrame is a grid on Databricks), or is printed.
@@ -25,7 +25,7 @@ def show(value: Any, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS
     """
     shell = running_shell()
     on_databricks = _injected(shell, "displayHTML")
-    face = value.sheet() if isinstance(value, Shown) else value
+    face = value.sheet() if isinstance(value, Displayable) else value
     if not isinstance(face, Sheet | Table):
         grid = _injected(shell, "display") if on_databricks else None
         (grid or _display(shell))(face)

@@ -19,13 +19,13 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.offsets.resume import resume_readers
 from mirrorlake.offsets.shared_partitions import related_flows
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MovedPositions(Shown):
+class MovedPositions(Displayable):
     """Positions on the target in the shape in which they were given, and the verdict on each.
 
     `document` leaves out what has no position on the target: `held` says why.

@@ -21,8 +21,8 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.merge_order import RecordedRange, in_recorded_order, ranges_to_send
 from mirrorlake.offsets.offset_maps import OffsetMaps, load_offset_maps, load_recorded_maps
 from mirrorlake.offsets.shared_partitions import related_flows, stable_ends
-from mirrorlake.progress import Tell, silent
-from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
+from mirrorlake.progress import ProgressCallback, ignore_progress
+from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, plural, table
 from mirrorlake.republish import OrderedSender
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class RebuildPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RebuildPlan(JsonShown):
+class RebuildPlan(JsonDisplayable):
     """What a rebuild would send; looked at first, then applied (law G).
 
     `flows` are pairs of a flow and the one whose order it repeats. `gone` says what of the recorded order left the relay since:
@@ -79,7 +79,7 @@ class RebuildPlan(JsonShown):
     partitions: tuple[RebuildPartition, ...]
     stretches: tuple[RecordedRange, ...] = ()
     gone: tuple[str, ...] = ()
-    json_without: ClassVar[tuple[str, ...]] = ("stretches",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("stretches",)
 
     @property
     def waiting(self) -> int:
@@ -256,7 +256,7 @@ def apply_rebuild(
     open_flow: Callable[[str], OrderedSender],
     *,
     stop: threading.Event | None = None,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> int:
     """Send what the plan holds, in its order; return how many records that were.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mirrorlake.progress.board import Display, Phase
 from mirrorlake.progress.lines import LogLines
-from mirrorlake.progress.said import Said
+from mirrorlake.progress.run_message import RunMessage
 
 
 class Bars:
@@ -41,7 +41,7 @@ class Bars:
             bar.start_t = time.time() - phase.elapsed_s(at)
             bar.refresh()
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Print a line of a run above the bars: in the notebook's cell, or on standard error."""
         from tqdm.auto import tqdm
 
@@ -55,7 +55,7 @@ class Bars:
             bar.close()
 
 
-def display_here() -> Display:
+def choose_display() -> Display:
     """Pick the display for the place where this process runs: a notebook's cell, a terminal, or its log.
 
     Bars in a notebook are for the thread that runs the cell: what another thread draws would land below any cell.

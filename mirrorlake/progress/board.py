@@ -12,10 +12,10 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 # Fast enough for the eye; a notebook's browser gets a message for each.
-DRAW_EVERY_S = 0.25
+DRAW_INTERVAL_S = 0.25
 
 
-class Tell(Protocol):
+class ProgressCallback(Protocol):
     """Take a report of some work: from any thread, any number of times, cheaply."""
 
     def __call__(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
@@ -25,7 +25,7 @@ class Tell(Protocol):
         """
 
 
-def silent(phase: str, done: int, total: int | None, unit: str = "records") -> None:
+def ignore_progress(phase: str, done: int, total: int | None, unit: str = "records") -> None:
     """Take a report and show it to nobody."""
 
 
@@ -86,7 +86,7 @@ class Board:
         display: Display | None,
         *,
         clock: Callable[[], float],
-        every_s: float = DRAW_EVERY_S,
+        every_s: float = DRAW_INTERVAL_S,
         after_s: float | None = None,
     ) -> None:
         self._display = display

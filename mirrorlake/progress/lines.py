@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 
 from mirrorlake.progress.board import Phase
-from mirrorlake.progress.said import Said
+from mirrorlake.progress.run_message import RunMessage
 
 # The command line shows lines of this logger where it holds others back.
 LOGGER = "mirrorlake.progress"
-LINE_EVERY_S = 10.0
+LINE_INTERVAL_S = 10.0
 # A rate over less than this is noise.
-_LEAST_S = 0.5
+_MIN_S = 0.5
 
 log = logging.getLogger(LOGGER)
 
@@ -28,16 +28,16 @@ class LogLines:
     def show(self, phases: Sequence[Phase], at: float, /) -> None:
         """Log the phases when a line is due."""
         if self._next is None:
-            self._next = at + LINE_EVERY_S
+            self._next = at + LINE_INTERVAL_S
         if at >= self._next:
-            self._next = at + LINE_EVERY_S
+            self._next = at + LINE_INTERVAL_S
             self._log(phases, at)
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Log how the phases ended that were logged before."""
         self._log([phase for phase in phases if phase.name in self._logged], at)
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Log a line of a run."""
         log.info("%s", said)
 
@@ -47,7 +47,7 @@ class LogLines:
                 continue
             self._logged[phase.name] = phase.finished
             elapsed_s = phase.elapsed_s(at)
-            per_s = (phase.done - phase.first) / elapsed_s if elapsed_s >= _LEAST_S else None
+            per_s = (phase.done - phase.first) / elapsed_s if elapsed_s >= _MIN_S else None
             left = None if phase.total is None else max(0, phase.total - phase.done)
             left_s = 0 if left == 0 else left / per_s if left and per_s else None
             log.info(

@@ -1,6 +1,6 @@
 """Log lines with facts: what a line is about stands in it by name, as text for people and as JSON for programs.
 
-A message begins with its event and goes on in `key=%s` pairs, which are its facts; `about` adds the flow, the source or the batch
+A message begins with its event and goes on in `key=%s` pairs, which are its facts; `log_context` adds the flow, the source or the batch
 that the code around it works on, for lines of libraries, too.
 """
 
@@ -19,22 +19,22 @@ from typing import Any
 _CONVERSION = re.compile(r"(?:\b(\w+)=)?%[-+ #0]*\d*(?:\.\d+)?([srdifgxe%])")
 _EVENT = re.compile(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+(?=[\s;:]|$)")
 _OWN = ("at", "level", "logger", "event", "text", "process")
-_around: ContextVar[Mapping[str, Any]] = ContextVar("what log lines are about", default=MappingProxyType({}))
+_log_facts: ContextVar[Mapping[str, Any]] = ContextVar("what log lines are about", default=MappingProxyType({}))
 
 
 @contextmanager
-def about(**facts: Any) -> Iterator[None]:
+def log_context(**facts: Any) -> Iterator[None]:
     """Add facts to every line that this thread logs within the block.
 
     Example:
-        >>> with about(flow="east->central", batch=7):
+        >>> with log_context(flow="east->central", batch=7):
         ...     logging.getLogger("mirrorlake").info("lane.slow lane=%s", 2)
     """
-    before = _around.set({**_around.get(), **facts})
+    before = _log_facts.set({**_log_facts.get(), **facts})
     try:
         yield
     finally:
-        _around.reset(before)
+        _log_facts.reset(before)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def facts_of(record: logging.LogRecord) -> dict[str, Any]:
         value = next(values, None)
         if name and name not in _OWN:
             own[name] = value
-    return {**_around.get(), **getattr(record, "facts", {}), **own}
+    return {**_log_facts.get(), **getattr(record, "facts", {}), **own}
 
 
 class TextLine(logging.Formatter):
@@ -95,10 +95,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def asked_of_log(asked: str | None) -> tuple[str | None, bool]:
+def parse_log_setting(asked: str | None) -> tuple[str | None, bool]:
     """Read `MIRRORLAKE_LOG`: a level, `json`, or both with a comma; return the level, and whether lines are JSON.
 
-    >>> asked_of_log("info,json"), asked_of_log("WARNING"), asked_of_log("json"), asked_of_log(None)
+    >>> parse_log_setting("info,json"), parse_log_setting("WARNING"), parse_log_setting("json"), parse_log_setting(None)
     (('INFO', True), ('WARNING', False), (None, True), (None, False))
     """
     words = [word.strip().upper() for word in (asked or "").split(",") if word.strip()]

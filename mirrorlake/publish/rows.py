@@ -22,7 +22,7 @@ REFUSAL = "mirrorlake.publish refuses "
 DEFAULT_LIMIT = 1_048_588
 OVERHEAD = 128
 _HEADERS = "array<struct<key:string,value:binary>>"
-_MOST_TASKS = 32
+_MAX_TASKS = 32
 _COLUMNS = ("topic", "partition", "timestamp", "key", "value", "headers")
 
 
@@ -85,7 +85,7 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
     partition = F.when(problem.isNotNull(), F.raise_error(F.concat(F.lit(REFUSAL), problem)).cast("int")).otherwise(
         F.coalesce(wanted, spread.cast("int"))
     )
-    tasks = min(_MOST_TASKS, sum(limits.partitions for limits in topics.values()))
+    tasks = min(_MAX_TASKS, sum(limits.partitions for limits in topics.values()))
     place = Window.partitionBy("topic", "partition").orderBy("row")
     # Each task writes one file, and holds its partitions one after another, in order. Two partitions may share a task.
     return (

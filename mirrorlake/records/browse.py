@@ -17,15 +17,15 @@ from mirrorlake.errors import UsageError
 from mirrorlake.records.log import Log
 from mirrorlake.records.page import Page, Stretch, missing_between
 from mirrorlake.records.record import BrowsedRecord
-from mirrorlake.records.seek import MOST_LOOKED, Seek
-from mirrorlake.render import count, moment
+from mirrorlake.records.seek import MAX_READ, Seek
+from mirrorlake.render import format_count, format_time
 
 # A condition is asked of so many records at once, and of so many bytes.
 _CHUNK, _CHUNK_BYTES = 500, 4 * 2**20
 # The first window that is looked through from the end on, in offsets.
 _WINDOW = 1000
 # Where a time falls among markers, records before it are read to come to it: 100 000 a second.
-_MOST_BEFORE = 200_000
+_MAX_BEFORE = 200_000
 
 
 def read_page(log: Log, seek: Seek) -> Page:
@@ -38,7 +38,7 @@ def read_page(log: Log, seek: Seek) -> Page:
         ClusterError: the cluster does not answer or refuses.
     """
     partitions = _chosen(log, seek)
-    most = max(seek.look // len(partitions), 1) if seek.match else MOST_LOOKED
+    most = max(seek.look // len(partitions), 1) if seek.match else MAX_READ
     if seek.is_backward:
         parts = [_newest(log, one, seek, most) for one in partitions]
     else:
@@ -97,7 +97,7 @@ def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Par
         first = _first_at(records, round(seek.at.timestamp() * 1000), part)
         if first is None:
             # Nothing so late: the page stands where the reading ended.
-            part.next = part.next if part.looked >= _MOST_BEFORE else held.end
+            part.next = part.next if part.looked >= _MAX_BEFORE else held.end
             part.start = part.next
             return part
         part.start = part.next = first.offset
@@ -122,7 +122,7 @@ def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Par
 
 
 def _first_at(records: Iterator[BrowsedRecord], at_ms: int, part: _Part) -> BrowsedRecord | None:
-    for one in islice(records, _MOST_BEFORE):
+    for one in islice(records, _MAX_BEFORE):
         if one.timestamp_ms >= at_ms:
             return one
         part.looked, part.next = part.looked + 1, one.offset + 1
@@ -245,13 +245,13 @@ def _note(log: Log, page: Page, seek: Seek, parts: list[_Part]) -> str:
     where = ""
     if len(parts) == 1:
         where = f", {'back' if seek.is_backward else 'up'} to offset {page.start if seek.is_backward else page.next}"
-    return f"looked through {count(page.looked)} records{where}; there are more to look through"
+    return f"looked through {format_count(page.looked)} records{where}; there are more to look through"
 
 
 def _none_so_late(log: Log, page: Page, seek: Seek, parts: list[_Part]) -> str:
     said = f"no record is of {_utc(seek.at)} or later"
     if not page.is_last:
-        return f"{said} among the {count(page.looked)} that were looked through; go on from there"
+        return f"{said} among the {format_count(page.looked)} that were looked through; go on from there"
     ends = Seek(partition=seek.partition, count=1)
     last = [one for part in parts for one in _newest(log, part.partition, ends, 1).records]
     newest = max((one.time for one in last if one.time is not None), default=None)
@@ -259,4 +259,4 @@ def _none_so_late(log: Log, page: Page, seek: Seek, parts: list[_Part]) -> str:
 
 
 def _utc(at: datetime | None) -> str:
-    return moment(at, zone=timezone.utc)
+    return format_time(at, zone=timezone.utc)

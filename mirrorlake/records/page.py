@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mirrorlake.records.record import BrowsedRecord, Missing
-from mirrorlake.render import Sheet, Shown, by_fields, headers, payload, plural, size, table
+from mirrorlake.render import Displayable, Sheet, by_fields, format_size, headers, payload, plural, table
 
 Side = Literal["cluster", "relay"]
 # A page of many partitions says of the first few why offsets hold no record; `missing` has all.
-_MOST_REASONS = 8
+_MAX_REASONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Page(Shown):
+class Page(Displayable):
     """Records of a topic on one side, oldest first, and the stretches of its partitions that they come from.
 
     `side` is `cluster`, or `relay` for what was landed from it; `topic` is its name there. Records of one partition are in offset
@@ -131,7 +131,7 @@ class Page(Shown):
                 _bytes(r.key),
                 _bytes(r.value),
                 headers(r.headers),
-                size(r.size),
+                format_size(r.size),
             )
             for r in self.records
         ]
@@ -139,9 +139,9 @@ class Page(Shown):
         reasons = [
             f"{self.topic}-{one.partition} {m}" if several else str(m) for one in self.stretches for m in one.missing
         ]
-        more = len(reasons) - _MOST_REASONS if several else 0
+        more = len(reasons) - _MAX_REASONS if several else 0
         if more > 0:
-            reasons = [*reasons[:_MOST_REASONS], f"… and {more} more"]
+            reasons = [*reasons[:_MAX_REASONS], f"… and {more} more"]
         notes = [self.note] if self.note else []
         return Sheet(title=where, facts=self._facts(), parts=(table("", columns, rows), *reasons, *notes))
 
@@ -157,7 +157,7 @@ _OF_ONE = [field.name for field in fields(Stretch)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SideBySide(Shown):
+class SideBySide(Displayable):
     """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
 
     The target's page begins with the first of these records that was republished.

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import JsonShown, Mood, Sheet, badge, by_fields, document, headers, payload, plural, table
+from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, by_fields, document, headers, payload, plural, table
 
 Status = Literal[
     "republished",
@@ -102,7 +102,7 @@ class Missing:
     first: int
     last: int
     kind: str
-    json_also: ClassVar[tuple[str, ...]] = ("why",)
+    json_include: ClassVar[tuple[str, ...]] = ("why",)
 
     @property
     def why(self) -> str:
@@ -163,7 +163,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Passport(JsonShown):
+class Passport(JsonDisplayable):
     """One record from its source through the relay to every target; `words` say the whole in a sentence.
 
     `cluster`, `source` and `offset` are its upstream coordinates; where no source is known, `cluster` is the one asked about and
@@ -180,8 +180,8 @@ class Passport(JsonShown):
     missing: Missing | None = None
     outcomes: tuple[Outcome, ...] = ()
     came_from: tuple[Origin, ...] = ()
-    json_also: ClassVar[tuple[str, ...]] = ("accounted_for",)
-    json_without: ClassVar[tuple[str, ...]] = ("offset",)
+    json_include: ClassVar[tuple[str, ...]] = ("accounted_for",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("offset",)
 
     def sheet(self) -> Sheet:
         """Return the record, its file, where it came from, and what became of it flow by flow."""

@@ -10,8 +10,8 @@ from mirrorlake.errors import UsageError
 from mirrorlake.records.match import ANY, Match
 from mirrorlake.topics import aware
 
-MOST_RECORDS = 1000
-MOST_LOOKED = 1_000_000
+MAX_RECORDS = 1000
+MAX_READ = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +48,15 @@ class Seek:
             raise UsageError("both an offset and a time are given", remedy="give one of them")
         if sum(place is not None for place in (self.offset, self.after, self.before)) > 1:
             raise UsageError("several places to begin at are given", remedy="give one of them")
-        if not 1 <= self.count <= MOST_RECORDS or self.max_bytes < 1 or (self.offset is not None and self.offset < 0):
+        if not 1 <= self.count <= MAX_RECORDS or self.max_bytes < 1 or (self.offset is not None and self.offset < 0):
             raise UsageError(
                 "count, bytes or offset are out of range",
-                remedy=f"ask for 1 to {MOST_RECORDS} records from an offset >= 0",
+                remedy=f"ask for 1 to {MAX_RECORDS} records from an offset >= 0",
             )
-        if not 1 <= self.look <= MOST_LOOKED:
+        if not 1 <= self.look <= MAX_READ:
             raise UsageError(
                 f"{self.look} records cannot be looked through at once",
-                remedy=f"look through 1 to {MOST_LOOKED}, and go on from there",
+                remedy=f"look through 1 to {MAX_READ}, and go on from there",
             )
         if self.at is not None:
             aware(self.at)

@@ -14,7 +14,7 @@ from mirrorlake.records.match import Match
 from mirrorlake.records.record import BrowsedRecord
 
 # A relay grows by batches.
-_LOOK_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 class Stop(Protocol):
@@ -51,6 +51,6 @@ def tail_relay(log: LandedLog, *, again: Callable[[], LandedLog], match: Match, 
                 yield from match.among([one]) if match else [one]
         positions = {partition: held.end for partition, held in log.held.items()}
         lives = {partition: held.generation for partition, held in log.held.items()}
-        if stop.wait(_LOOK_EVERY_S):
+        if stop.wait(_POLL_INTERVAL_S):
             return
         log = again()

@@ -12,21 +12,31 @@ from __future__ import annotations
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields, document
-from mirrorlake.render.numbers import count, duration, moment, plural, size
-from mirrorlake.render.svg_chart import COLOURS, MOST_POINTS, Line, chart
-from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, condensed, table
+from mirrorlake.render.numbers import format_count, format_duration, format_size, format_time, plural
+from mirrorlake.render.svg_chart import COLOURS, MAX_POINTS, Line, chart
+from mirrorlake.render.table import (
+    MAX_ROWS,
+    Displayable,
+    JsonDisplayable,
+    Sheet,
+    Table,
+    cell,
+    cell_html,
+    condensed,
+    table,
+)
 from mirrorlake.render.whole import hex_text, json_text, whole_text
 
 __all__ = [
     "COLOURS",
-    "MOST_POINTS",
-    "MOST_ROWS",
+    "MAX_POINTS",
+    "MAX_ROWS",
     "Badge",
-    "JsonShown",
+    "Displayable",
+    "JsonDisplayable",
     "Line",
     "Mood",
     "Sheet",
-    "Shown",
     "Table",
     "badge",
     "brief",
@@ -36,19 +46,19 @@ __all__ = [
     "chart",
     "clean",
     "condensed",
-    "count",
     "document",
-    "duration",
     "escape",
+    "format_count",
+    "format_duration",
+    "format_size",
+    "format_time",
     "headers",
     "hex_text",
     "json_text",
     "middle",
-    "moment",
     "payload",
     "payload_html",
     "plural",
-    "size",
     "table",
     "whole_text",
 ]

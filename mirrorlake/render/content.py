@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape as _escape
 from unicodedata import category
 
-from mirrorlake.render.numbers import NOTHING, count, plural
+from mirrorlake.render.numbers import NOTHING, format_count, plural
 
 # Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
 _KEPT = {"\u200c", "\u200d"}
@@ -51,7 +51,7 @@ def brief(text: str, limit: int | None) -> str:
     >>> brief("abcdef", 3), brief("abc", 3)
     ('abc… (6 characters)', 'abc')
     """
-    return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({count(len(text))} characters)"
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({format_count(len(text))} characters)"
 
 
 def middle(text: str, limit: int) -> str:

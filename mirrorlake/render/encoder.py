@@ -36,9 +36,9 @@ def document(value: Any) -> Any:
 
 
 def by_fields(value: Any) -> dict[str, Any]:
-    """Return a dataclass by its fields, and by the properties that its class names in `json_also`."""
-    names = [*(field.name for field in fields(value)), *getattr(value, "json_also", ())]
-    return {name: document(getattr(value, name)) for name in names if name not in getattr(value, "json_without", ())}
+    """Return a dataclass by its fields, and by the properties that its class names in `json_include`."""
+    names = [*(field.name for field in fields(value)), *getattr(value, "json_include", ())]
+    return {name: document(getattr(value, name)) for name in names if name not in getattr(value, "json_exclude", ())}
 
 
 def _bytes(data: bytes) -> dict[str, str]:

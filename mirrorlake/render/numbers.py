@@ -9,12 +9,12 @@ from typing import Literal
 NOTHING = "–"
 
 
-def count(value: float | None) -> str:
+def format_count(value: float | None) -> str:
     """Group the digits of a quantity by three; a fraction keeps three significant digits.
 
     Offsets, partitions and ids are not quantities: people copy them into commands, so print them as they are.
 
-    >>> count(1234567), count(-1234), count(0.12345), count(None)
+    >>> format_count(1234567), format_count(-1234), format_count(0.12345), format_count(None)
     ('1 234 567', '-1 234', '0.123', '–')
     """
     if value is None or math.isnan(value):
@@ -32,22 +32,22 @@ def plural(number: int, word: str) -> str:
     >>> plural(1, "record"), plural(1200, "record")
     ('1 record', '1 200 records')
     """
-    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+    return f"{format_count(number)} {word}{'' if number == 1 else 's'}"
 
 
-def duration(value: float | timedelta | None) -> str:
+def format_duration(value: float | timedelta | None) -> str:
     """Show a duration, given in milliseconds or as a timedelta, in its two largest units.
 
-    >>> duration(320), duration(3210), duration(252_000), duration(timedelta(hours=27)), duration(0)
+    >>> format_duration(320), format_duration(3210), format_duration(252_000), format_duration(timedelta(hours=27)), format_duration(0)
     ('320 ms', '3.2 s', '4 min 12 s', '1 d 3 h', '0 ms')
     """
     if value is None:
         return NOTHING
     ms = value / timedelta(milliseconds=1) if isinstance(value, timedelta) else float(value)
     if not math.isfinite(ms):
-        return count(ms)
+        return format_count(ms)
     if ms < 0:
-        return f"-{duration(-ms)}"
+        return f"-{format_duration(-ms)}"
     if ms < 999.5:
         # Nobody reads microseconds.
         return f"{ms:.0f} ms" if ms >= 10 or ms < 0.05 else f"{ms:.2g} ms"
@@ -58,28 +58,28 @@ def duration(value: float | timedelta | None) -> str:
     days, hours = divmod(hours, 24)
     units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
     first = next(index for index, (number, _) in enumerate(units) if number)
-    return " ".join(f"{count(number)} {unit}" for number, unit in units[first : first + 2])
+    return " ".join(f"{format_count(number)} {unit}" for number, unit in units[first : first + 2])
 
 
-def size(value: float | None) -> str:
+def format_size(value: float | None) -> str:
     """Show a number of bytes; 1 kB is 1000 B.
 
-    >>> size(999), size(1234), size(12_345_678), size(None)
+    >>> format_size(999), format_size(1234), format_size(12_345_678), format_size(None)
     ('999 B', '1.2 kB', '12 MB', '–')
     """
     if value is None or not math.isfinite(value):
-        return count(value)
+        return format_count(value)
     if value < 0:
-        return f"-{size(-value)}"
+        return f"-{format_size(-value)}"
     unit = "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if value < 999.5:
             break
         unit, value = larger, value / 1000
-    return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{count(round(value))} {unit}"
+    return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{format_count(round(value))} {unit}"
 
 
-def moment(
+def format_time(
     value: datetime | None, *, zone: tzinfo | None = None, precision: Literal["s", "ms"] = "s", date: bool = True
 ) -> str:
     """Show a time in a zone (the machine's by default) with its distance from UTC, and in UTC.
@@ -88,9 +88,9 @@ def moment(
         ValueError: the time does not know its zone; it is never guessed.
 
     Example:
-        >>> moment(datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc), zone=timezone(timedelta(hours=1)))
+        >>> format_time(datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc), zone=timezone(timedelta(hours=1)))
         '2026-01-02 00:30:00 +01:00 (2026-01-01 23:30:00 UTC)'
-        >>> moment(datetime(2026, 1, 1, 12, tzinfo=timezone.utc), zone=timezone.utc)
+        >>> format_time(datetime(2026, 1, 1, 12, tzinfo=timezone.utc), zone=timezone.utc)
         '2026-01-01 12:00:00 UTC'
     """
     if value is None:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from mirrorlake.render.content import escape
-from mirrorlake.render.numbers import count
+from mirrorlake.render.numbers import format_count
 
 # https://jfly.uni-koeln.de/color/ ; black is left to the axes, yellow out: it cannot be read on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
 MARKERS = ("●", "■", "▲", "◆", "×")
-MOST_LINES = 12
-MOST_POINTS = 240
+MAX_LINES = 12
+MAX_POINTS = 240
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
 # A label of 10 px letters, and the most of a name that fits beside the picture; the legend has all of it.
@@ -58,7 +58,7 @@ class Frame:
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = count) -> str:
+def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = format_count) -> str:
     """Draw lines over time as SVG with a legend, times in UTC; the twelve highest, as more could not be distinguished.
 
     `unit` makes a value readable. Of too many points, the highest of neighbours stay.
@@ -69,7 +69,7 @@ def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = c
         True
     """
     known = [line for line in lines if any(value is not None for _, value in line.points)]
-    ranked = sorted(known, key=lambda line: -line.peak)[:MOST_LINES]
+    ranked = sorted(known, key=lambda line: -line.peak)[:MAX_LINES]
     chosen = [line for line in known if line in ranked]
     if not chosen:
         return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
@@ -183,8 +183,8 @@ def _face(index: int) -> tuple[str, str, str]:
 
 def _thinned(points: Sequence[tuple[datetime, float | None]]) -> list[tuple[datetime, float | None]]:
     """Return at most `MOST_POINTS` points: of neighbours the highest, so that no peak is lost; what is not known stays so."""
-    if len(points) <= MOST_POINTS:
+    if len(points) <= MAX_POINTS:
         return list(points)
-    size = math.ceil(len(points) / MOST_POINTS)
+    size = math.ceil(len(points) / MAX_POINTS)
     groups = (points[first : first + size] for first in range(0, len(points), size))
     return [max(group, key=lambda point: -math.inf if point[1] is None else point[1]) for group in groups]

@@ -16,12 +16,12 @@ from unicodedata import category, east_asian_width
 from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import brief, clean, escape, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields
-from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
+from mirrorlake.render.numbers import NOTHING, format_count, format_duration, format_time, plural
 
 # A notebook stays readable; rows=None shows all.
-MOST_ROWS = 50
-MOST_CHARACTERS = 300
-MOST_NAME = 60
+MAX_ROWS = 50
+MAX_CHARACTERS = 300
+MAX_NAME = 60
 # Not quantities: people copy them into commands.
 _COPIED = ("offset", "partition", "position", "generation", "pid")
 
@@ -58,7 +58,7 @@ class Table:
     def _repr_html_(self) -> str:
         return self.html()
 
-    def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the table as lines of text: at most `rows` (None: all, every cell whole), times in `zone` or the machine's."""
         shown = self.rows[:rows]
         cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
@@ -73,7 +73,7 @@ class Table:
             ]
         )
 
-    def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the table as HTML; the arguments are those of `text`."""
         shown = self.rows[:rows]
         right = self.at_right(shown)
@@ -101,7 +101,7 @@ class Table:
 
     def _more(self, shown: int) -> str:
         left = len(self.rows) - shown
-        return f"and {plural(left, 'more row')} of {count(len(self.rows))}"
+        return f"and {plural(left, 'more row')} of {format_count(len(self.rows))}"
 
     def at_right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
         """Return for each column whether it holds numbers in these rows, whose digits stand below each other."""
@@ -178,7 +178,7 @@ class Sheet:
     facts: tuple[Any, ...] = ()
     parts: tuple[str | Table | Sheet, ...] = ()
 
-    def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the sheet as text; the arguments are those of `Table.text`."""
         said = self.summary(zone=zone)
         lines = [f"{clean(self.title)}: {said}" if said else clean(self.title)]
@@ -187,7 +187,7 @@ class Sheet:
             lines += [f"  {line}" for line in text.split("\n")]
         return "\n".join(lines)
 
-    def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the sheet as HTML; the arguments are those of `Table.text`."""
         facts = (self.badge, *self.facts)
         said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
@@ -204,7 +204,7 @@ class Sheet:
         return " · ".join(cell(fact, zone=zone, whole=True) for fact in facts if fact is not None)
 
 
-class Shown:
+class Displayable:
     """Show a value by its sheet: HTML in notebooks, text elsewhere. No query is run and no cluster is asked."""
 
     __slots__ = ()
@@ -213,7 +213,7 @@ class Shown:
         """Return the sheet that shows this value."""
         raise NotImplementedError
 
-    def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the value as HTML.
 
         Args:
@@ -222,7 +222,7 @@ class Shown:
         """
         return self.sheet().html(zone=zone, rows=rows)
 
-    def to_text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+    def to_text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
         """Return the value as text; the arguments are those of `to_html`."""
         return self.sheet().text(zone=zone, rows=rows)
 
@@ -236,15 +236,15 @@ class Shown:
         return self.to_html()
 
 
-class JsonShown(Shown):
+class JsonDisplayable(Displayable):
     """A dataclass that shows itself, and is a JSON document by its fields.
 
-    `json_also` names properties that the document holds too, `json_without` fields that it does not.
+    `json_include` names properties that the document holds too, `json_exclude` fields that it does not.
     """
 
     __slots__ = ()
-    json_also: ClassVar[tuple[str, ...]] = ()
-    json_without: ClassVar[tuple[str, ...]] = ()
+    json_include: ClassVar[tuple[str, ...]] = ()
+    json_exclude: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value as `--json` prints it."""
@@ -258,16 +258,16 @@ def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return count(value)
+        return format_count(value)
     if isinstance(value, timedelta):
-        return duration(value)
+        return format_duration(value)
     if isinstance(value, datetime):
-        return moment(value, zone=zone) if value.tzinfo else f"{value.isoformat(sep=' ')} (zone not known)"
+        return format_time(value, zone=zone) if value.tzinfo else f"{value.isoformat(sep=' ')} (zone not known)"
     if isinstance(value, bytes | bytearray):
         return payload(bytes(value), None if whole else 120)
     if isinstance(value, Badge):
         return str(value)
-    return clean(brief(_words(value), None if whole else MOST_CHARACTERS))
+    return clean(brief(_words(value), None if whole else MAX_CHARACTERS))
 
 
 def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
@@ -277,8 +277,8 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
     shown = cell(value, zone=zone, whole=whole)
-    if isinstance(value, Name) and len(shown) > MOST_NAME:
-        return f'<span title="{escape(shown)}">{escape(middle(shown, MOST_NAME))}</span>'
+    if isinstance(value, Name) and len(shown) > MAX_NAME:
+        return f'<span title="{escape(shown)}">{escape(middle(shown, MAX_NAME))}</span>'
     return escape(shown)
 
 

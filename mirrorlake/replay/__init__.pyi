@@ -1,7 +1,5 @@
 """The face of `mirrorlake.replay`: what other rooms use of it; its modules are its own."""
 
-from mirrorlake.replay.asking import Leave as Leave
-from mirrorlake.replay.asking import header_of as header_of
 from mirrorlake.replay.register import EXPORT as EXPORT
 from mirrorlake.replay.register import Register as Register
 from mirrorlake.replay.replay import Replay as Replay
@@ -9,5 +7,7 @@ from mirrorlake.replay.replay import find_flow as find_flow
 from mirrorlake.replay.replay import is_replay as is_replay
 from mirrorlake.replay.replay import make_replay as make_replay
 from mirrorlake.replay.replay import verify_replay as verify_replay
+from mirrorlake.replay.request import ReplayConsent as ReplayConsent
+from mirrorlake.replay.request import parse_header as parse_header
 from mirrorlake.replay.restore import Restore as Restore
 from mirrorlake.replay.restore import restore_topics as restore_topics

@@ -11,8 +11,8 @@ from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.lake import KnownTopic, newest_topics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.replay import Definition, TopicThen, chain
-from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave
 from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
+from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest
 from mirrorlake.replay.survey import RelayExtent, look_at_relay, spans_of
 from mirrorlake.rules import Placer
 
@@ -33,7 +33,13 @@ def require_relay(context: Context, alias: str) -> RelayExtent:
 
 
 def define(
-    context: Context, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
+    context: Context,
+    asked: ReplayRequest,
+    name: str,
+    *,
+    target: str,
+    into: str | None,
+    leave: ReplayConsent = NO_CONSENT,
 ) -> tuple[Definition, RelayExtent]:
     """Define what a replay sends, and look at the relay.
 
@@ -92,7 +98,7 @@ def define(
     return replace(definition, rules=lent_rules(flow)), held
 
 
-def _topic(context: Context, asked: Asked, held: RelayExtent) -> KnownTopic:
+def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTopic:
     """Find the source topic, in the requested life."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
@@ -117,7 +123,7 @@ def _topic(context: Context, asked: Asked, held: RelayExtent) -> KnownTopic:
     return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
 
 
-def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
+def _limits(asked: ReplayRequest, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
     def limit(source: SourcePartition) -> tuple[int, int | None] | None:
         if source.topic != topic.name or (asked.partitions and source.partition not in asked.partitions):
             return None
@@ -132,7 +138,7 @@ def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tupl
     return limit
 
 
-def _outside(asked: Asked, held: RelayExtent) -> UsageError:
+def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:
     ends = sorted((source, first, last) for source, (first, last) in held.ends.items() if source.topic == asked.topic)
     shown = ", ".join(f"{source} from {first} to {last}" for source, first, last in ends[:8])
     return UsageError(

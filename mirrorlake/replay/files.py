@@ -16,7 +16,7 @@ from mirrorlake.errors import SafetyError, StoreError
 from mirrorlake.lake import COLUMNS, Lake, LakeQuery, read_in_order
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.replay import Definition, Span
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.replay.survey import files_in, look_at_relay
 from mirrorlake.rules import View
 from mirrorlake.runtime import write_atomically
@@ -87,7 +87,7 @@ def write_parquet(
     view_of: Callable[[Definition], View | None],
     folder: str,
     *,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> tuple[Definition, int]:
     """Write the records of a replay into a folder, one file per source partition; return what was written, and the number of records.
 

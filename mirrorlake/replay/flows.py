@@ -9,7 +9,7 @@ from mirrorlake import republish
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.lake import KnownTopic
 from mirrorlake.model.replay import Definition
-from mirrorlake.replay.asking import rules_of
+from mirrorlake.replay.request import rules_of
 from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, make_flow_view
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from mirrorlake.kafka import ClusterAdmin, Groups
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.model.offset_map import MappedRange, resume_offset
-from mirrorlake.replay.then import GroupThen
+from mirrorlake.replay.as_of import GroupAsOf
 
 
 def plan_groups_then(
     name: str,
-    groups: Iterable[GroupThen],
+    groups: Iterable[GroupAsOf],
     runs: Mapping[TopicPartition, Sequence[MappedRange]],
     *,
     target: Groups,
@@ -53,7 +53,7 @@ def plan_groups_then(
     return GroupPlan(name, tuple(rows))
 
 
-def position_in(runs: Iterable[MappedRange], one: GroupThen) -> int | None:
+def position_in(runs: Iterable[MappedRange], one: GroupAsOf) -> int | None:
     """Find where a group goes on in a target partition; None where it holds no record.
 
     What an earlier generation of the partition left was before the group's position, what a later one brought is after it.
@@ -62,7 +62,7 @@ def position_in(runs: Iterable[MappedRange], one: GroupThen) -> int | None:
         >>> from mirrorlake.model.flow import SourcePartition
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
         >>> run = Run(source=source, target=target, first_upstream=10, last_upstream=19, first_downstream=0, count=10)
-        >>> [position_in([run], GroupThen("g", source, at)) for at in (0, 10, 13, 20, 99)]
+        >>> [position_in([run], GroupAsOf("g", source, at)) for at in (0, 10, 13, 20, 99)]
         [0, 0, 3, 10, 10]
     """
     read, unread = [], []

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.replay import Definition
-from mirrorlake.render import JsonShown, Sheet, badge, by_fields, document, plural, size, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, by_fields, document, format_size, plural, table
 from mirrorlake.replay.target import ReplayRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplayPlan(JsonShown):
+class ReplayPlan(JsonDisplayable):
     """What a replay sends, what it changes, and all objections; looked at first, then run (law G).
 
     Attributes:
@@ -35,7 +35,7 @@ class ReplayPlan(JsonShown):
     files: int | None = None
     relay_bytes: int | None = None
     done_at: datetime | None = None
-    json_without: ClassVar[tuple[str, ...]] = ("definition",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("definition",)
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class ReplayPlan(JsonShown):
             facts=(
                 f"{plural(self.records, 'record')} in the range",
                 None if self.files is None else f"{plural(self.files, 'file')} of the relay",
-                None if self.relay_bytes is None else f"about {size(self.relay_bytes)} there",
+                None if self.relay_bytes is None else f"about {format_size(self.relay_bytes)} there",
             ),
             parts=(
                 *(f"refused: {one.why}. Next: {_next(one)}" for one in self.refusals),
@@ -112,7 +112,7 @@ class ReplayPlan(JsonShown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplayResult(JsonShown):
+class ReplayResult(JsonDisplayable):
     """What a replay has sent.
 
     Attributes:
@@ -138,7 +138,7 @@ class ReplayResult(JsonShown):
     gone: int = 0
     done: bool = True
     took_s: float = 0.0
-    json_also: ClassVar[tuple[str, ...]] = ("missing",)
+    json_include: ClassVar[tuple[str, ...]] = ("missing",)
 
     @property
     def missing(self) -> int:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from mirrorlake.context import Context
-from mirrorlake.render import Sheet, Shown
-from mirrorlake.replay.asking import Leave
+from mirrorlake.render import Displayable, Sheet
 from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.request import ReplayConsent
 from mirrorlake.replay.restored import RestorePlan
 
 P = TypeVar("P", bound="ReplayPlan | RestorePlan")
 
 
-class Planned(Shown, Generic[P]):
+class Planned(Displayable, Generic[P]):
     """A planned replay or restore; it shows itself as its plan."""
 
-    def __init__(self, context: Context, plan: P, *, leave: Leave) -> None:
+    def __init__(self, context: Context, plan: P, *, leave: ReplayConsent) -> None:
         self._context = context
         self._leave = leave
         self.plan = plan

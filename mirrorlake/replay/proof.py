@@ -18,7 +18,7 @@ from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import MAX_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.offsets import to_mapped_range
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.replay.files import batches_of
 from mirrorlake.rules import View
 
@@ -43,7 +43,7 @@ def prove(
     reader: RecordReader,
     *,
     compacts: Callable[[str], bool] = lambda _: False,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> VerifyReport:
     """Read from the target all that a replay sent, and compare it with the relay.
 

@@ -16,7 +16,6 @@ from mirrorlake.lake import AUDIT
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import PREFIXES, Definition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.replay.asking import Asked, Leave, plain_word
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
@@ -24,6 +23,7 @@ from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import EXPORT
 from mirrorlake.replay.replays import found, plan_again, plan_here, plan_replay, run_replay
+from mirrorlake.replay.request import ReplayConsent, ReplayRequest, plain_word
 from mirrorlake.rules import View
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Replay(Planned[ReplayPlan]):
         >>> again.run()  # doctest: +SKIP
     """
 
-    def __init__(self, context: Context, plan: ReplayPlan, *, leave: Leave, folder: str | None = None) -> None:
+    def __init__(self, context: Context, plan: ReplayPlan, *, leave: ReplayConsent, folder: str | None = None) -> None:
         super().__init__(context, plan, leave=leave)
         self._folder = folder
 
@@ -109,7 +109,7 @@ def make_replay(
     context: Context,
     *,
     name: str | None,
-    leave: Leave,
+    leave: ReplayConsent,
     source: str | None,
     topic: str | None,
     into: str,
@@ -125,7 +125,7 @@ def make_replay(
             "goes on with --name alone",
         )
     given = {key: plain_word(value) for key, value in asked.items()}
-    wanted = Asked(source=source, topic=topic, into=into, **given)
+    wanted = ReplayRequest(source=source, topic=topic, into=into, **given)
     if not into or wanted.files is not None:
         return Replay(context, plan_here(context, wanted), leave=leave, folder=wanted.files)
     return Replay(context, plan_replay(context, wanted, name=name, leave=leave), leave=leave)

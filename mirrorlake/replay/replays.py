@@ -29,12 +29,12 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
 from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
-from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
 from mirrorlake.replay.define import define, lent_rules, require_relay
 from mirrorlake.replay.files import read_begun
 from mirrorlake.replay.flows import HERE, build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import Begun, Register
+from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name
 from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
 from mirrorlake.rules import TIMES
@@ -54,7 +54,7 @@ _COUNTS = """
 
 
 def plan_replay(
-    context: Context, asked: Asked, *, name: str | None = None, leave: Leave = NOTHING_ALLOWED
+    context: Context, asked: ReplayRequest, *, name: str | None = None, leave: ReplayConsent = NO_CONSENT
 ) -> ReplayPlan:
     """Plan a replay; changes nothing. One that was begun under the name goes on as it was begun.
 
@@ -78,7 +78,7 @@ def plan_replay(
     return plan_of(context, definition, held, before, leave)
 
 
-def plan_here(context: Context, asked: Asked) -> ReplayPlan:
+def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
     """Plan a replay into files or a frame; no cluster is asked.
 
     One that was begun in its folder goes on with the records that it was planned with (law F), whatever a time like `-2h` means now.
@@ -103,7 +103,7 @@ def plan_here(context: Context, asked: Asked) -> ReplayPlan:
     )
 
 
-def plan_again(context: Context, name: str, *, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
+def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
     """Plan a replay that was begun, by its name alone.
 
     Raises:
@@ -135,7 +135,7 @@ def found(context: Context, name: str) -> Begun:
 
 
 def plan_of(
-    context: Context, definition: Definition, held: RelayExtent, before: Begun | None, leave: Leave
+    context: Context, definition: Definition, held: RelayExtent, before: Begun | None, leave: ReplayConsent
 ) -> ReplayPlan:
     """Plan a definition: new, begun or done."""
     if before is not None and before.done_at is not None:
@@ -156,7 +156,7 @@ def plan_of(
 
 
 def run_replay(
-    context: Context, plan: ReplayPlan, *, leave: Leave = NOTHING_ALLOWED, stop: threading.Event | None = None
+    context: Context, plan: ReplayPlan, *, leave: ReplayConsent = NO_CONSENT, stop: threading.Event | None = None
 ) -> ReplayResult:
     """Send what a plan holds; `stop` ends it between two transactions, and the same call goes on there.
 
@@ -180,7 +180,7 @@ def run_replay(
     return result
 
 
-def send(context: Context, definition: Definition, *, leave: Leave, stop: threading.Event) -> ReplayResult:
+def send(context: Context, definition: Definition, *, leave: ReplayConsent, stop: threading.Event) -> ReplayResult:
     """Send what a definition holds and its ledger does not; it is written down already.
 
     Raises:
@@ -281,7 +281,9 @@ def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
         )
 
 
-def _look(context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: Leave) -> TargetLook:
+def _look(
+    context: Context, definition: Definition, flow: FlowConfig, *, begun: bool, leave: ReplayConsent
+) -> TargetLook:
     return look_at_target(
         definition,
         flow,

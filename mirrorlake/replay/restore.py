@@ -30,7 +30,7 @@ from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
 from mirrorlake.render import plural
-from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name, plain_word
+from mirrorlake.replay.as_of import SourceAsOf, read_source_as_of, read_topics_as_of
 from mirrorlake.replay.define import require_relay
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.groups import plan_groups_then
@@ -45,9 +45,9 @@ from mirrorlake.replay.replays import (
     require_free,
     send,
 )
+from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, flow_name, plain_word
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.survey import RelayExtent, spans_of
-from mirrorlake.replay.then import SourceThen, source_then, topics_then
 from mirrorlake.topics import carry_out
 
 # A pattern without a character that means something is a name, and a name that is not there is a mistake.
@@ -75,7 +75,7 @@ def restore_topics(
     at: str | datetime,
     into: str,
     name: str | None = None,
-    leave: Leave = NOTHING_ALLOWED,
+    leave: ReplayConsent = NO_CONSENT,
     groups: bool = True,
     acls: bool = True,
 ) -> Restore:
@@ -109,21 +109,21 @@ def restore_topics(
     if before is None:
         moment = when(written, now=now)
         chosen = _chosen(context, source, texts, moment)
-        known = source_then(context.lake, source, chosen, held.ends, at=moment)
+        known = read_source_as_of(context.lake, source, chosen, held.ends, at=moment)
         definition = _define(context, flow, words, known, held, at=moment, now=now, into=into, leave=leave)
     else:
         refuse_other_words(before, words)
         definition = before.definition
         moment = datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc)
         chosen = _chosen(context, source, texts, moment)
-        known = source_then(context.lake, source, chosen, held.ends, at=moment)
+        known = read_source_as_of(context.lake, source, chosen, held.ends, at=moment)
     return Restore(
         context, _plan(context, definition, known, held, before, leave, groups=groups, acls=acls), leave=leave
     )
 
 
 def _chosen(context: Context, source: str, texts: list[str], at: datetime) -> dict[str, KnownTopic]:
-    known = topics_then(context.lake, source, at)
+    known = read_topics_as_of(context.lake, source, at)
     try:
         pattern = parse_patterns(texts, required=True)
         matcher = NameMatcher(pattern)
@@ -146,13 +146,13 @@ def _define(
     context: Context,
     name: str,
     words: Mapping[str, Any],
-    known: SourceThen,
+    known: SourceAsOf,
     held: RelayExtent,
     *,
     at: datetime,
     now: datetime,
     into: str,
-    leave: Leave,
+    leave: ReplayConsent,
 ) -> Definition:
     spans = spans_of(context.lake, words["source"], held.of(known.topics), _limits(known))
     definition = Definition(
@@ -184,7 +184,7 @@ def _define(
     return replace(definition, hops=hops)
 
 
-def _limits(known: SourceThen) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
+def _limits(known: SourceAsOf) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
     def limit(source: SourcePartition) -> tuple[int, int | None] | None:
         topic = known.topics.get(source.topic)
         if topic is None or source.partition >= topic.partitions:
@@ -205,10 +205,10 @@ def _limits(known: SourceThen) -> Callable[[SourcePartition], tuple[int, int | N
 def _plan(
     context: Context,
     definition: Definition,
-    known: SourceThen,
+    known: SourceAsOf,
     held: RelayExtent,
     before: Begun | None,
-    leave: Leave,
+    leave: ReplayConsent,
     *,
     groups: bool,
     acls: bool,
@@ -238,7 +238,7 @@ def _plan(
     )
 
 
-def _acls(context: Context, definition: Definition, known: SourceThen) -> tuple[tuple[Change, ...], list[str]]:
+def _acls(context: Context, definition: Definition, known: SourceAsOf) -> tuple[tuple[Change, ...], list[str]]:
     names = {topic.name for topic in definition.topics}
     flow = flow_of(definition, context.config)
     found = translate(
@@ -277,7 +277,7 @@ def _made(definition: Definition, acl: Acl) -> Change:
     )
 
 
-def _run(context: Context, plan: RestorePlan, *, leave: Leave, stop: threading.Event) -> RestoreReport:
+def _run(context: Context, plan: RestorePlan, *, leave: ReplayConsent, stop: threading.Event) -> RestoreReport:
     definition, began = plan.records.definition, time.monotonic()
     report = RestoreReport(
         name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference
-from mirrorlake.render import JsonShown, Sheet, Table, badge, by_fields, plural, table
+from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, by_fields, plural, table
+from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.plan import ReplayPlan
-from mirrorlake.replay.then import GroupThen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RestorePlan(JsonShown):
+class RestorePlan(JsonDisplayable):
     """What a restore makes, sends and sets; looked at first, then run (law G).
 
     Attributes:
@@ -29,7 +29,7 @@ class RestorePlan(JsonShown):
     records: ReplayPlan
     at: datetime
     acls: tuple[Change, ...] = ()
-    groups: tuple[GroupThen, ...] = ()
+    groups: tuple[GroupAsOf, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -59,7 +59,7 @@ class RestorePlan(JsonShown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RestoreReport(JsonShown):
+class RestoreReport(JsonDisplayable):
     """What a restore did, compared with the relay.
 
     Attributes:
@@ -91,7 +91,7 @@ class RestoreReport(JsonShown):
     left_target: int = 0
     done: bool = True
     took_s: float = 0.0
-    json_also: ClassVar[tuple[str, ...]] = ("equal",)
+    json_include: ClassVar[tuple[str, ...]] = ("equal",)
 
     @property
     def equal(self) -> bool:

@@ -12,7 +12,7 @@ from mirrorlake.lake import KnownTopic, Lake, newest_topics
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.plan import Change, TopicSpec, topic_changes
 from mirrorlake.model.replay import Definition
-from mirrorlake.render import duration
+from mirrorlake.render import format_duration
 from mirrorlake.topics import wanted_remote_topic
 
 # The brokers' names for what a topic inherits from them; a missing one has Kafka's own default.
@@ -142,16 +142,16 @@ def _expiring(
     if before is not None and oldest > before:
         found.append(
             ReplayRefusal(
-                why=f"{topic} refuses records older than {duration(before)} (message.timestamp.before.max.ms), and the oldest "
-                f"is {duration(oldest)} old",
+                why=f"{topic} refuses records older than {format_duration(before)} (message.timestamp.before.max.ms), and the oldest "
+                f"is {format_duration(oldest)} old",
                 remedy=f"raise the setting, or {other}",
             )
         )
     if after is not None and -newest > after:
         found.append(
             ReplayRefusal(
-                why=f"{topic} refuses records of more than {duration(after)} ahead (message.timestamp.after.max.ms), and the "
-                f"newest is {duration(-newest)} ahead",
+                why=f"{topic} refuses records of more than {format_duration(after)} ahead (message.timestamp.after.max.ms), and the "
+                f"newest is {format_duration(-newest)} ahead",
                 remedy=f"raise the setting, or {other}",
             )
         )
@@ -161,8 +161,8 @@ def _expiring(
         if not accept:
             found.append(
                 ReplayRefusal(
-                    why=f"{topic} keeps records for {duration(retention)} (retention.ms), and the oldest is "
-                    f"{duration(oldest)} old: what is older would be deleted as soon as it is sent",
+                    why=f"{topic} keeps records for {format_duration(retention)} (retention.ms), and the oldest is "
+                    f"{format_duration(oldest)} old: what is older would be deleted as soon as it is sent",
                     remedy=f"{keep}{other}",
                     flag="--accept-expiry",
                 )

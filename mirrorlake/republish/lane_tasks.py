@@ -15,7 +15,7 @@ from mirrorlake.kafka.lane import Batch, LaneSender, LaneSpec
 from mirrorlake.lake import RelayFile, read_by_source
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.rules import View
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def read_batches(files: Iterable[RelayFile], targets: Mapping[SourcePartition, T
 
 def lane_log_context(spec: LaneSpec) -> AbstractContextManager[None]:
     """Name the flow and the lane in every line that is logged within the block."""
-    return about(flow=spec.claim.flow, lane=spec.claim.lane)
+    return log_context(flow=spec.claim.flow, lane=spec.claim.lane)
 
 
 def send_lane(sender: LaneSender, work: LaneAssignment, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:

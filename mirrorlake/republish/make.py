@@ -7,7 +7,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.lake import StreamSign, flow_sign
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.republish.lost_topics import find_lost_topics
 from mirrorlake.republish.ordered_sender import OrderedSender
 from mirrorlake.republish.prepare import republish_settings, sending_settings
@@ -19,7 +19,11 @@ from mirrorlake.topics import rule_changes
 
 
 def make_republisher(
-    context: Context, settings: RepublishSettings, *, tell: Tell = silent, tenure: Tenure | None = None
+    context: Context,
+    settings: RepublishSettings,
+    *,
+    tell: ProgressCallback = ignore_progress,
+    tenure: Tenure | None = None,
 ) -> Republisher:
     """Build the republisher of a flow, and record the flow's rules."""
     flow, audit = settings.flow, context.audit()

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import Tell
+from mirrorlake.progress import ProgressCallback
 
 
 class RelayProgress:
     """Count the relay's records that a flow has sent or withheld, and those that are due."""
 
-    def __init__(self, flow: str, tell: Tell) -> None:
+    def __init__(self, flow: str, tell: ProgressCallback) -> None:
         self._phase = f"republish {flow}"
         self._tell = tell
         self._withheld = 0

@@ -30,7 +30,7 @@ from mirrorlake.landing import GRACE_S, await_query, is_location_in_use
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.republish.acquisition import NO_TRUNCATIONS, Acquired, FlowAcquisition, retry_contested
 from mirrorlake.republish.follower_driver import send_by_followers
 from mirrorlake.republish.ordered_sender import OrderedSender
@@ -65,7 +65,7 @@ class Republisher:
         settings: RepublishSettings,
         *,
         audit: Audit,
-        tell: Tell = silent,
+        tell: ProgressCallback = ignore_progress,
         tenure: Tenure | None = None,
     ) -> None:
         self._lake = lake

@@ -22,7 +22,7 @@ from mirrorlake.kafka.lane import Batch
 from mirrorlake.lake import COLUMNS, RelayFile, RelayPart
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.republish.files import list_files
 from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, send_lane
 from mirrorlake.republish.owned_flow import OwnedFlow
@@ -81,7 +81,7 @@ class SparkFeeder:
             if self._stop.is_set():
                 raise Stopped
             # Spark calls from a thread of its own.
-            with about(flow=owned.flow.name, batch=batch):
+            with log_context(flow=owned.flow.name, batch=batch):
                 sent = self._send_once(due, frame, batch=batch, max_s=max_s)
             committed += sent
             # Without a rate limit, or without a commit, all lanes have sent their rows.

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
-from mirrorlake.progress import asked_of_log, line_format
+from mirrorlake.progress import line_format, parse_log_setting
 from mirrorlake.runtime.cache import cache_directory
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class _ToLogFile(logging.FileHandler):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="a", encoding="utf-8", delay=True)
-        _, is_json = asked_of_log(os.environ.get("MIRRORLAKE_LOG"))
+        _, is_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))
         self.setFormatter(line_format(as_json=is_json, named=True))
         self._has_failed = False
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class PeriodicTasks:
             raise failures[0]
 
     def _work(self) -> None:
-        with about(duties=self._flow):
+        with log_context(duties=self._flow):
             self._work_until_ended()
 
     def _work_until_ended(self) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from mirrorlake.progress import asked_of_log, line_format
+from mirrorlake.progress import line_format, parse_log_setting
 
 
 class WorkerLog(NamedTuple):
@@ -24,7 +24,7 @@ class WorkerLog(NamedTuple):
             >>> WorkerLog.asked().level  # doctest: +SKIP
             'INFO'
         """
-        level, as_json = asked_of_log(os.environ.get("MIRRORLAKE_LOG"))
+        level, as_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))
         return cls(level or "INFO", as_json)
 
     def attach(self) -> None:

@@ -17,7 +17,7 @@ from mirrorlake.lake import COLUMNS, Audit, Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Note
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.render import Sheet, Shown, count, plural, table
+from mirrorlake.render import Displayable, Sheet, format_count, plural, table
 from mirrorlake.rules import View
 
 
@@ -34,7 +34,7 @@ class RuleShown:
     definition: dict[str, Any]
 
 
-class RulesShown(Shown, list[RuleShown]):
+class RulesShown(Displayable, list[RuleShown]):
     """The rules of a flow in the order in which they apply: a list of `RuleShown` that shows itself."""
 
     def sheet(self) -> Sheet:
@@ -112,7 +112,7 @@ class TrialReason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RuleTrial(Shown):
+class RuleTrial(Displayable):
     """What the rules of a flow would do to the newest records of a topic.
 
     `sent` of the `records` would go out, `changed` of those with other content than they have.
@@ -134,9 +134,9 @@ class RuleTrial(Shown):
         return Sheet(
             title=f"rules of {self.flow} on the newest {plural(self.records, 'record')} of {self.topic}",
             facts=(
-                f"{count(self.sent)} sent ({count(self.changed)} changed)",
-                f"{count(self.filtered)} filtered",
-                f"{count(self.quarantined)} quarantined",
+                f"{format_count(self.sent)} sent ({format_count(self.changed)} changed)",
+                f"{format_count(self.filtered)} filtered",
+                f"{format_count(self.quarantined)} quarantined",
             ),
             parts=(table("", columns, self.reasons),) if self.reasons else (),
         )

@@ -16,7 +16,7 @@ from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, lake_changes, list_carried_topics, migrate
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, made_by, topic_changes
 from mirrorlake.model.remotes import LostTopic
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, clusters_own, read_target
 from mirrorlake.topics.edits import SETTINGS
@@ -46,7 +46,7 @@ def make_plan(
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[LostTopic]],
     others_of: Callable[[FlowConfig], OtherFiles],
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
@@ -144,7 +144,7 @@ def apply_plan(
     admins: Admins,
     lake: Lake,
     now: Callable[[], datetime],
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> None:
     """Carry a plan out in its order and write what was done to `audit`; applied twice it changes nothing (law G).
 
@@ -189,7 +189,7 @@ def carry_out(
     audit: Audit,
     plan: Plan | None = None,
     command: str = "apply",
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> None:
     """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import ClassVar, Literal, overload
 
 from mirrorlake.kafka import PartitionState
-from mirrorlake.render import JsonShown, Sheet, badge, count, duration, plural, size, table
+from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, format_size, plural, table
 
 How = Literal[
     "mirrored", "remote", "excluded", "never_leaves", "internal", "comes_back", "no_name", "not_selected", "no_flow"
@@ -57,7 +57,7 @@ class TopicLine:
     internal: bool = False
     mirrorings: tuple[Mirroring, ...] = ()
     ends: Mapping[int, int] = field(default_factory=dict, repr=False)
-    json_without: ClassVar[tuple[str, ...]] = ("ends",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("ends",)
 
     @property
     def is_mirrored(self) -> bool:
@@ -73,7 +73,7 @@ class TopicLine:
         if "delete" in self.cleanup:
             age, most = self.retention_ms, self.retention_bytes
             limits = [_short(age)] if age is not None and age >= 0 else []
-            limits += [size(most)] if most is not None and most >= 0 else []
+            limits += [format_size(most)] if most is not None and most >= 0 else []
             words += limits or ["for ever"]
         return ", ".join(words)
 
@@ -85,7 +85,7 @@ class TopicLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TopicList(JsonShown, Sequence[TopicLine]):
+class TopicList(JsonDisplayable, Sequence[TopicLine]):
     """The topics of a cluster at a moment; `hidden` counts internal ones that were left out.
 
     Example:
@@ -100,7 +100,7 @@ class TopicList(JsonShown, Sequence[TopicLine]):
     topics: tuple[TopicLine, ...]
     hidden: int = 0
     observed_at: datetime | None = None
-    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("observed_at",)
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -142,7 +142,7 @@ class TopicList(JsonShown, Sequence[TopicLine]):
         facts = [
             plural(len(self), "topic"),
             plural(sum(line.partitions for line in self.topics), "partition"),
-            f"{count(sum(line.is_mirrored for line in self.topics))} mirrored",
+            f"{format_count(sum(line.is_mirrored for line in self.topics))} mirrored",
             *([f"{plural(self.hidden, 'internal topic')} not shown"] if self.hidden else []),
         ]
         note = "records: by offsets, at most; compacted records and markers of transactions count"
@@ -173,7 +173,7 @@ class TopicReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TopicPage(JsonShown):
+class TopicPage(JsonDisplayable):
     """One topic of a cluster: its partitions, the settings of its own, who reads it and where it is mirrored.
 
     `readers` is None where groups could not be asked; `note` says why.
@@ -186,7 +186,7 @@ class TopicPage(JsonShown):
     readers: tuple[TopicReader, ...] | None = ()
     note: str = ""
     observed_at: datetime | None = None
-    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
+    json_exclude: ClassVar[tuple[str, ...]] = ("observed_at",)
 
     def sheet(self) -> Sheet:
         """Show partitions, settings, readers and flows."""
@@ -213,7 +213,7 @@ class TopicPage(JsonShown):
             badge=badge("internal", "off") if line.internal else None,
             facts=(
                 plural(line.partitions, "partition"),
-                None if line.records is None else f"{count(line.records)} records at most",
+                None if line.records is None else f"{format_count(line.records)} records at most",
                 f"kept: {line.kept}" if line.kept else None,
                 self.observed_at,
             ),
@@ -245,5 +245,5 @@ def _short(ms: int) -> str:
     >>> _short(604_800_000), _short(90_000)
     ('7 d', '1 min 30 s')
     """
-    words = duration(ms).split(" ")
+    words = format_duration(ms).split(" ")
     return " ".join(words[:2] if words[2:3] == ["0"] else words)

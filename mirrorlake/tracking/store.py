@@ -16,7 +16,7 @@ from mirrorlake.tracking.run import FLOW, KIND, LONGEST_PARAMETER, TrackedRun
 
 _SQLITE = "sqlite:///"
 # Most metrics and parameters that MLflow takes in one call are 1 000 and 100.
-_MOST_PARAMETERS = 100
+_MAX_PARAMETERS = 100
 
 
 class RunStore:
@@ -67,7 +67,7 @@ class RunStore:
         made = self._client.create_run(self._experiment, start_time=began, tags=run.all_tags(), run_name=run.name)
         run_id = str(made.info.run_id)
         texts = {name: str(value)[:LONGEST_PARAMETER] for name, value in run.parameters.items()}
-        parameters = [Param(name, text) for name, text in texts.items()][:_MOST_PARAMETERS]
+        parameters = [Param(name, text) for name, text in texts.items()][:_MAX_PARAMETERS]
         figures = [Metric(name, float(value), ended, 0) for name, value in run.figures.items()]
         self._client.log_batch(run_id, metrics=figures, params=parameters)
         for name, text in run.reports.items():

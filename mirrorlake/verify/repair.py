@@ -18,7 +18,7 @@ from mirrorlake.lake import Audit, BrokenFile, FencedRelayWriter, FileSpan, Lake
 from mirrorlake.landing import Mended, Mending
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Displayable, Sheet, badge, plural, table
 from mirrorlake.verify.side_repair import BrokenTable, repair_side_tables
 
 _PLACE = [*SOURCE_KEY, "offset"]
@@ -40,7 +40,7 @@ class Doubled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repair(Shown):
+class Repair(Displayable):
     """What was found broken or doubled in the relay of a source.
 
     `removed` doubled rows were taken out, and `mended` files were landed again; with broken files, doubled rows are looked for

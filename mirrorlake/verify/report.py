@@ -16,14 +16,14 @@ from typing import Any
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake import Lake, RangeProof, read_proofs
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.render import Sheet, Shown, Table, plural, table
+from mirrorlake.render import Displayable, Sheet, Table, plural, table
 from mirrorlake.tracking import html_page, json_report
 
 _ROWS = ("kind", "flow", "partition", "range", "how", "records", "target", "digest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProofReport(Shown):
+class ProofReport(Displayable):
     """What one verification proved; `reports` are the counts and differences, where it was made by this `Mirror`.
 
     Example:

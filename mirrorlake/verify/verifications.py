@@ -17,7 +17,7 @@ from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake import ProofCache, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
+from mirrorlake.progress import DRAW_INTERVAL_S, ProgressCallback, ignore_progress
 from mirrorlake.rules import View, view_of_flow
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.verify.cut import take_cut
@@ -74,7 +74,7 @@ class Verifications:
         how = {"full": full, "within": within, "sample": sample, "direct": direct, "lost": lost}
         with context.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             call = pool.submit(self._compare, chosen, **how, tell=board.tell)
-            while wait([call], timeout=DRAW_EVERY_S).not_done:
+            while wait([call], timeout=DRAW_INTERVAL_S).not_done:
                 board.tick()
             found = call.result()
         ended_at = context.now()
@@ -151,7 +151,7 @@ class Verifications:
         lost: Collection[str] = (),
         waits: bool = True,
         may_job: bool = True,
-        tell: Tell = silent,
+        tell: ProgressCallback = ignore_progress,
     ) -> Verification:
         context = self._context
         into = {target: self._with_redrives(target) for target in {flow.target for flow in chosen}}

@@ -32,7 +32,7 @@ from mirrorlake.lake import (
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.progress import Tell, silent
+from mirrorlake.progress import ProgressCallback, ignore_progress
 from mirrorlake.rules import View
 from mirrorlake.verify.comparison_results import HopResult
 from mirrorlake.verify.completeness import (
@@ -107,7 +107,7 @@ class Verifier:
         waits: bool = True,
         session: SparkSession | None = None,
         job_from: int = JOB_RECORDS,
-        tell: Tell = silent,
+        tell: ProgressCallback = ignore_progress,
     ) -> None:
         self._flows = tuple(flows)
         self._lake = context.lake

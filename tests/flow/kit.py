@@ -309,8 +309,8 @@ def environment(**extra: str) -> dict[str, str]:
 
 _ELSEWHERE = """
 import fcntl, socket
-from mirrorlake.context import presence
-socket.gethostname, fcntl.flock, presence.EVERY_S = (lambda: {host!r}), (lambda *_: None), 1.0
+from mirrorlake.context import running_flows
+socket.gethostname, fcntl.flock, running_flows.SIGN_INTERVAL_S = (lambda: {host!r}), (lambda *_: None), 1.0
 from mirrorlake.cli import main
 main()
 """

@@ -63,14 +63,14 @@ from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.records.page import Page, SideBySide
 from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.records.record import Missing, Origin, Outcome, Passport
-from mirrorlake.render import Shown
+from mirrorlake.render import Displayable
+from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.replays import Leave
+from mirrorlake.replay.replays import ReplayConsent
 from mirrorlake.replay.restore import Restore
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.target import ReplayRefusal
-from mirrorlake.replay.then import GroupThen
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
 from mirrorlake.verify.repair import Doubled, Repair
@@ -253,7 +253,7 @@ def failed_back(text: str) -> FailbackReport:
     )
 
 
-def replays(text: str) -> list[Shown]:
+def replays(text: str) -> list[Displayable]:
     """Return a replay and a restore, planned and done, with one row of everything."""
     source, wrong = (
         SourcePartition(text, 1, 0),
@@ -274,14 +274,14 @@ def replays(text: str) -> list[Shown]:
     made = Change(where=text, kind="topic", name=text, action="create", before=None, after={text: text}, reason=text)
     refusal = ReplayRefusal(why=text, remedy=text, flag=text)
     plan = ReplayPlan(definition=definition, changes=(made,), refusals=(refusal,), notes=(text,))
-    whole = RestorePlan(records=plan, at=NOON, acls=(made,), groups=(GroupThen(text, source, 7),), notes=(text,))
+    whole = RestorePlan(records=plan, at=NOON, acls=(made,), groups=(GroupAsOf(text, source, 7),), notes=(text,))
     unused: Any = None
     return [
         plan,
-        Replay(unused, plan, leave=Leave()),
+        Replay(unused, plan, leave=ReplayConsent()),
         ReplayResult(name=text, sent=3, records=9),
         whole,
-        Restore(unused, whole, leave=Leave()),
+        Restore(unused, whole, leave=ReplayConsent()),
         RestoreReport(name=text, at=NOON, topics=1, records=9, differences=(wrong,), held=(text,)),
     ]
 
@@ -301,7 +301,7 @@ def erasure(text: str) -> Erasure:
     )
 
 
-def every(text: str) -> list[Shown]:
+def every(text: str) -> list[Displayable]:
     """Return one value of each kind, with `text` wherever text may come from others."""
     place, pause = (
         TopicPartition(text, 3),

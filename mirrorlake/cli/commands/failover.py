@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorlake.cli.command import Invocation, OneFlow, command
-from mirrorlake.cli.stopping import in_background
+from mirrorlake.cli.stopping import run_until_signal
 
 if TYPE_CHECKING:
     from mirrorlake.failover import DrillReport
@@ -109,7 +109,7 @@ def drill(
             # The next one is a week away.
             sys.stdout.flush()
 
-        in_background(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=tell))
+        run_until_signal(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=tell))
         return 0
     done = mirror[flow].drill(into=into)
     cli.answer(done)

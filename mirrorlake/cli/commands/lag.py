@@ -12,7 +12,7 @@ import typer
 
 from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
-from mirrorlake.cli.stopping import in_background
+from mirrorlake.cli.stopping import run_until_signal
 from mirrorlake.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def sample(
         cli.say(str(seen))
         sys.stdout.flush()
 
-    in_background(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell), note=cli.note)
+    run_until_signal(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell), note=cli.note)
     return 4 if once and failed[0] else 0
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
-from mirrorlake.cli.stopping import in_background
+from mirrorlake.cli.stopping import run_until_signal
 from mirrorlake.errors import UsageError
-from mirrorlake.render import count, plural
+from mirrorlake.render import format_count, plural
 
 if TYPE_CHECKING:
     from mirrorlake.records import BrowsedRecord
@@ -56,7 +56,7 @@ def records(
             raise UsageError(
                 "--follow begins now", remedy="leave out --offset, --at and --generation; or leave out --follow"
             )
-        in_background(
+        run_until_signal(
             lambda stop: _follow(
                 cli,
                 cli.mirror.tail(
@@ -154,8 +154,8 @@ def quarantine(
         done = held.redrive()
         cli.document(done)
         cli.say(
-            f"{flow}: {plural(done.sent, 'record')} sent, {count(done.filtered)} filtered, "
-            f"{count(done.still_quarantined)} quarantined again"
+            f"{flow}: {plural(done.sent, 'record')} sent, {format_count(done.filtered)} filtered, "
+            f"{format_count(done.still_quarantined)} quarantined again"
         )
         return 1 if done.still_quarantined else 0
     found = held.summary()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mirrorlake.cli.command import Generation, Invocation, Source, command
-from mirrorlake.cli.stopping import in_background
+from mirrorlake.cli.stopping import run_until_signal
 
 Append = Annotated[bool, typer.Option("--append", help="Send into a topic that holds other records.")]
 AcceptExpiry = Annotated[
@@ -66,7 +66,7 @@ def replay(
     dry_run: DryRun = False,
 ) -> int:
     """Send records of the relay once more, each exactly once; killed and repeated it goes on, done it sends nothing."""
-    from mirrorlake.replay import header_of
+    from mirrorlake.replay import parse_header
 
     planned = cli.mirror.replay(
         source=source,
@@ -78,7 +78,7 @@ def replay(
         from_offset=from_offset,
         to_offset=to_offset,
         keys=key or (),
-        headers=dict(map(header_of, header or ())),
+        headers=dict(map(parse_header, header or ())),
         where=where,
         generation=generation,
         timestamps=timestamps,
@@ -93,7 +93,7 @@ def replay(
     if dry_run:
         cli.document({**planned.as_dict(), "dry_run": True})
         return 3 if planned.plan.refusals else 0
-    done = in_background(lambda stop: planned.run(stop=stop))
+    done = run_until_signal(lambda stop: planned.run(stop=stop))
     cli.show(done)
     proof = planned.verify() if verify and done.done else None
     if proof is not None:
@@ -136,7 +136,7 @@ def restore(
     if dry_run:
         cli.document({**planned.as_dict(), "dry_run": True})
         return 3 if planned.plan.records.refusals else 0
-    done = in_background(lambda stop: planned.run(stop=stop))
+    done = run_until_signal(lambda stop: planned.run(stop=stop))
     cli.document({**done.as_dict(), "plan": planned.as_dict()})
     cli.show(done)
     return 1 if done.done and (not done.equal or done.held) else 0

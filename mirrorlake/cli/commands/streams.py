@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from mirrorlake.cli.command import Flow, Invocation, OneFlow, Source, command
-from mirrorlake.cli.stopping import in_background
+from mirrorlake.cli.stopping import run_until_signal
 
 Once = Annotated[
     bool, typer.Option("--once", help="Drain the records so far and stop; without it, stay on until SIGTERM.")
@@ -35,7 +35,7 @@ def land(
     """Land the topics of one source cluster in its relay."""
     mirror = cli.mirror
     cli.answer(
-        in_background(
+        run_until_signal(
             lambda stop: mirror.land(
                 source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, take_over=take_over
             ),
@@ -81,7 +81,7 @@ def republish(
         choice = "send_again" if send_again else "accept_empty"
         cli.answer(Chosen(flow=flow, topic=topic or "", choice=choice, waits=held is not None))
         return 0
-    done = in_background(
+    done = run_until_signal(
         lambda stop: mirror.republish(
             flow,
             once=once,
@@ -114,10 +114,10 @@ def run(
     # Before anything large is loaded: whoever started it sees at once that it starts.
     cli.line("run", f"{cli.conf.absolute()}, {'up to the present ends' if once else 'until Ctrl-C or SIGTERM'}")
     mirror = cli.mirror
-    done = in_background(
+    done = run_until_signal(
         lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port, take_over=take_over),
         note=partial(cli.line, "stop"),
-        so_far=lambda: mirror.so_far().sheet().summary(),
+        describe_progress=lambda: mirror.so_far().sheet().summary(),
         leave=lambda: _leave(cli, **mirror.so_far()._asdict()),
     )
     cli.document(done._asdict())

@@ -10,7 +10,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.render import Sheet, Shown, badge, count, table
+from mirrorlake.render import Displayable, Sheet, badge, format_count, table
 
 Verdict = Literal["mirrored", "excluded", "never_leaves", "internal", "comes_back", "no_name"]
 _WORDS: dict[Verdict, str] = {
@@ -38,7 +38,7 @@ class TopicPreview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowPreview(Shown):
+class FlowPreview(Displayable):
     """What a flow does with the topics of its source; `others` counts those that its pattern does not match."""
 
     flow: str
@@ -58,10 +58,10 @@ class FlowPreview(Shown):
             for one in ordered
         ]
         facts = (
-            f"{count(len(self.mirrored))} mirrored",
+            f"{format_count(len(self.mirrored))} mirrored",
             f"{len(self.topics) - len(self.mirrored)} kept back",
         )
-        left = (f"not matched: {count(self.others)} of the source",)
+        left = (f"not matched: {format_count(self.others)} of the source",)
         return Sheet(
             title=self.flow,
             facts=facts,

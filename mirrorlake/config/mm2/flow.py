@@ -9,7 +9,7 @@ from typing import Any
 from mirrorlake.config.mm2.names import DEFAULT_POLICIES, FACTORS, IDENTITY_POLICIES
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
-_MOST_LANES = 64
+_MAX_LANES = 64
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class Mm2Flow:
         if "start" in self.entry:
             self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
         if "tasks.max" in self.given:
-            self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1, "lanes")))
+            self.entry["lanes"] = min(_MAX_LANES, max(1, self._number("tasks.max", 1, "lanes")))
         for key in ("target.exactly.once.source.support", "exactly.once.source.support"):
             self._take(key, "delivery: exactly_once, the default")
         if self.given.get("target.exactly.once.source.support", "disabled") != "enabled":

@@ -25,7 +25,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _IDLE: list[duckdb.DuckDBPyConnection] = []
 # What one connection may keep of the process's memory: DuckDB gives back what it freed when it is closed, not before. A question
 # about the three million records of a backlog left 870 MB; another connection costs 12 ms.
-_MOST_KEPT = 64 << 20
+_MAX_CACHED_BYTES = 64 << 20
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         yield connection
     finally:
-        if _resident() - held > _MOST_KEPT:
+        if _resident() - held > _MAX_CACHED_BYTES:
             connection.close()
         else:
             _IDLE.append(connection)

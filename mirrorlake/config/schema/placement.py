@@ -19,7 +19,7 @@ from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
 # Kafka has no limit of its own; a typing error must not create more than a cluster can hold.
-MOST_PARTITIONS = 100_000
+MAX_PARTITIONS = 100_000
 _REMEDY = "write keep, {by: key, count: 12} or {map: {0: 3, 1: 0}}"
 _PAIR_REMEDY = "write {map: {0: 3, 1: 0}}: source partition, then target partition"
 
@@ -109,7 +109,7 @@ def _by_key(value: Mapping[Any, Any]) -> Placement:
     count = values.whole(value.get("count"))
     if not _is_partition(count) or count == 0:
         what = "'count' is missing" if count is None else "'count' is not a number of partitions"
-        findings.append(SettingsFault(("count",), what, f"write the remote topic's partitions, 1 to {MOST_PARTITIONS}"))
+        findings.append(SettingsFault(("count",), what, f"write the remote topic's partitions, 1 to {MAX_PARTITIONS}"))
     raise_any(findings)
     return Placement("key", count=count)
 
@@ -144,4 +144,4 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
 
 
 def _is_partition(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_PARTITIONS
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITIONS

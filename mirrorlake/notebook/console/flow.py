@@ -17,7 +17,7 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, table
 
 # A preview is drawn again and again while a pattern is typed; the rest is counted.
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 _EMPTY = "No flow yet: fill in the form, then go on to step 3."
 # What the field says where the draft leaves the default.
 _DEFAULTS = {"exclude_topics": str(DEFAULT_EXCLUDE_TOPICS), "exclude_groups": str(DEFAULT_EXCLUDE_GROUPS)}
@@ -264,11 +264,11 @@ class FlowFormView:
         if there is None:
             self.preview.value = "Read the source to see which topics match."
             return
-        self.preview.value = preview(flow, there).to_html(rows=_MOST_SHOWN)
+        self.preview.value = preview(flow, there).to_html(rows=_MAX_SHOWN)
         groups = self.groups_there.get(alias, ())
         rows = [(name, _group_word(flow.group_selection.matches(name))) for name in groups]
         shown = table(f"groups on {alias}", ["group", ""], rows)
-        self.groups_preview.value = shown.html(rows=_MOST_SHOWN) if rows else ""
+        self.groups_preview.value = shown.html(rows=_MAX_SHOWN) if rows else ""
 
 
 def _group_word(is_selected: bool) -> object:

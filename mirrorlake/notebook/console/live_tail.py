@@ -13,9 +13,9 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord
 
 Open = Callable[[threading.Event], Iterator[BrowsedRecord]]
-_DRAW_EVERY_S = 0.5
+_DRAW_INTERVAL_S = 0.5
 # A kernel and a browser hold so much of what a busy topic brings.
-_MOST_BYTES = 8 * 2**20
+_MAX_BYTES = 8 * 2**20
 
 
 class LiveTail:
@@ -60,7 +60,7 @@ class LiveTail:
                 seen = came
             if ended:
                 return
-            await asyncio.sleep(_DRAW_EVERY_S)
+            await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
 class _Newest:
@@ -80,7 +80,7 @@ class _Newest:
             self._came += 1
             self._records.append(one)
             self._size += one.size
-            while len(self._records) > 1 and (len(self._records) > self._most or self._size > _MOST_BYTES):
+            while len(self._records) > 1 and (len(self._records) > self._most or self._size > _MAX_BYTES):
                 self._size -= self._records.popleft().size
 
     def fail(self, problem: str) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from mirrorlake.notebook.console import controls
-from mirrorlake.progress import Phase, Said
-from mirrorlake.render import badge, count, escape
+from mirrorlake.progress import Phase, RunMessage
+from mirrorlake.render import badge, escape, format_count
 
 T = TypeVar("T")
-_DRAW_EVERY_S = 0.5
-_MOST_LINES = 8
+_DRAW_INTERVAL_S = 0.5
+_MAX_LINES = 8
 
 
 class ProgressView:
@@ -25,7 +25,7 @@ class ProgressView:
     def __init__(self, name: str, doing: str) -> None:
         self._doing = doing
         self._phases: Sequence[Phase] = ()
-        self._lines: deque[Said] = deque(maxlen=_MOST_LINES)
+        self._lines: deque[RunMessage] = deque(maxlen=_MAX_LINES)
         self.widget = controls.html(name)
 
     async def during(self, work: Awaitable[T], *, also: Callable[[], str] = lambda: "") -> T:
@@ -36,7 +36,7 @@ class ProgressView:
             while not task.done():
                 said = "".join(f"<div>{escape(str(one))}</div>" for one in tuple(self._lines))
                 self.widget.value = badge(self._doing, "note").html() + also() + progress_html(self._phases) + said
-                await asyncio.wait([task], timeout=_DRAW_EVERY_S)
+                await asyncio.wait([task], timeout=_DRAW_INTERVAL_S)
             return await task
         finally:
             self._phases, self.widget.value = (), ""
@@ -45,7 +45,7 @@ class ProgressView:
         """Keep the phases."""
         self._phases = tuple(phases)
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Keep a line of a run."""
         self._lines.append(said)
 
@@ -60,8 +60,8 @@ def progress_html(phases: Sequence[Phase]) -> str:
 
 
 def _line(phase: Phase) -> str:
-    said = f"{escape(phase.name)}: {count(phase.done)}"
+    said = f"{escape(phase.name)}: {format_count(phase.done)}"
     if phase.total is None:
         return f"{said} {escape(phase.unit)}"
     bar = f'<progress value="{phase.done}" max="{max(1, phase.total)}" aria-label="{escape(phase.name)}"></progress>'
-    return f"{bar} {said} of {count(phase.total)} {escape(phase.unit)}"
+    return f"{bar} {said} of {format_count(phase.total)} {escape(phase.unit)}"

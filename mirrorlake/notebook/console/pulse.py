@@ -23,7 +23,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from mirrorlake.render import duration, moment
+from mirrorlake.render import format_duration, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Reading:
     def as_message(self, now: datetime, limit: timedelta) -> dict[str, Any]:
         """Return what a browser needs to go on ticking: ages in milliseconds, as they are when this is sent."""
         return {
-            "as_of": None if self.at is None else moment(self.at, date=False),
+            "as_of": None if self.at is None else format_time(self.at, date=False),
             "age_ms": _ms(self.at, now),
             "asking_ms": _ms(self.asking_since, now),
             "problem": None if self.problem is None else self.problem.splitlines()[0],
@@ -70,7 +70,7 @@ class Reading:
                 return f"failed: {self.problem}"
             return "not asked yet" if asking is None else f"asking since {ago(asking)}"
         word = "stale" if self.is_stale(now, limit) else "live"
-        told = f"{word}, as of {moment(self.at, date=False)}, {_since(now - self.at)}"
+        told = f"{word}, as of {format_time(self.at, date=False)}, {_since(now - self.at)}"
         if asking is not None and _TOLD <= asking <= PATIENCE:
             told += f", asking since {ago(asking)}"
         return told if self.problem is None else f"{told}: {self.problem}"
@@ -85,7 +85,7 @@ _ARRIVES = timedelta(seconds=5)
 
 def ago(age: timedelta) -> str:
     """Show an age in whole seconds."""
-    return duration(timedelta(seconds=int(age.total_seconds()))).replace(".0 s", " s")
+    return format_duration(timedelta(seconds=int(age.total_seconds()))).replace(".0 s", " s")
 
 
 def _since(age: timedelta) -> str:

@@ -11,13 +11,23 @@ from html import escape as escape_html
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord
-from mirrorlake.render import clean, escape, hex_text, json_text, moment, payload, payload_html, size, whole_text
+from mirrorlake.render import (
+    clean,
+    escape,
+    format_size,
+    format_time,
+    hex_text,
+    json_text,
+    payload,
+    payload_html,
+    whole_text,
+)
 
 FORMATS = ("JSON", "Text", "Hex")
 # Of a value that is not asked for in full.
 _SHOWN = 4096
 # A page of a browser grows four times as large by hexadecimal.
-_MOST_HEX = 2**18
+_MAX_HEX = 2**18
 _PRE = (
     "max-height:28em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;margin:.3em 0;padding:.5em;"
     "border:1px solid var(--jp-border-color2,#999)"
@@ -31,21 +41,25 @@ def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
         return payload_html(data)
     shown = data if whole else data[:_SHOWN]
     if form == "Hex":
-        shown = shown[:_MOST_HEX]
+        shown = shown[:_MAX_HEX]
         text = hex_text(shown)
     else:
         # The cut may go through a character.
         decoded = whole_text(shown if len(shown) == len(data) else shown.decode("utf-8", "ignore").encode())
         pretty = json_text(data) if form == "JSON" and len(shown) == len(data) else None
         text = decoded if pretty is None else "\n".join(map(clean, pretty.split("\n")))
-    cut = "" if len(shown) == len(data) else f"<div>… the first {size(len(shown))} of {size(len(data))}</div>"
+    cut = (
+        ""
+        if len(shown) == len(data)
+        else f"<div>… the first {format_size(len(shown))} of {format_size(len(data))}</div>"
+    )
     # Every character that is not printable is visible by now; lines stay lines.
     return f'<pre class="ml-record-value" tabindex="0" style="{_PRE}">{escape_html(text)}</pre>{cut}'
 
 
 def head_html(record: BrowsedRecord, where: str) -> str:
     """Render coordinates, time, key and headers; of headers every one in its order, also of one name."""
-    time = "no timestamp" if record.time is None else moment(record.time, precision="ms")
+    time = "no timestamp" if record.time is None else format_time(record.time, precision="ms")
     rows = [
         ("where", f"{escape(where)}: {escape(record.topic)}-{record.partition}@{record.offset}"),
         ("timestamp", escape(time)),
@@ -53,7 +67,7 @@ def head_html(record: BrowsedRecord, where: str) -> str:
     ]
     rows += [(f"header {escape(name)}", payload_html(value, 1000)) for name, value in record.headers]
     rows += [] if record.headers else [("headers", "none")]
-    size_of = "null" if record.value is None else "empty" if not record.value else size(len(record.value))
+    size_of = "null" if record.value is None else "empty" if not record.value else format_size(len(record.value))
     rows.append(("value", escape(size_of)))
     lines = "".join(f'<tr><th style="{_CELL}">{name}</th><td style="{_CELL}">{value}</td></tr>' for name, value in rows)
     return f"<table>{lines}</table>"

@@ -12,7 +12,7 @@ from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord, Page
-from mirrorlake.render import badge, clean, count, escape, payload, plural
+from mirrorlake.render import badge, clean, escape, format_count, payload, plural
 
 _COLUMNS = (
     Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 # Of a cell: what a person reads at a glance, or on hovering.
 _KEY, _VALUE = 60, 200
-_MOST_REASONS = 6
+_MAX_REASONS = 6
 Place = tuple[int, int]
 
 
@@ -105,12 +105,12 @@ class RecordSide:
         self._fill(page.records)
         held = plural(len(page.records), "record")
         if page.wanted:
-            held += f" of {count(page.looked)} looked through"
+            held += f" of {format_count(page.looked)} looked through"
         self._say(f"{_where(page)}: {held}")
         lines = [page.note] if page.note else []
         missing = [f"partition {one.partition}, {m}" for one in page.stretches for m in one.missing]
-        lines += missing[:_MOST_REASONS]
-        lines += [f"… and {count(len(missing) - _MOST_REASONS)} more"] if len(missing) > _MOST_REASONS else []
+        lines += missing[:_MAX_REASONS]
+        lines += [f"… and {format_count(len(missing) - _MAX_REASONS)} more"] if len(missing) > _MAX_REASONS else []
         self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
 
     def follow(self, cluster: str, records: Sequence[BrowsedRecord], said: str) -> None:

@@ -28,7 +28,7 @@ from mirrorlake.notebook.console.record_detail import RecordDetail
 from mirrorlake.notebook.console.record_side import RecordSide
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.records import BrowsedRecord, Page, Passport
-from mirrorlake.render import badge, count, escape, moment
+from mirrorlake.render import badge, escape, format_count, format_time
 
 SIDES = ("source", "relay", "target")
 _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time", "time"))
@@ -128,7 +128,7 @@ class RecordsView:
         flow = mirror.config.flow(name)
         self._partitions = {one.topic: one.partitions for one in found if flow.carries(one.topic)}
         self.topic.options = sorted(self._partitions)
-        self.topics_said.value = f"{count(len(self._partitions))} topics of {escape(name)}"
+        self.topics_said.value = f"{format_count(len(self._partitions))} topics of {escape(name)}"
         if not self.topic.value and len(self._partitions) == 1:
             self.topic.value = next(iter(self._partitions))
         self._offer_partitions()
@@ -187,9 +187,9 @@ class RecordsView:
 
     def _came(self, records: Sequence[BrowsedRecord], came: int, ended: str) -> None:
         side, alias = self._followed
-        kept = f", the newest {count(len(records))} are shown" if came > len(records) else ""
+        kept = f", the newest {format_count(len(records))} are shown" if came > len(records) else ""
         problem = ended not in ("", "stopped")
-        said = f"{alias}: {count(came)} came{kept}" + (" · live" if not ended else f" · {ended}")
+        said = f"{alias}: {format_count(came)} came{kept}" + (" · live" if not ended else f" · {ended}")
         if problem and not records:
             self.sides[side].fail(ended)
         else:
@@ -376,7 +376,7 @@ class RecordsView:
         except MirrorlakeError:
             # A person is still writing.
             read = None
-        self.time_said.value = "" if read is None else f"= {escape(moment(read))}"
+        self.time_said.value = "" if read is None else f"= {escape(format_time(read))}"
 
     def _time(self) -> Any:
         if not self.time.value.strip():

@@ -25,11 +25,11 @@ from mirrorlake.notebook.console.pulse import Reading
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.unit import systemd_unit
-from mirrorlake.render import badge, duration, escape, table
+from mirrorlake.render import badge, escape, format_duration, table
 
 _ALL = "all flows"
 # A status asks every cluster and reads the lake: often enough for the eye, and one that another view heard is as good.
-_LOOK_EVERY_S = 5.0
+_POLL_INTERVAL_S = 5.0
 _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 
 
@@ -195,7 +195,7 @@ class RunView:
         """Look again and again what the run has done; a status that another view has heard is as good as one of its own."""
         while True:
             reading, now = self._status(), self._session.now()
-            is_old = reading.at is None or now - reading.at > timedelta(seconds=2 * _LOOK_EVERY_S)
+            is_old = reading.at is None or now - reading.at > timedelta(seconds=2 * _POLL_INTERVAL_S)
             status = reading.value
             try:
                 if is_old or status is None:
@@ -204,14 +204,14 @@ class RunView:
             except Exception as error:  # shown beside the run, which goes on
                 status, run.problem = None, error_text(error).splitlines()[0]
             run.looks.append(RunLook(self._session.now(), working.so_far(), status))
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     def _seen(self, working: Mirror, run: ConsoleRun) -> str:
         """Return what the run has done so far, as HTML."""
         now = self._session.now()
-        said = f" {escape(run.said)} for {escape(duration(now - run.since))}"
+        said = f" {escape(run.said)} for {escape(format_duration(now - run.since))}"
         if run.stopped_at is not None:
-            said += f"; stopping for {escape(duration(now - run.stopped_at))}, after the batches under way"
+            said += f"; stopping for {escape(format_duration(now - run.stopped_at))}, after the batches under way"
         if run.problem:
             said += f"<div>{badge('status not known', 'warn').html()} {escape(run.problem)}</div>"
         if not run.looks or run.once:

@@ -13,11 +13,11 @@ from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import count, duration, table
+from mirrorlake.render import format_count, format_duration, table
 
 EVERY_S = 5.0
 # An hour.
-_MOST_LOOKS = 720
+_MAX_SAMPLES = 720
 
 COLUMNS = (
     Column("topic", "Topic", wide=True, help="The source topic; opens to its partitions"),
@@ -39,7 +39,7 @@ class StatusView:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._drawn: Status | None = None
-        self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MOST_LOOKS)
+        self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MAX_SAMPLES)
         self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
         self.flows = controls.html("status-flows")
         self.rows = Grid(
@@ -124,7 +124,7 @@ def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
         flow.flow,
         status_badge(flow.verdict, flow.state),
         flow.offset_lag if flow.is_whole else None,
-        duration(flow.time_lag_ms),
+        format_duration(flow.time_lag_ms),
         _rate(flow.in_per_s),
         _rate(flow.out_per_s),
         _eta(flow.eta_ms),
@@ -154,8 +154,8 @@ def _proven(part: PartitionStatus) -> str:
 
 def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[str, Cell | str]]:
     yield "verdict", Cell.of(status_badge(one.verdict, one.state), title=one.reason)
-    yield "offset_lag", Cell(count(one.offset_lag), one.offset_lag)
-    yield "time_lag", Cell(duration(one.time_lag_ms), one.time_lag_ms)
+    yield "offset_lag", Cell(format_count(one.offset_lag), one.offset_lag)
+    yield "time_lag", Cell(format_duration(one.time_lag_ms), one.time_lag_ms)
     yield "in", Cell(_rate(one.in_per_s), one.in_per_s)
     yield "out", Cell(_rate(one.out_per_s), one.out_per_s)
     yield "eta", Cell(_eta(one.eta_ms), one.eta_ms or None)
@@ -164,9 +164,9 @@ def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[st
 
 
 def _rate(per_s: float | None) -> str:
-    return count(per_s)
+    return format_count(per_s)
 
 
 def _eta(eta_ms: int | None) -> str:
     # Nothing to catch up is no forecast.
-    return "" if eta_ms == 0 else duration(eta_ms)
+    return "" if eta_ms == 0 else format_duration(eta_ms)

@@ -15,7 +15,7 @@ from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import badge, count, escape, plural
+from mirrorlake.render import badge, escape, format_count, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
 # The records a second come from two looks so far apart.
@@ -186,7 +186,9 @@ class TopicsView:
             return
         matched = [line for line in lines if matcher is None or matcher.matches(line.topic)]
         said = (
-            f"{count(len(matched))} of {plural(len(lines), 'topic')} match" if matcher else plural(len(lines), "topic")
+            f"{format_count(len(matched))} of {plural(len(lines), 'topic')} match"
+            if matcher
+            else plural(len(lines), "topic")
         )
         self.matches.value = escape(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
         self.rows.empty = "No topic matches." if lines else "The cluster has no topic."
@@ -206,8 +208,8 @@ def _row(line: TopicLine) -> Row:
         {
             "topic": line.topic,
             "partitions": line.partitions,
-            "records": Cell(count(line.records), line.records),
-            "rate": Cell("" if line.records_per_s is None else count(line.records_per_s), line.records_per_s),
+            "records": Cell(format_count(line.records), line.records),
+            "rate": Cell("" if line.records_per_s is None else format_count(line.records_per_s), line.records_per_s),
             "kept": line.kept,
             "mirrored": Cell.of(mark) if mark else line.mirrored,
         },

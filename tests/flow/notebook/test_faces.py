@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.render import Shown, clean, headers, payload, payload_html, table
+from mirrorlake.render import Displayable, clean, headers, payload, payload_html, table
 from tests.flow.kit import commit, send
 from tests.servers.lakes import Pair
 from tests.unit.markup import Markup
@@ -27,7 +27,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(pair: Pair,
     plan, ran = mirror.apply(), mirror.run(once=True)
     groups, status, report = handle.groups(), mirror.status(), mirror.verify()
     held = handle.pause(reason=IMAGE)
-    found: list[Shown] = [mirror, handle, plan, ran, groups, status, status[handle.name], report, report[0], held]
+    found: list[Displayable] = [mirror, handle, plan, ran, groups, status, status[handle.name], report, report[0], held]
     found += [handle.offsets.translate(topic, 0, 0), mirror.doctor()]
     [record] = mirror.lake.relay("east").where(f"topic = '{topic}'").collect()
 

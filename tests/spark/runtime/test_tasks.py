@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import StoreError
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.runtime import LiveTasks, LiveTaskSlots, RunMarker, TaskResult, log_file, run_tasks
 from tests.flow.kit import wait_until
 
@@ -55,7 +55,7 @@ def test_what_a_task_says_is_in_the_log_from_info_on(spark: SparkSession, monkey
     mark = uuid.uuid4().hex
 
     def each(lane: int) -> Iterator[TaskResult]:
-        with about(flow="a->b", lane=lane):
+        with log_context(flow="a->b", lane=lane):
             logging.getLogger("mirrorlake.test").info("lane.restart why=%s", mark)
         yield TaskResult("done")
 

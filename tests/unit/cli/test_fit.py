@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from mirrorlake.cli import fit
 from mirrorlake.cli.fit import fitted
-from mirrorlake.render import Shown, badge, table
+from mirrorlake.render import Displayable, badge, table
 from tests.commands import run_cli
 from tests.unit.values import every
 
@@ -26,7 +26,7 @@ NAMES = {
 VALUES = [(kind, at) for kind in NAMES for at in range(len(every("orders")))]
 
 
-def shown(kind: str, at: int) -> Shown:
+def shown(kind: str, at: int) -> Displayable:
     return every(NAMES[kind])[at]
 
 

@@ -19,7 +19,7 @@ from mirrorlake.errors import StoreError
 _STUCK = """
 import threading, time
 from mirrorlake.cli import stopping
-stopping.ENDS_WITHIN_S = 0.5
+stopping.STOP_DEADLINE_S = 0.5
 
 def stream(stop):
     print("up", flush=True)
@@ -30,7 +30,7 @@ def stream(stop):
 def note(text):
     print(text, flush=True)
 
-stopping.in_background(stream, note=note{so_far})
+stopping.run_until_signal(stream, note=note{so_far})
 """
 # `mirrorlake run --json` over a mirror that is such a stream.
 _STUCK_RUN = """
@@ -39,7 +39,7 @@ from types import SimpleNamespace
 import mirrorlake.mirror
 from mirrorlake.cli import main, stopping
 from mirrorlake.mirror.results import Landing, Ran
-stopping.ENDS_WITHIN_S = 0.5
+stopping.STOP_DEADLINE_S = 0.5
 
 def stream(*_, stop, **__):
     print("up", file=sys.stderr, flush=True)
@@ -102,7 +102,7 @@ def test_a_batch_that_does_not_end_leaves_the_one_document_of_json(
 def test_a_stream_that_ended_well_because_its_jvm_has_ended_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "is_host_gone", lambda: True)
     with pytest.raises(StoreError, match="Spark does not answer") as lost:
-        stopping.in_background(lambda stop: stop.wait(60))
+        stopping.run_until_signal(lambda stop: stop.wait(60))
     assert lost.value.exit_code == 4, "a scheduler starts another one"
 
     def asked(stop: threading.Event) -> str:
@@ -110,7 +110,7 @@ def test_a_stream_that_ended_well_because_its_jvm_has_ended_is_a_failure(monkeyp
         time.sleep(0.5)
         return "ended as it was asked to, and the JVM with it"
 
-    assert stopping.in_background(asked).startswith("ended")
+    assert stopping.run_until_signal(asked).startswith("ended")
 
 
 # What `spark-submit` is: it starts the driver, and a signal ends it alone.
@@ -125,7 +125,7 @@ def stream(stop):
     print("up", flush=True)
     time.sleep(60)
 
-stopping.in_background(stream)
+stopping.run_until_signal(stream)
 '''
 subprocess.Popen([sys.executable, "-c", driver], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
 threading.Event().wait(60)

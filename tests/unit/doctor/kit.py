@@ -11,9 +11,9 @@ import yaml
 
 from mirrorlake.config.loading import load
 from mirrorlake.context import Context, utc_now
+from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.examination import examine
 from mirrorlake.doctor.findings import Findings
-from mirrorlake.doctor.ground import Ground
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -40,9 +40,9 @@ def examined(
     return examine(context_of(folder, now=now, running=running, given=given), only=only, skip=skip)
 
 
-def ground_of(folder: Path, *, given: Mapping[str, Any]) -> Ground:
+def ground_of(folder: Path, *, given: Mapping[str, Any]) -> CheckContext:
     """Write the settings, and stand on them."""
-    return Ground(context_of(folder, given=given))
+    return CheckContext(context_of(folder, given=given))
 
 
 def context_of(
@@ -54,7 +54,7 @@ def context_of(
     file.write_text(yaml.safe_dump(dict(given or settings())))
     context = Context(load(file), spark=None, now=utc_now if now is None else lambda: now, display=lambda: None)
     # Its locks would be this test's own.
-    context.presence.here = lambda _: dict.fromkeys(running, "process 1")  # type: ignore[method-assign]
+    context.running_flows.on_this_machine = lambda _: dict.fromkeys(running, "process 1")  # type: ignore[method-assign]
     return context
 
 

@@ -13,9 +13,9 @@ from threading import Thread
 import pytest
 import trustme
 
+from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.cluster_checks import _certificate
-from mirrorlake.doctor.findings import Seen
-from mirrorlake.doctor.ground import Ground
+from mirrorlake.doctor.findings import CheckOutcome
 from tests.unit.doctor.kit import bad, ground_of, settings
 
 
@@ -42,13 +42,13 @@ def listening(certificate: trustme.LeafCert) -> Iterator[int]:
             server.shutdown(socket.SHUT_RDWR)
 
 
-def looked(folder: Path, certificate: trustme.LeafCert, ca: trustme.CA) -> list[Seen]:
+def looked(folder: Path, certificate: trustme.LeafCert, ca: trustme.CA) -> list[CheckOutcome]:
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     with listening(certificate) as port:
         client = {"security.protocol": "SSL", "ssl.ca.location": "ca.pem"}
         given = settings(east={"bootstrap_servers": f"127.0.0.1:{port}", "client": client})
-        ground: Ground = ground_of(folder, given=given)
-        return list(_certificate(ground, "east"))
+        inputs: CheckContext = ground_of(folder, given=given)
+        return list(_certificate(inputs, "east"))
 
 
 def test_a_certificate_that_is_valid_expires_soon_or_is_of_somebody_else(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mirrorlake.lake import signs
 from mirrorlake.lake.signs import StreamSign
-from mirrorlake.progress.board import silent
+from mirrorlake.progress.board import ignore_progress
 
 
 def sign_in(root: str, times: list[int]) -> StreamSign:
@@ -38,7 +38,7 @@ def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> Non
 def test_a_store_that_cannot_be_written_to_stops_no_landing(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where a folder should be")
     sign = sign_in(str(tmp_path / "checkpoints"), [5])
-    sign.signing(silent, interval_s=1)("land east", 1, 1)
+    sign.signing(ignore_progress, interval_s=1)("land east", 1, 1)
     assert sign.read() is None
 
 
@@ -52,7 +52,7 @@ def test_a_store_that_takes_long_to_refuse_holds_up_a_twentieth_of_the_time(monk
 
     monkeypatch.setattr(signs, "open_folder", slow)
     monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
-    tell = sign_in("s3://lake/checkpoints", [5]).signing(silent, interval_s=20)
+    tell = sign_in("s3://lake/checkpoints", [5]).signing(ignore_progress, interval_s=20)
     for _ in range(400):
         tell("land east", 1, 1)
         clock[0] += 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.context.presence import Presence
+from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror import always_on
 from mirrorlake.mirror.always_on import AlwaysOn
@@ -73,7 +73,7 @@ def context(tmp_path: Path) -> Any:
         metrics=None,
         control=lambda: table,
         lake=Lake,
-        presence=Presence(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
+        presence=RunningFlows(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
         standing_session=lambda: None,
     )
 

@@ -13,7 +13,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag import Monitor, Status
 from mirrorlake.mirror import run_lines
 from mirrorlake.mirror.run_lines import RunLines
-from mirrorlake.progress import Board, Phase, Said
+from mirrorlake.progress import Board, Phase, RunMessage
 from tests.builders import NOON
 from tests.unit.values import partition_status, status
 
@@ -22,7 +22,7 @@ class Heard:
     """A display that remembers lines, and which thread said them."""
 
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[RunMessage] = []
         self.threads: set[str] = set()
 
     def show(self, phases: Sequence[Phase], _at: float, /) -> None:
@@ -30,7 +30,7 @@ class Heard:
 
     close = show
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Remember a line."""
         self.said.append(said)
         self.threads.add(threading.current_thread().name)

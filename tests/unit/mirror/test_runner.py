@@ -13,7 +13,7 @@ from mirrorlake.mirror import runner
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import NOTHING_ASKED
-from mirrorlake.progress import silent
+from mirrorlake.progress import ignore_progress
 from tests.builders import mirror_config
 
 
@@ -37,7 +37,7 @@ class Ran:
 class Nobody:
     """What a drain asks besides its streams."""
 
-    tell = staticmethod(silent)
+    tell = staticmethod(ignore_progress)
 
     def control(self) -> Nobody:
         return self

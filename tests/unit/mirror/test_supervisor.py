@@ -24,8 +24,8 @@ from mirrorlake.errors import (
     TopicConflict,
 )
 from mirrorlake.landing.retry import backoff_s
-from mirrorlake.mirror import parking
-from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
+from mirrorlake.mirror import parked_streams
+from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
 from mirrorlake.mirror.supervisor import Supervisor, drain
 from mirrorlake.model.control import PARK, STREAM, Subject
 from mirrorlake.model.parked import Parked, topic_stream
@@ -113,7 +113,7 @@ class Failing:
     """Streams that do what a test says at each start; the table `control` beside them, and a look that goes on until `done`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **errors: list[Exception | None]) -> None:
-        monkeypatch.setattr(parking, "backoff_s", lambda *_, **__: 0.0)
+        monkeypatch.setattr(parked_streams, "backoff_s", lambda *_, **__: 0.0)
         monkeypatch.setattr("mirrorlake.mirror.supervisor._TICK_S", 0.005)
         self.errors, self.starts = errors, dict.fromkeys(errors, 0)
         self.made_of = dict.fromkeys(errors, "1")
@@ -152,7 +152,7 @@ class Failing:
     def lost(self) -> MirrorlakeError | None:
         return None
 
-    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+    def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
         self.notices.update(self.table.state(), waiting, healthy)
 
     def parked(self) -> dict[str, Parked]:

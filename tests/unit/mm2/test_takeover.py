@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
+from mirrorlake.mm2.locate import LocatedPosition, SourceRecord, UnknownPosition, digest, locate
 
 
 def source(text: str, *, first: int = 0) -> list[SourceRecord]:
@@ -20,18 +20,22 @@ def tail(text: str) -> list[bytes]:
 @pytest.mark.parametrize(
     ("stored", "upstream", "remote", "expected"),
     [
-        pytest.param(3, "abcdef", "abc", Found(3, 0, 3), id="stopped cleanly"),
-        pytest.param(3, "abcdef", "abcde", Found(5, 2, 5), id="killed"),
-        pytest.param(0, "abcdef", "abcde", Found(5, 5, 5), id="killed before anything was stored"),
-        pytest.param(3, "abcdef", "bc", Found(3, 0, 2), id="the remote's beginning has expired"),
-        pytest.param(3, "abcdef", "abcdecde", Found(5, 2, 3), id="started again in between: duplicates further back"),
-        pytest.param(3, "abcdef", "abcddef", Found(6, 3, 3), id="started again past the stored offset"),
-        pytest.param(4, "abbbbc", "abbbb", Found(5, 1, 5), id="equal records in a row"),
-        pytest.param(6, "abcdef", "xyz", Found(6, 0, 0), id="nothing more on the source, whatever the target holds"),
-        pytest.param(3, "abc", "", Found(3, 0, 0), id="nothing more, and the remote has expired"),
+        pytest.param(3, "abcdef", "abc", LocatedPosition(3, 0, 3), id="stopped cleanly"),
+        pytest.param(3, "abcdef", "abcde", LocatedPosition(5, 2, 5), id="killed"),
+        pytest.param(0, "abcdef", "abcde", LocatedPosition(5, 5, 5), id="killed before anything was stored"),
+        pytest.param(3, "abcdef", "bc", LocatedPosition(3, 0, 2), id="the remote's beginning has expired"),
+        pytest.param(
+            3, "abcdef", "abcdecde", LocatedPosition(5, 2, 3), id="started again in between: duplicates further back"
+        ),
+        pytest.param(3, "abcdef", "abcddef", LocatedPosition(6, 3, 3), id="started again past the stored offset"),
+        pytest.param(4, "abbbbc", "abbbb", LocatedPosition(5, 1, 5), id="equal records in a row"),
+        pytest.param(
+            6, "abcdef", "xyz", LocatedPosition(6, 0, 0), id="nothing more on the source, whatever the target holds"
+        ),
+        pytest.param(3, "abc", "", LocatedPosition(3, 0, 0), id="nothing more, and the remote has expired"),
     ],
 )
-def test_the_end_of_the_remote_decides(stored: int, upstream: str, remote: str, expected: Found) -> None:
+def test_the_end_of_the_remote_decides(stored: int, upstream: str, remote: str, expected: LocatedPosition) -> None:
     assert locate(stored, source(upstream), tail(remote), at_end=True) == expected
 
 
@@ -47,12 +51,12 @@ def test_the_end_of_the_remote_decides(stored: int, upstream: str, remote: str, 
 )
 def test_what_cannot_be_told_is_not_guessed(stored: int, upstream: str, remote: str, why: str) -> None:
     found = locate(stored, source(upstream), tail(remote), at_end=True)
-    assert isinstance(found, Undecided), found
+    assert isinstance(found, UnknownPosition), found
     assert why in found.why
 
 
 def test_more_is_read_where_more_may_tell() -> None:
-    assert locate(1, source("abc"), tail("abcdef"), at_end=False) == Undecided(
+    assert locate(1, source("abc"), tail("abcdef"), at_end=False) == UnknownPosition(
         "the end of the remote partition holds records that the source does not have there", more=True
     )
 
@@ -70,7 +74,7 @@ def test_law_f_no_record_is_skipped_or_repeated(contents: list[bytes], data: st.
     stored = offsets[stored_count - 1] + 1 if stored_count else 0
     kept = data.draw(st.integers(0, sent))
     found = locate(stored, around, contents[sent - kept : sent], at_end=True)
-    if isinstance(found, Found):
+    if isinstance(found, LocatedPosition):
         unsent = [offset for offset in offsets if offset >= found.position]
         assert unsent == offsets[sent:]
 

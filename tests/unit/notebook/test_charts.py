@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
-from mirrorlake.notebook.charts import MOST_LINES, group_chart, lag_chart, latency_chart, rpo_chart
+from mirrorlake.notebook.charts import MAX_LINES, group_chart, lag_chart, latency_chart, rpo_chart
 
 NOON = pd.Timestamp(2026, 1, 1, 12)
 Points = dict[tuple[str, datetime], float | None]
@@ -127,12 +127,12 @@ def test_times_are_shown_in_utc_whatever_zone_they_come_in() -> None:
 
 
 def test_lines_differ_without_their_colours_and_only_the_highest_are_drawn() -> None:
-    groups: list[tuple[str, str | None]] = [("consumed", f"group-{n:02}") for n in range(MOST_LINES + 10)]
+    groups: list[tuple[str, str | None]] = [("consumed", f"group-{n:02}") for n in range(MAX_LINES + 10)]
     figure = lag_chart(pd.DataFrame(rows(*groups, partitions=1)))
-    assert len(figure.data) == MOST_LINES
-    assert f"the highest {MOST_LINES} of {len(groups)} lines" in figure.layout.title.text
+    assert len(figure.data) == MAX_LINES
+    assert f"the highest {MAX_LINES} of {len(groups)} lines" in figure.layout.title.text
     names = {trace.name.replace("&gt;", ">") for trace in figure.data}
-    assert names == {f"east->central consumed by group-{n:02}" for n in range(10, MOST_LINES + 10)}
+    assert names == {f"east->central consumed by group-{n:02}" for n in range(10, MAX_LINES + 10)}
     faces = [(trace.line.dash, trace.marker.symbol) for trace in figure.data]
     assert len(set(faces[:25])) == 25
 

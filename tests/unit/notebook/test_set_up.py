@@ -392,7 +392,7 @@ def test_a_mirror_that_runs_on_this_machine_says_so(tmp_path: Path) -> None:
     config.read_from(tmp_path / "conf" / "mirror.yml", OWN)
     mirror = Mirror(config)
     assert mirror.running() == {}
-    with Mirror(config)._context.presence.announced(["east->west"]):
+    with Mirror(config)._context.running_flows.announce_running(["east->west"]):
         assert list(mirror.running("east->west")) == ["east->west"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.progress.log_format import JsonLine, TextLine, about, asked_of_log
+from mirrorlake.progress.log_format import JsonLine, TextLine, log_context, parse_log_setting
 from tests.commands import run_cli
 from tests.site import ROOT
 
@@ -32,7 +32,7 @@ def as_json(*arguments: Any, **more: Any) -> dict[str, Any]:
 
 
 def test_the_pairs_of_a_message_and_what_it_is_about_are_fields() -> None:
-    with about(flow="east->central", batch=7):
+    with log_context(flow="east->central", batch=7):
         told = as_json("lane.restart lane=%s doing=%s why=%s", 2, "commit", 'it said "no" and left=early')
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.pop("at"))
     assert told.pop("process") == os.getpid()
@@ -51,7 +51,7 @@ def test_the_pairs_of_a_message_and_what_it_is_about_are_fields() -> None:
 
 
 def test_the_line_itself_knows_better_than_what_is_around_it() -> None:
-    with about(flow="east->central"), about(batch=1):
+    with log_context(flow="east->central"), log_context(batch=1):
         assert as_json("duty.failed flow=%s", "west->central")["flow"] == "west->central"
         told = as_json("land.gap range=%s %s..%s", "t-0", 1, 2, extra={"facts": {"source": "east"}})
         assert (told["range"], told["source"], told["flow"], told["batch"]) == ("t-0", "east", "east->central", 1)
@@ -59,7 +59,7 @@ def test_the_line_itself_knows_better_than_what_is_around_it() -> None:
 
 def test_another_thread_is_about_something_else() -> None:
     found: list[dict[str, Any]] = []
-    with about(flow="east->central"):
+    with log_context(flow="east->central"):
         thread = threading.Thread(target=lambda: found.append(as_json("stream.start what=%s", "land east")))
         thread.start()
         thread.join()
@@ -78,7 +78,7 @@ def test_a_line_of_a_library_keeps_its_words_and_a_traceback_is_one_field() -> N
 
 
 def test_text_says_what_the_message_does_not() -> None:
-    with about(flow="east->central", batch=7):
+    with log_context(flow="east->central", batch=7):
         line = TextLine(named=False).format(record("lane.restart flow=%s lane=%s", "east->central", 2))
     assert line.endswith("WARNING lane.restart flow=east->central lane=2 batch=7")
 
@@ -88,7 +88,7 @@ def test_text_says_what_the_message_does_not() -> None:
     [("info,json", ("INFO", True)), ("JSON", (None, True)), ("debug", ("DEBUG", False)), ("", (None, False))],
 )
 def test_what_the_environment_asks_for(asked: str, found: tuple[str | None, bool]) -> None:
-    assert asked_of_log(asked) == found
+    assert parse_log_setting(asked) == found
 
 
 def test_every_line_of_a_command_that_fails_is_json(tmp_path: Path) -> None:

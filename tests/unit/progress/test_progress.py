@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from mirrorlake.cli.output import Output
 from mirrorlake.progress import bars
-from mirrorlake.progress.bars import Bars, display_here
+from mirrorlake.progress.bars import Bars, choose_display
 from mirrorlake.progress.board import Board, Phase
-from mirrorlake.progress.lines import LINE_EVERY_S, LOGGER, LogLines
+from mirrorlake.progress.lines import LINE_INTERVAL_S, LOGGER, LogLines
 
 
 class Clock:
@@ -63,7 +63,7 @@ def line(done: int, total: int | None, *, at: float, first: int = 0, ended: floa
     logger.setLevel("INFO")
     try:
         lines = LogLines()
-        lines.show([], at - LINE_EVERY_S - 1)
+        lines.show([], at - LINE_INTERVAL_S - 1)
         lines.show([phase(done=done, total=total, first=first, ended=ended)], at)
     finally:
         logger.removeHandler(handler)
@@ -241,21 +241,21 @@ def is_bars(display: object, *, stay: bool) -> bool:
 
 def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(display_here(), LogLines)
+    assert isinstance(choose_display(), LogLines)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert is_bars(display_here(), stay=False)
+    assert is_bars(choose_display(), stay=False)
     assert is_bars(Output(as_json=False).display(), stay=False)
     assert isinstance(Output(as_json=True).display(), LogLines), "nothing but log lines beside a document"
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert is_bars(display_here(), stay=True)
+    assert is_bars(choose_display(), stay=True)
     found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(bars.display_here()))
+    thread = threading.Thread(target=lambda: found.append(bars.choose_display()))
     thread.start()
     thread.join()
     assert isinstance(found[0], LogLines), "what another thread draws would land below any cell"
     shell.kernel = None
-    assert is_bars(display_here(), stay=False), "IPython in a terminal is a terminal"
+    assert is_bars(choose_display(), stay=False), "IPython in a terminal is a terminal"
 
 
 _COMMAND = """

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.render.numbers import duration
-from mirrorlake.render.svg_chart import MOST_LINES, MOST_POINTS, Line, chart, frame_of
+from mirrorlake.render.numbers import format_duration
+from mirrorlake.render.svg_chart import MAX_LINES, MAX_POINTS, Line, chart, frame_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -44,7 +44,7 @@ def test_the_points_of_a_line_stand_where_its_values_are(values: list[float]) ->
 
 
 def test_what_is_not_known_breaks_the_line_and_every_value_can_be_read() -> None:
-    svg = chart("time lag", [line("east->central landed", 1000, 2000, None, 90_000, 4000)], unit=duration)
+    svg = chart("time lag", [line("east->central landed", 1000, 2000, None, 90_000, 4000)], unit=format_duration)
     assert [len(stretch) for stretch in drawn(svg)] == [2, 2]
     titles = titles_of(svg)
     assert titles[0] == "east->central landed 2026-01-01T12:00:00+00:00 1.0 s"
@@ -58,19 +58,19 @@ def test_names_of_others_are_text_and_nothing_is_fetched() -> None:
 
 
 def test_no_two_lines_are_alike_and_no_peak_is_thinned_away() -> None:
-    lines = [line(f"line {index}", index, index + 1) for index in range(MOST_LINES + 8)]
+    lines = [line(f"line {index}", index, index + 1) for index in range(MAX_LINES + 8)]
     svg = chart("many", lines)
-    assert f"the highest {MOST_LINES} of {len(lines)} lines" in svg
+    assert f"the highest {MAX_LINES} of {len(lines)} lines" in svg
     assert "line 0<" not in svg
     faces = re.findall(
         r'stroke="(#\w+)" stroke-width="1.5" stroke-dasharray="([^"]*)"/></svg> <span style="[^"]*">(.)', svg
     )
-    assert len(faces) == MOST_LINES
+    assert len(faces) == MAX_LINES
     without_colour = {face[1:] for face in faces}
-    assert len(without_colour) == MOST_LINES, "dash and marker tell them apart where colours do not"
+    assert len(without_colour) == MAX_LINES, "dash and marker tell them apart where colours do not"
     long = line("long", *(1e6 if index == 777 else index % 7 for index in range(5000)))
     titles = titles_of(chart("long", [long]))
-    assert len(titles) <= MOST_POINTS
+    assert len(titles) <= MAX_POINTS
     assert any(title.endswith(" 1 000 000") for title in titles)
 
 

@@ -28,7 +28,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.verify import MAX_DIFFERENCES, VerifyReport, VerifyReports
-from mirrorlake.render import Shown, clean
+from mirrorlake.render import Displayable, clean
 from mirrorlake.verify import ProofReport
 from tests.unit.markup import ATTACKS, Markup
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
@@ -81,7 +81,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
         InteractiveShell.clear_instance()
 
 
-def faces(value: Shown) -> list[str]:
+def faces(value: Displayable) -> list[str]:
     return [value._repr_html_(), str(value), repr(value), value.to_html(rows=None), value.to_text(rows=None)]
 
 
@@ -97,10 +97,10 @@ def test_every_kind_of_value_that_shows_itself_is_tried_here() -> None:
         found = above.__subclasses__()
         return {*found, *(each for one in found for each in kinds(one))}
 
-    own = {kind for kind in kinds(Shown) if kind.__module__.startswith("mirrorlake.")}
+    own = {kind for kind in kinds(Displayable) if kind.__module__.startswith("mirrorlake.")}
     # `slots=True` makes a class anew, and the first one lives on until it is collected.
     facade = {"Mirror", *(kind.__name__ for kind in ml.Mirror.__mro__), "FlowHandle"}
-    names = {kind.__name__ for kind in own} - {"JsonShown", "Planned"} - facade
+    names = {kind.__name__ for kind in own} - {"JsonDisplayable", "Planned"} - facade
     assert names == {type(value).__name__ for value in every("x")}
 
 

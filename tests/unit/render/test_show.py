@@ -19,13 +19,13 @@ from mirrorlake.render import (
     Sheet,
     badge,
     clean,
-    count,
-    duration,
+    format_count,
+    format_duration,
+    format_size,
+    format_time,
     headers,
-    moment,
     payload,
     payload_html,
-    size,
     table,
 )
 from tests.unit.markup import ATTACKS, Markup
@@ -68,14 +68,14 @@ def test_the_examples_are_true(name: str) -> None:
     ],
 )
 def test_a_duration_has_two_units_and_rounds_into_the_next(ms: float, text: str) -> None:
-    assert duration(ms) == text
+    assert format_duration(ms) == text
 
 
 def test_quantities_have_units_and_groups() -> None:
-    assert [count(n) for n in (0, 999, 1000, -1234567, 1234.5, 12.34)] == [
+    assert [format_count(n) for n in (0, 999, 1000, -1234567, 1234.5, 12.34)] == [
         *("0", "999", "1 000", "-1 234 567", "1 234", "12.3")
     ]
-    assert [size(n) for n in (0, 999, 999.9, 9_960, 999_600, 12e6, 3e18, -1500)] == [
+    assert [format_size(n) for n in (0, 999, 999.9, 9_960, 999_600, 12e6, 3e18, -1500)] == [
         *("0 B", "999 B", "1.0 kB", "10 kB", "1.0 MB", "12 MB", "3 000 PB", "-1.5 kB")
     ]
 
@@ -83,7 +83,7 @@ def test_quantities_have_units_and_groups() -> None:
 @given(st.datetimes(timezones=st.just(timezone.utc)), st.integers(-23 * 60, 23 * 60))
 def test_a_time_is_local_with_its_distance_and_utc(when: datetime, minutes: int) -> None:
     zone = timezone(timedelta(minutes=minutes))
-    found = moment(when, zone=zone, precision="ms")
+    found = format_time(when, zone=zone, precision="ms")
     assert f"{when.isoformat(sep=' ', timespec='milliseconds')[11:23]} UTC" in found
     local = re.match(r"(\S+ \S+) ([+-]\d\d:\d\d) \(", found)
     if local is None:
@@ -95,14 +95,14 @@ def test_a_time_is_local_with_its_distance_and_utc(when: datetime, minutes: int)
 
 def test_a_time_without_a_zone_is_never_guessed() -> None:
     with pytest.raises(ValueError, match="does not know its zone"):
-        moment(NOON.replace(tzinfo=None))
+        format_time(NOON.replace(tzinfo=None))
     assert "zone not known" in table("", ["at"], [[NOON.replace(tzinfo=None)]]).text()
 
 
 def test_the_date_stands_at_utc_only_where_it_is_another_day() -> None:
     east = timezone(timedelta(hours=13))
-    assert moment(NOON, zone=east) == "2026-07-02 01:00:00 +13:00 (2026-07-01 12:00:00 UTC)"
-    assert moment(NOON, zone=timezone(timedelta(hours=1))) == "2026-07-01 13:00:00 +01:00 (12:00:00 UTC)"
+    assert format_time(NOON, zone=east) == "2026-07-02 01:00:00 +13:00 (2026-07-01 12:00:00 UTC)"
+    assert format_time(NOON, zone=timezone(timedelta(hours=1))) == "2026-07-01 13:00:00 +01:00 (12:00:00 UTC)"
 
 
 @given(st.binary() | NASTY.map(lambda text: text.encode("utf-8", "ignore")), st.integers(1, 40))
@@ -110,7 +110,7 @@ def test_a_payload_is_one_printable_line_that_says_what_was_cut(data: bytes, lim
     shown = payload(data, limit)
     assert clean(shown) == shown
     assert len(shown) <= 8 * limit + 30
-    assert (len(data) > limit) == shown.endswith(f"… ({count(len(data))} bytes)") or data.endswith(b" bytes)")
+    assert (len(data) > limit) == shown.endswith(f"… ({format_count(len(data))} bytes)") or data.endswith(b" bytes)")
 
 
 @given(st.none() | st.binary() | NASTY.map(lambda text: text.encode("utf-8", "ignore")))
@@ -119,7 +119,10 @@ def test_no_text_passes_for_a_null_an_empty_value_or_bytes(data: bytes | None) -
     assert (shown == "‹null›") == (data is None)
     assert (shown == "‹empty›") == (data == b"")
     if shown.startswith("0x"):
-        assert shown == f"0x{(data or b'').hex()} ({count(len(data or b''))} byte{'s' if len(data or b'') > 1 else ''})"
+        assert (
+            shown
+            == f"0x{(data or b'').hex()} ({format_count(len(data or b''))} byte{'s' if len(data or b'') > 1 else ''})"
+        )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.progress import Board
-from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
+from mirrorlake.replay.as_of import GroupAsOf
 from mirrorlake.replay.flows import build_relay_slice, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
@@ -41,8 +41,8 @@ from mirrorlake.replay.proof import prove
 from mirrorlake.replay.register import Register
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
+from mirrorlake.replay.request import NO_CONSENT, ReplayConsent, ReplayRequest, flow_name, parse_header
 from mirrorlake.replay.restore import restore_topics
-from mirrorlake.replay.then import GroupThen
 from mirrorlake.republish.lane_tasks import clip_batches
 from mirrorlake.rules import HopAdded, Restamped, view_of_flow
 from mirrorlake.rules.view import Viewed
@@ -144,11 +144,11 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def asked(**more: Any) -> Asked:
-    return Asked(**{"source": "east", "topic": "orders", "into": "central:orders.replayed", **more})
+def asked(**more: Any) -> ReplayRequest:
+    return ReplayRequest(**{"source": "east", "topic": "orders", "into": "central:orders.replayed", **more})
 
 
-def plan(world: World, leave: Leave = NOTHING_ALLOWED, name: str | None = None, **more: Any) -> ReplayPlan:
+def plan(world: World, leave: ReplayConsent = NO_CONSENT, name: str | None = None, **more: Any) -> ReplayPlan:
     return plan_replay(world.context(), asked(timestamps="shifted", **more), name=name, leave=leave)
 
 
@@ -169,7 +169,7 @@ def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
         with pytest.raises(UsageError, match="is not a name"):
             flow_name(wrong, [], {})
     with pytest.raises(UsageError, match="NAME=VALUE"):
-        header_of("kind")
+        parse_header("kind")
 
 
 @pytest.mark.law("G")
@@ -246,7 +246,7 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "60000"}))
     world.now = NOON + timedelta(hours=2)
 
-    def refusals(leave: Leave = NOTHING_ALLOWED, **more: Any) -> list[str]:
+    def refusals(leave: ReplayConsent = NO_CONSENT, **more: Any) -> list[str]:
         return [one.why for one in plan_replay(world.context(), asked(**more), leave=leave).refusals]
 
     [why] = refusals()
@@ -254,13 +254,13 @@ def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> 
     with pytest.raises(SafetyError, match="--accept-expiry") as refused:
         refuse(plan_replay(world.context(), asked()))
     assert refused.value.exit_code == 3
-    assert refusals(Leave(accept_expiry=True)) == refusals(Leave(hold_retention=True)) == []
+    assert refusals(ReplayConsent(accept_expiry=True)) == refusals(ReplayConsent(hold_retention=True)) == []
     assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
     world.cluster.topics["orders.replayed"] = (
         3,
         {"message.timestamp.before.max.ms": "1000", "cleanup.policy": "compact"},
     )
-    [why] = refusals(Leave(accept_expiry=True))
+    [why] = refusals(ReplayConsent(accept_expiry=True))
     assert "message.timestamp.before.max.ms" in why
     world.cluster.topics["orders.replayed"] = (3, {"message.timestamp.type": "LogAppendTime"})
     assert refusals() == []
@@ -278,7 +278,7 @@ def test_a_topic_with_other_content_or_too_few_partitions_is_refused(world: Worl
     assert "2 partitions" in fit.why
     assert content.flag == "--append"
     world.cluster.topics["orders.replayed"] = (3, {})
-    assert plan(world, Leave(append=True)).refusals == ()
+    assert plan(world, ReplayConsent(append=True)).refusals == ()
     world.cluster.held = 0
     assert plan(world).refusals == ()
     [why] = plan(world, into="central:east.orders").refusals
@@ -328,7 +328,7 @@ def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: Wo
 @pytest.mark.law("C", "F")
 def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) -> None:
     chosen = asked(into="", where="offset < 8", keys=("k",), start="-7s")
-    replay = Replay(world.context(), plan_here(world.context(), chosen), leave=NOTHING_ALLOWED)
+    replay = Replay(world.context(), plan_here(world.context(), chosen), leave=NO_CONSENT)
     frame = replay.pandas()
     assert frame[["partition", "offset"]].to_numpy().tolist() == [[p, at] for p in range(2) for at in (3, 5, 7)]
     assert replay.arrow()["headers"][0].as_py() == [("h", b"1"), ("h", None)] or replay.arrow()["headers"][
@@ -355,10 +355,10 @@ def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) 
     assert _into(world, chosen, tmp_path / "out") == (6, 6), "law F: so are the times between which records count"
 
 
-def _into(world: World, chosen: Asked, folder: Path) -> tuple[int, int]:
+def _into(world: World, chosen: ReplayRequest, folder: Path) -> tuple[int, int]:
     context = world.context()
     words = replace(chosen, into=f"parquet:{folder}")
-    done = Replay(context, plan_here(context, words), leave=NOTHING_ALLOWED, folder=words.files).run()
+    done = Replay(context, plan_here(context, words), leave=NO_CONSENT, folder=words.files).run()
     assert done.missing == 0
     return done.sent, done.total
 
@@ -410,10 +410,10 @@ def test_law_a_a_group_goes_on_where_it_stood_whatever_generation() -> None:
         run(0, 9, 0, source=ORDERS, target=target, holes=[(3, 2)]),
         run(10, 12, 8, source=later, target=target),
     ]
-    stands = {at: position_in(runs, GroupThen("g", ORDERS, at)) for at in (0, 3, 5, 6, 10)}
+    stands = {at: position_in(runs, GroupAsOf("g", ORDERS, at)) for at in (0, 3, 5, 6, 10)}
     assert stands == {0: 0, 3: 3, 5: 3, 6: 4, 10: 8}
-    assert [position_in(runs, GroupThen("g", later, at)) for at in (10, 12, 13)] == [8, 10, 11]
-    assert position_in([], GroupThen("g", ORDERS, 4)) is None
+    assert [position_in(runs, GroupAsOf("g", later, at)) for at in (10, 12, 13)] == [8, 10, 11]
+    assert position_in([], GroupAsOf("g", ORDERS, 4)) is None
     assert GroupPlan("x", ()).moves == ()
 
 
@@ -436,7 +436,12 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
     elsewhere = position_row("east", SourcePartition("orders", 7, 0), "group", 3, then, group="of another life")
     world.lake.append_rows(POSITIONS, [elsewhere])
     restore = restore_topics(
-        world.context(), source="east", topics="orders", at=then, into="central", leave=Leave(hold_retention=True)
+        world.context(),
+        source="east",
+        topics="orders",
+        at=then,
+        into="central",
+        leave=ReplayConsent(hold_retention=True),
     )
     spans = {s.partition: (s.first, s.end) for s in restore.plan.records.definition.spans}
     # 0: the timestamps decide (offset 4 is of that moment); 1: a group had read to 8; 2: an end that was seen after it.
@@ -478,7 +483,9 @@ class Reader:
 
 @pytest.mark.law("C")
 def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> None:
-    found = plan_replay(world.context(), asked(partitions=(0,), timestamps="original"), leave=Leave(accept_expiry=True))
+    found = plan_replay(
+        world.context(), asked(partitions=(0,), timestamps="original"), leave=ReplayConsent(accept_expiry=True)
+    )
     definition = found.definition
     target = TopicPartition("orders.replayed", 0)
     # A stranger's record stands at offset 5 of the target.

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from mirrorlake.progress import about
+from mirrorlake.progress import log_context
 from mirrorlake.runtime import WorkerLog
 
 log = logging.getLogger("mirrorlake.some.room")
@@ -31,7 +31,7 @@ def test_lines_of_a_task_are_json_with_what_they_are_about(monkeypatch: pytest.M
     # A worker runs many tasks.
     travels.attach()
     travels.attach()
-    with about(flow="east->central", lane=1):
+    with log_context(flow="east->central", lane=1):
         log.info("lane.restart why=%s topic_partition=%s", "gone", "orders-3")
         log.debug("land.batch batch=%s", 1)
     [line] = said.getvalue().splitlines()

@@ -36,7 +36,7 @@ _OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__}
 HEALTHY_S = 60.0
 # A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
 # tried less often. Settings of a stream that ran are whole: what cannot be resolved is a secret, or a file, just being rotated.
-_MOST_S = {
+_MAX_PAUSE_S = {
     LoginRefused: 60.0,
     ClusterUnreachable: 10.0,
     NotAuthorized: 30.0,
@@ -74,7 +74,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkingPlace:
+class ParkedStream:
     """Where a failed stream waits until `retry_at` (monotonic clock), or for a person where that is None.
 
     `never_came`: in the first minute its cluster did not answer or allowed something not, or its settings could not be resolved,
@@ -105,14 +105,14 @@ class ParkingPlace:
         return is_due or is_asked or stream.made_of != self.stream.made_of
 
 
-def place_of(
-    stream: Stream, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
-) -> ParkingPlace:
+def park_stream(
+    stream: Stream, error: Exception, before: ParkedStream | None, *, now: Callable[[], datetime], never_came: bool
+) -> ParkedStream:
     """Park a stream that `error` ended, and log it; `before` is where it waited before this start, if it never ran well."""
     failure = _as_mirrorlake_error(stream.name, error)
-    kind = next((kind for kind in _MOST_S if _is_retried(failure, kind)), None)
+    kind = next((kind for kind in _MAX_PAUSE_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
-    pause = None if kind is None else backoff_s(attempts, max_s=_MOST_S[kind])
+    pause = None if kind is None else backoff_s(attempts, max_s=_MAX_PAUSE_S[kind])
     parked = Parked(
         stream=stream.name,
         since=now() if before is None else before.parked.since,
@@ -135,7 +135,7 @@ def place_of(
         parked.next_step,
         extra={"facts": stream_facts(stream.name)},
     )
-    return ParkingPlace(
+    return ParkedStream(
         stream=stream,
         parked=parked,
         error=failure,
@@ -175,7 +175,7 @@ class Notices:
         self._control = context.control()
         self._shown: Mapping[str, Parked] = {}
 
-    def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+    def update(self, state: ControlState, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
         """Record what is parked and what runs well again, where the table says something else; show it in the metrics."""
         shown = {name: place.parked for name, place in waiting.items()}
         # Topics that wait are recorded by the streams themselves.

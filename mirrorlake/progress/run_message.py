@@ -11,11 +11,11 @@ from mirrorlake.progress.board import Display
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RunMessage:
     """One line of a run; `seconds` is how long the stage took, `facts` what a program wants to know.
 
     Example:
-        >>> print(Said(at=None, stage="spark", text="ready", seconds=6.3))
+        >>> print(RunMessage(at=None, stage="spark", text="ready", seconds=6.3))
         spark: ready (6.3 s)
     """
 
@@ -37,8 +37,8 @@ class Said:
 
 
 @runtime_checkable
-class Speaker(Display, Protocol):
+class MessageDisplay(Display, Protocol):
     """A display that shows lines, too."""
 
-    def say(self, said: Said, /) -> None:
+    def say(self, said: RunMessage, /) -> None:
         """Show a line."""

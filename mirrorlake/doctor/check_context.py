@@ -42,7 +42,7 @@ class _Once:
         return cast(T, answer)
 
 
-class Ground:
+class CheckContext:
     """What all checks share; each question is asked once."""
 
     def __init__(self, context: Context) -> None:
@@ -93,7 +93,9 @@ class Ground:
 
     def running(self) -> Mapping[str, str]:
         """Return who runs which flows on this machine."""
-        return self.once("running", lambda: self.context.presence.here([one.name for one in self.config.flows]))
+        return self.once(
+            "running", lambda: self.context.running_flows.on_this_machine([one.name for one in self.config.flows])
+        )
 
     def control(self) -> ControlState:
         """Read the pauses and settings in force of the control table."""
@@ -139,24 +141,24 @@ class Ground:
 
         return self.once(("landed to", alias), ask)
 
-    def flow(self, flow: FlowConfig) -> FlowGround:
-        """Return the ground of the checks of one flow."""
-        return self.once(("flow", flow.name), lambda: FlowGround(self, flow))
+    def flow(self, flow: FlowConfig) -> FlowCheckContext:
+        """Return the inputs of the checks of one flow."""
+        return self.once(("flow", flow.name), lambda: FlowCheckContext(self, flow))
 
 
-class FlowGround:
+class FlowCheckContext:
     """What the checks of one flow share: its topics on both sides, with their settings."""
 
-    def __init__(self, ground: Ground, flow: FlowConfig) -> None:
-        self.ground = ground
+    def __init__(self, inputs: CheckContext, flow: FlowConfig) -> None:
+        self.inputs = inputs
         self.flow = flow
-        self.source = ground.context.source(flow.source)
-        self.target = ground.admin(flow.target)
+        self.source = inputs.context.source(flow.source)
+        self.target = inputs.admin(flow.target)
 
     @property
     def all_names(self) -> list[str]:
         """The names of the source's topics."""
-        return self.ground.once(("names", self.flow.source), self.source.topic_names)
+        return self.inputs.once(("names", self.flow.source), self.source.topic_names)
 
     @property
     def topics(self) -> Mapping[str, TopicState]:
@@ -165,7 +167,7 @@ class FlowGround:
         def ask() -> dict[str, TopicState]:
             return self.source.describe(name for name in self.all_names if self.flow.carries(name))
 
-        return self.ground.once(("topics", self.flow.name), ask)
+        return self.inputs.once(("topics", self.flow.name), ask)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -180,11 +182,11 @@ class FlowGround:
             looks = (
                 self.source
                 if isinstance(self.source, LakeTopics)
-                else self.ground.admin(self.flow.source).topic_metadata
+                else self.inputs.admin(self.flow.source).topic_metadata
             )
             return looks.settings(self.topics)
 
-        return self.ground.once(("source settings", self.flow.name), ask)
+        return self.inputs.once(("source settings", self.flow.name), ask)
 
     @property
     def remotes(self) -> Mapping[str, TopicState]:
@@ -195,7 +197,7 @@ class FlowGround:
             found = self.target.describe(names.values())
             return {name: found[remote] for name, remote in names.items() if remote in found}
 
-        return self.ground.once(("remotes", self.flow.name), ask)
+        return self.inputs.once(("remotes", self.flow.name), ask)
 
     @property
     def remote_settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
@@ -204,13 +206,13 @@ class FlowGround:
         def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
             return self.target.topic_metadata.settings({state.name for state in self.remotes.values()})
 
-        return self.ground.once(("remote settings", self.flow.name), ask)
+        return self.inputs.once(("remote settings", self.flow.name), ask)
 
     @property
     def ledger(self) -> TopicState | None:
         """The flow's ledger; None where there is none yet."""
         topic = self.flow.ledger_topic
-        return self.ground.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
+        return self.inputs.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
 
 
 def led_partitions(state: TopicState) -> list[TopicPartition]:

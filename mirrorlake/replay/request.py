@@ -19,7 +19,7 @@ FILES = "parquet:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplayRequest:
     """A replay as it is asked for; two with the same words are the same replay.
 
     Attributes:
@@ -133,7 +133,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class ReplayConsent:
     """What a person allows beforehand, flag by flag; and how fast records go.
 
     Attributes:
@@ -149,7 +149,7 @@ class Leave:
     rate: str = ""
 
 
-NOTHING_ALLOWED = Leave()
+NO_CONSENT = ReplayConsent()
 
 
 def plain_word(value: Any) -> Any:
@@ -174,7 +174,7 @@ def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
     return tuple(keeping(name, text) for name, text in predicates)
 
 
-def header_of(text: str) -> tuple[str, str]:
+def parse_header(text: str) -> tuple[str, str]:
     """Split NAME=VALUE into name and value of a header."""
     name, equals, value = text.partition("=")
     if not equals or not name:

@@ -9,7 +9,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_SPARED = frozenset({"pandas", "tornado"})
+_HIDDEN = frozenset({"pandas", "tornado"})
 
 
 class _Nowhere(MetaPathFinder):
@@ -18,12 +18,12 @@ class _Nowhere(MetaPathFinder):
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in _SPARED:
+        if fullname in _HIDDEN:
             raise ModuleNotFoundError(f"No module named '{fullname}'", name=fullname)
         return None
 
 
-def spare_imports() -> None:
+def hide_unused_imports() -> None:
     """Load pyarrow without pandas, and tenacity without tornado: 0.35 CPU-s of every command (2026-11-22).
 
     What asks pyarrow for a frame of pandas still gets it: only the first look, which needs none, finds nothing. Only for a

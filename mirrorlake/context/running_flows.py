@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.context.locks import Locks
-from mirrorlake.render import moment
+from mirrorlake.render import format_time
 from mirrorlake.runtime import Folder, cache_directory, open_folder, send_heartbeats
 
 log = logging.getLogger(__name__)
 
 # On an object store each sign is a request that is paid for: some 4 cents a day and process.
-EVERY_S = 10.0
+SIGN_INTERVAL_S = 10.0
 # A store that is slow, or a machine that is busy, delays a sign; two are late at most.
 _GONE_AFTER = 2.5
 # Numbers of the beats at which a process removes the signs of processes that died before it.
 _CLEANS_AT = (1, 4)
-_LOOK_S, _MIN_BETWEEN_S = 0.5, 1.0
+_POLL_S, _MIN_BETWEEN_S = 0.5, 1.0
 # Without credentials each look at S3 takes seconds.
 _RETRY_S = 30.0
 
@@ -71,7 +71,7 @@ class _Seen:
     is_gone: bool = False
 
 
-class Presence:
+class RunningFlows:
     """Show other processes which streams this one carries, and see theirs.
 
     Args:
@@ -103,7 +103,7 @@ class Presence:
         self._looking = threading.Lock()
 
     @contextmanager
-    def announced(self, streams: Iterable[str], *, temporary: bool = False) -> Iterator[str]:
+    def announce_running(self, streams: Iterable[str], *, temporary: bool = False) -> Iterator[str]:
         """Show other processes that this one carries some streams, and yield the id of its sign.
 
         A stream that a `temporary` owner replaced takes its place again once the sign is gone.
@@ -112,10 +112,10 @@ class Presence:
             id=uuid.uuid4().hex,
             host=socket.gethostname(),
             process=os.getpid(),
-            since=moment(self._now()),
+            since=format_time(self._now()),
             streams=tuple(streams),
             temporary=temporary,
-            every_s=EVERY_S,
+            every_s=SIGN_INTERVAL_S,
         )
         with ExitStack() as held:
             for name in self._locks_of(sign):
@@ -125,33 +125,37 @@ class Presence:
             held.enter_context(self._signing(sign))
             yield sign.id
 
-    def here(self, streams: Iterable[str]) -> Mapping[str, str]:
+    def on_this_machine(self, streams: Iterable[str]) -> Mapping[str, str]:
         """Return who carries some streams on this machine, by stream, this process included; {} for a lake elsewhere."""
         return {} if self._lake is None else {name: said for name in streams if (said := self._locks.holder(name))}
 
-    def carried(self, streams: Sequence[str]) -> Mapping[str, str]:
+    def find_running(self, streams: Sequence[str]) -> Mapping[str, str]:
         """Return who carries some streams on any machine, by stream, as far as is known now, this process included."""
-        found = {name: str(one.sign) for one in self._look() if not one.sign.temporary for name in one.sign.streams}
-        found |= self.here(streams)
+        found = {
+            name: str(one.sign) for one in self._read_signs() if not one.sign.temporary for name in one.sign.streams
+        }
+        found |= self.on_this_machine(streams)
         return {name: found[name] for name in streams if name in found}
 
-    def surely_carried(self, streams: Sequence[str]) -> Mapping[str, str]:
+    def await_running(self, streams: Sequence[str]) -> Mapping[str, str]:
         """Return who carries some streams, by stream; wait until a sign of another machine has changed, or all are gone."""
         logged: set[str] = set()
-        while not self.here(streams):
-            carriers = [one for one in self._look() if not one.sign.temporary and {*streams} & {*one.sign.streams}]
+        while not self.on_this_machine(streams):
+            carriers = [
+                one for one in self._read_signs() if not one.sign.temporary and {*streams} & {*one.sign.streams}
+            ]
             if any(one.has_changed for one in carriers) or not carriers:
                 break
             for sign in (one.sign for one in carriers if one.sign.id not in logged):
                 logged.add(sign.id)
                 within_s = _GONE_AFTER * sign.every_s
                 log.warning("presence.waits for=%s why=its next sign of life is due within %.0f s", sign, within_s)
-            self._wait(_LOOK_S)
-        return self.carried(streams)
+            self._wait(_POLL_S)
+        return self.find_running(streams)
 
-    def lives(self, sign: str) -> bool:
+    def is_alive(self, sign: str) -> bool:
         """Return whether the process of a sign lives, as far as is known."""
-        return any(one.sign.id == sign for one in self._look())
+        return any(one.sign.id == sign for one in self._read_signs())
 
     @contextmanager
     def _signing(self, sign: Sign) -> Iterator[None]:
@@ -160,7 +164,7 @@ class Presence:
         def write(beat: str) -> None:
             self._folder.write(sign.id, json.dumps({**asdict(sign), "beat": beat}))
             if next(number) in _CLEANS_AT and not sign.temporary:
-                self._look()
+                self._read_signs()
 
         try:
             write("")
@@ -175,7 +179,7 @@ class Presence:
         finally:
             self._remove(sign.id)
 
-    def _look(self) -> list[_Seen]:
+    def _read_signs(self) -> list[_Seen]:
         """Return the signs of processes that live, as far as that is known; they are read at most once a second."""
         with self._looking:
             if self._clock() >= self._next_look:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.context import presence
-from mirrorlake.context.presence import Presence
+from mirrorlake.context import running_flows
+from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.model.owner import new_owner, said_owner, temporary_sign
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -37,9 +37,9 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "cache"))
 
 
-def seen_from(lake: Path, clock: Clock, *, here: bool = True) -> Presence:
+def seen_from(lake: Path, clock: Clock, *, here: bool = True) -> RunningFlows:
     """Look at a lake from this machine, or from one that sees none of its locks."""
-    return Presence(
+    return RunningFlows(
         lambda: f"{lake}/checkpoints", lake if here else None, now=lambda: NOON, clock=clock, wait=clock.wait
     )
 
@@ -47,8 +47,8 @@ def seen_from(lake: Path, clock: Clock, *, here: bool = True) -> Presence:
 def left_behind(monkeypatch: pytest.MonkeyPatch, lake: Path, *streams: str) -> Path:
     """Return the sign that a process of another machine leaves where it is killed."""
     with monkeypatch.context() as patch:
-        patch.setattr(presence.socket, "gethostname", lambda: "elsewhere")
-        with seen_from(lake, Clock(), here=False).announced(streams) as sign:
+        patch.setattr(running_flows.socket, "gethostname", lambda: "elsewhere")
+        with seen_from(lake, Clock(), here=False).announce_running(streams) as sign:
             file = lake / "checkpoints" / "running" / sign
             text = file.read_text()
     assert not file.exists()
@@ -58,16 +58,16 @@ def left_behind(monkeypatch: pytest.MonkeyPatch, lake: Path, *streams: str) -> P
 
 def test_a_stream_that_runs_here_is_seen_with_its_process_until_it_ends(tmp_path: Path) -> None:
     at, beside = seen_from(tmp_path, Clock()), seen_from(tmp_path, Clock())
-    assert at.carried(FLOWS) == {}
-    with at.announced(FLOWS[:1]):
-        found = beside.surely_carried(FLOWS)
+    assert at.find_running(FLOWS) == {}
+    with at.announce_running(FLOWS[:1]):
+        found = beside.await_running(FLOWS)
         assert list(found) == FLOWS[:1]
         assert "process " in found[FLOWS[0]]
         assert "12:00:00" in found[FLOWS[0]]
-        with beside.announced(FLOWS):
-            assert list(at.here(FLOWS)) == FLOWS, "the one that takes over does not wait"
-        assert list(at.here(FLOWS)) == FLOWS[:1]
-    assert beside.here(FLOWS) == {}, "what a killed process left behind is no lock"
+        with beside.announce_running(FLOWS):
+            assert list(at.on_this_machine(FLOWS)) == FLOWS, "the one that takes over does not wait"
+        assert list(at.on_this_machine(FLOWS)) == FLOWS[:1]
+    assert beside.on_this_machine(FLOWS) == {}, "what a killed process left behind is no lock"
     assert not [*(tmp_path / "checkpoints" / "running").iterdir()], "the signs are gone"
 
 
@@ -77,21 +77,21 @@ def test_law_f_a_process_of_another_machine_is_seen_by_a_sign_that_changes_and_f
 ) -> None:
     clock = Clock()
     reader, file = seen_from(tmp_path, clock), left_behind(monkeypatch, tmp_path, *FLOWS[:1])
-    assert list(reader.carried(FLOWS)) == FLOWS[:1], "it may live"
+    assert list(reader.find_running(FLOWS)) == FLOWS[:1], "it may live"
     clock.beats = [file]
-    assert "on elsewhere" in reader.surely_carried(FLOWS)[FLOWS[0]]
+    assert "on elsewhere" in reader.await_running(FLOWS)[FLOWS[0]]
     for _ in range(100):
         clock.wait(1)
-        assert list(reader.carried(FLOWS)) == FLOWS[:1]
+        assert list(reader.find_running(FLOWS)) == FLOWS[:1]
     clock.beats, began = [], clock.s
     another, text = seen_from(tmp_path, clock), file.read_text()
-    assert another.surely_carried(FLOWS) == {}
-    assert 2 * presence.EVERY_S < clock.s - began < 3 * presence.EVERY_S
+    assert another.await_running(FLOWS) == {}
+    assert 2 * running_flows.SIGN_INTERVAL_S < clock.s - began < 3 * running_flows.SIGN_INTERVAL_S
     assert not file.exists(), "the next command does not wait for it again"
     # Where it cannot be removed.
     file.write_text(text)
     clock.wait(1)
-    assert another.carried(FLOWS) == {}
+    assert another.find_running(FLOWS) == {}
 
 
 @pytest.mark.law("F")
@@ -101,20 +101,20 @@ def test_law_f_the_sign_of_a_command_ends_with_it_and_that_of_one_killed_here_at
 ) -> None:
     clock, locks = Clock(), tmp_path / "running" if here else tmp_path / "cache" / "running"
     command, lander = seen_from(tmp_path, Clock(), here=here), seen_from(tmp_path, clock, here=here)
-    with command.announced(["land east"], temporary=True) as sign:
+    with command.announce_running(["land east"], temporary=True) as sign:
         owner = new_owner(sign)
         assert temporary_sign(owner) == sign
         assert "process " in said_owner(owner)
-        assert lander.lives(sign)
-        assert lander.carried(["land east"]) == {}, "it carries the stream for nobody to wait for"
+        assert lander.is_alive(sign)
+        assert lander.find_running(["land east"]) == {}, "it carries the stream for nobody to wait for"
         left = (tmp_path / "checkpoints" / "running" / sign).read_bytes()
     clock.s += 2
-    assert not lander.lives(sign)
+    assert not lander.is_alive(sign)
     assert not [*locks.iterdir()]
     (tmp_path / "checkpoints" / "running" / sign).write_bytes(left)
     (locks / f"{sign}.lock").write_text("of a process that is gone")
     clock.s += 2
-    assert not lander.lives(sign), "no lock, no process"
+    assert not lander.is_alive(sign), "no lock, no process"
     assert not temporary_sign(new_owner())
 
 
@@ -122,5 +122,5 @@ def test_a_lake_that_takes_no_file_keeps_nobody_from_running(tmp_path: Path) -> 
     (tmp_path / "running").write_text("a file in the place of the folder")
     (tmp_path / "checkpoints").write_text("another one")
     found = seen_from(tmp_path, Clock())
-    with found.announced(["a"]):
-        assert found.surely_carried(["a"]) == {}
+    with found.announce_running(["a"]):
+        assert found.await_running(["a"]) == {}

@@ -45,7 +45,7 @@ _NEXT = """
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class GroupThen:
+class GroupAsOf:
     """Where a consumer group stood: the next offset it would have read."""
 
     group: str
@@ -54,7 +54,7 @@ class GroupThen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceThen:
+class SourceAsOf:
     """A source as it was at a time, as far as it was seen.
 
     Attributes:
@@ -68,19 +68,19 @@ class SourceThen:
     topics: Mapping[str, KnownTopic]
     earliest: Mapping[SourcePartition, int]
     ends: Mapping[SourcePartition, int]
-    groups: tuple[GroupThen, ...]
+    groups: tuple[GroupAsOf, ...]
     acls: frozenset[Acl]
 
 
-def topics_then(lake: Lake, alias: str, at: datetime) -> dict[str, KnownTopic]:
+def read_topics_as_of(lake: Lake, alias: str, at: datetime) -> dict[str, KnownTopic]:
     """Read the topics that a source had at a time."""
     known = newest_topics(lake, alias, "source", missing_ok=True, until=at)
     return {name: topic for name, topic in known.items() if topic.present and topic.generation}
 
 
-def source_then(
+def read_source_as_of(
     lake: Lake, alias: str, topics: Mapping[str, KnownTopic], held: Iterable[SourcePartition], *, at: datetime
-) -> SourceThen:
+) -> SourceAsOf:
     """Read the state of some topics of a source at a time; `held` are the source partitions of the relay."""
     asked = [source for source in held if source.topic in topics]
     seen = lake.query_rows(
@@ -88,13 +88,13 @@ def source_then(
     )
     by_kind: dict[str, dict[SourcePartition, int]] = {"earliest": {}, "last_stable": {}}
     # A partition whose log went back may have two: the later one counts.
-    groups: dict[tuple[str, str, int], GroupThen] = {}
+    groups: dict[tuple[str, str, int], GroupAsOf] = {}
     for row in seen:
         source = SourcePartition(row.topic, row.generation, row.partition)
         if source.topic not in topics:
             continue
         if row.kind == "group":
-            groups[row.group_id, row.topic, row.partition] = GroupThen(row.group_id, source, int(row.position))
+            groups[row.group_id, row.topic, row.partition] = GroupAsOf(row.group_id, source, int(row.position))
         else:
             by_kind[row.kind][source] = int(row.position)
     following = {
@@ -121,7 +121,7 @@ def source_then(
         if most:
             ends[source] = max(least, min(most))
     state = history.state_of(read_observations(lake, clusters=[alias], until=at))
-    return SourceThen(
+    return SourceAsOf(
         topics=topics,
         earliest=by_kind["earliest"],
         ends=ends,
