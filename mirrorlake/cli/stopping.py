@@ -55,7 +55,7 @@ def run_until_signal(
     Args:
         call: the stream; it ends soon after the event is set.
         note: prints a line for people; without it, the stream takes the time that it needs.
-        so_far: says what was done, where the process has to end before the stream does.
+        describe_progress: says what was done, where the process has to end before the stream does.
         leave: prints the one document of `--json` there, which the stream's own end would have printed.
 
     Raises:

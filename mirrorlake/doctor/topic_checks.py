@@ -114,8 +114,8 @@ def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]
     if "compact" in policy and 0 <= tombstones < age_ms:
         yield warning(
             name,
-            f"compacted, and landing stands {format_duration(age_ms)} back: {alias} keeps tombstones for {format_duration(tombstones)}, so keys "
-            "that were deleted since may stay on the target",
+            f"compacted, and landing stands {format_duration(age_ms)} back: {alias} keeps tombstones for "
+            f"{format_duration(tombstones)}, so keys that were deleted since may stay on the target",
             f"mirrorlake land --source {alias} --once, then compare with mirrorlake verify; raise delete.retention.ms of {name}",
         )
 
@@ -153,7 +153,8 @@ def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
         if age_s > _HUNG_S:
             yield failure(
                 str(tp),
-                f"open at offset {offset} for {format_duration(age_s * 1000)}: {format_count(ends[tp] - offset)} offsets after it are hidden",
+                f"open at offset {offset} for {format_duration(age_s * 1000)}: "
+                f"{format_count(ends[tp] - offset)} offsets after it are hidden",
                 f"kafka-transactions --bootstrap-server … abort --topic {tp.topic} --partition {tp.partition} "
                 f"--start-offset {offset}, on {at.flow.source}",
             )

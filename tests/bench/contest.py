@@ -1,4 +1,4 @@
-"""The inputs that is the same for all: one source with the workload, and targets that are emptied after each pass."""
+"""The ground that is the same for all: one source with the workload, and targets that are emptied after each pass."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_law_e_what_is_past_its_retention_leaves_a_store_and_is_explained(world:
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "announce_running": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
     "gone, not confirmed": die_confirming,
 }

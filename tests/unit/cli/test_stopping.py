@@ -55,7 +55,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("so_far", "says"),
     [
-        (', so_far=lambda: "7 records landed"', "7 records landed; stopped in the middle of a batch"),
+        (', describe_progress=lambda: "7 records landed"', "7 records landed; stopped in the middle of a batch"),
         ("", "stopped in the middle of a batch"),
     ],
     ids=["counted", "not counted"],

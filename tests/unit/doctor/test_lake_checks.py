@@ -87,7 +87,7 @@ def test_properties_that_cost_exactness(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_small_files_and_a_long_log(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lake, "format_size", lambda *_: (9_000, 9_000_000))
+    monkeypatch.setattr(Lake, "size", lambda *_: (9_000, 9_000_000))
     assert bad(tmp_path, "lake.relay-files") == [("east", "its relay has 9 000 files, 9.0 MB: 1.0 kB each")]
     monkeypatch.setattr(lake_checks, "_MANY_COMMITS", 2)
     for number in range(3):

@@ -281,7 +281,7 @@ def test_law_e_the_disk_is_searched_afterwards_and_what_still_holds_a_record_is_
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "before anything": die_announcing,
-    "announce_running": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
     "off the disk": lambda patch: patch.setattr(removal, "out_of_side_table", killed),
     "out of quarantine": die_confirming,

@@ -238,7 +238,7 @@ def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> N
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "before anything": die_announcing,
-    "announce_running": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
+    "announced": lambda patch: patch.setattr(TableMaintenance, "replace", killed),
     "gone": die_confirming,
 }
 

@@ -73,7 +73,7 @@ def context(tmp_path: Path) -> Any:
         metrics=None,
         control=lambda: table,
         lake=Lake,
-        presence=RunningFlows(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
+        running_flows=RunningFlows(lambda: f"{tmp_path}/checkpoints", tmp_path, now=lambda: NOON),
         standing_session=lambda: None,
     )
 

@@ -109,7 +109,7 @@ class Process:
 def relay(monkeypatch: pytest.MonkeyPatch) -> Relay:
     monkeypatch.setattr(holdings, "FencedRelayWriter", Writer)
     monkeypatch.setattr(holdings, "_LANDING_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(holdings, "_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(holdings, "_LOOK_S", 0.01)
     return Relay()
 
 

@@ -57,7 +57,7 @@ def asked(
     maps = OffsetMaps(lake=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
     target: Any = west or West()
     mesh = Mesh(related, maps, target=target, known={REMOTE: 5} if known is None else known)
-    mesh.__dict__ |= {"_stretches": STRETCHES, "_withheld": {}}
+    mesh.__dict__ |= {"_read_dense_ranges": STRETCHES, "_withheld": {}}
     readers = {name: {("billing", ORDERS): Committed(offset)} for name, offset in own.items()}
     translated = {("billing", ORDERS): Committed(own[there.name])}
     checks = {(there.name, (ORDERS, own[there.name])): check or PositionCheck()}

@@ -85,7 +85,9 @@ def test_a_partition_that_nothing_is_known_of(maps: OffsetMaps) -> None:
 def test_law_a_runs_into_a_topic_that_is_gone_do_not_stand(placed: Placed, maps: OffsetMaps) -> None:
     from dataclasses import replace
 
-    gone = replace(maps, standing="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)")
+    gone = replace(
+        maps, current_runs="NOT (flow = 'east->central' AND target_topic = 'a.orders' AND target_partition = 0)"
+    )
     one = SourcePartition("orders", 1, 1), 20
     assert TopicPartition("a.orders", 0) in find_neighbours(maps, FLOW, [one])[one].by_target
     assert TopicPartition("a.orders", 0) not in find_neighbours(gone, FLOW, [one])[one].by_target, (

@@ -114,7 +114,7 @@ def test_law_f_no_end_of_an_earlier_life_counts_where_source_topics_share_a_remo
     held = detect_lost_topics(
         flow="f", target="west", known=known, positions=[A], found={"all": "3"}, remote_topic=all_in_one
     )
-    there = {"held": held, "known": known, "positions": {A: 5}, "found": {"all": "3"}, "remote_topic": all_in_one}
+    there = {"lost": held, "known": known, "positions": {A: 5}, "found": {"all": "3"}, "remote_topic": all_in_one}
     choice = LossChoice(flow="f", remote="all", known="2", action=SEND_AGAIN)
     again = resolve_losses(choices=[choice], **there)  # type: ignore[arg-type]
     assert again.remotes == {"a": Remote("all", "3"), "b": Remote("all", "3")}
