@@ -12,8 +12,8 @@ from mirrorlake.mirror import Mirror as Mirror
 from mirrorlake.mirror import from_settings as from_settings
 from mirrorlake.mirror import load as load
 from mirrorlake.mirror.flow import FlowHandle as FlowHandle
-from mirrorlake.mirror.results import Landing as Landing
-from mirrorlake.mirror.results import Republishing as Republishing
+from mirrorlake.mirror.results import LandResult as LandResult
+from mirrorlake.mirror.results import RepublishResult as RepublishResult
 from mirrorlake.mm2.takeover import TakeoverPlan as TakeoverPlan
 from mirrorlake.model.control import Pause as Pause
 from mirrorlake.model.groups import GroupPlan as GroupPlan
@@ -25,7 +25,7 @@ from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
 from mirrorlake.model.offset_map import DeletedTopic as DeletedTopic
 from mirrorlake.model.offset_map import Exact as Exact
 from mirrorlake.model.offset_map import Filtered as Filtered
-from mirrorlake.model.offset_map import InHole as InHole
+from mirrorlake.model.offset_map import NoRecord as NoRecord
 from mirrorlake.model.offset_map import NotYetRepublished as NotYetRepublished
 from mirrorlake.model.offset_map import OtherGeneration as OtherGeneration
 from mirrorlake.model.offset_map import Quarantined as Quarantined

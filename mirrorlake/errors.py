@@ -11,7 +11,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── AlreadyRuns               .flow          a drain beside a mirror that runs
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── LanderReplaced            .alias         another lander lands the source now
-│   ├── OtherCluster              .alias         another cluster answers under the alias
+│   ├── ClusterIdMismatch              .alias         another cluster answers under the alias
 │   ├── TakeoverRefused           .flow          another mirror's place is not known, or it still runs
 │   ├── FailoverRefused           .flow .reasons failing over or back, or cutting over, is not safe now
 │   ├── GroupActive               .alias .group  a group with members is never moved
@@ -36,7 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mirrorlake.renamed import renamed_attributes
 
 
 class MirrorlakeError(Exception):
@@ -158,7 +160,7 @@ class LanderReplaced(SafetyError):
     """Stop because another lander lands the source now."""
 
 
-class OtherCluster(SafetyError):
+class ClusterIdMismatch(SafetyError):
     """Refuse a cluster that is not the one whose records the lake holds under its alias."""
 
 
@@ -221,3 +223,13 @@ class StoreError(MirrorlakeError):
 
 class SandboxError(MirrorlakeError):
     """Report a local broker that could not be started or stopped."""
+
+
+def _load(name: str) -> Any:
+    if name not in globals():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_attributes(__name__, {"OtherCluster": "ClusterIdMismatch"}, _load)

@@ -54,11 +54,11 @@ Execution = Literal["live", "streaming"]
 class Superseded(NamedTuple):
     """A setting of an earlier release: the setting that took its place, and the value there for each of its values.
 
-    The value None leaves the new setting at its default.
+    The value None leaves the new setting at its default; `values` None keeps every value.
     """
 
     by: str
-    values: Mapping[str, str | None]
+    values: Mapping[str, str | None] | None = None
 
 
 class Settings(BaseModel):
@@ -89,11 +89,15 @@ class Settings(BaseModel):
         data = dict(data)
         for name in old:
             by, allowed = cls.superseded[name]
-            value = str(data.pop(name)).lower()
+            given = data.pop(name)
             if data.get(by) is not None:
                 raise finding_error(
                     SettingsFault((name,), f"'{name}' beside '{by}'", f"keep `{by}`, which took its place")
                 )
+            if allowed is None:
+                data[by] = given
+                continue
+            value = str(given).lower()
             if value not in allowed:
                 raise finding_error(
                     SettingsFault((name,), f"{shown(value)} is not allowed", did_you_mean(value, allowed))
@@ -109,8 +113,8 @@ class Settings(BaseModel):
         """Yield each setting of an earlier release that this part was written with, and what took its place."""
         for name in self._old_names:
             by, allowed = self.superseded[name]
-            values = " or ".join(f"{by}: {value}" for value in dict.fromkeys(filter(None, allowed.values())))
-            yield name, values
+            now = [f"{by}: {value}" for value in dict.fromkeys(filter(None, (allowed or {}).values()))]
+            yield name, " or ".join(now) or by
 
     @property
     def file(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
+from mirrorlake.errors import CheckpointLost, ClusterIdMismatch, SourceGap
 from mirrorlake.lake import (
     CheckpointLocation,
     FencedRelayWriter,
@@ -166,13 +166,13 @@ def _checkpoint_lost_error(
 
 
 def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
-    """Raise `OtherCluster` if the relay's records come from another cluster, whose offsets mean something else.
+    """Raise `ClusterIdMismatch` if the relay's records come from another cluster, whose offsets mean something else.
 
     `recorded` is None if no release that records the id has landed anything.
     """
     if recorded in (None, found):
         return
-    raise OtherCluster(
+    raise ClusterIdMismatch(
         f"cluster {alias} has id {found}, but its relay holds records of {recorded}",
         consequence="offsets of two clusters would mix; nothing was landed",
         remedy=f"correct clusters.{alias}.bootstrap_servers; if {alias} was set up again, give the new cluster its own alias, or "

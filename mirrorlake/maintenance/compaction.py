@@ -68,13 +68,13 @@ def compact_relay(
     flows: Sequence[SentUpTo],
     *,
     now: datetime,
-    patience: timedelta,
+    max_wait: timedelta,
     plan: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Compacted:
     """Rewrite what is old, small and sent by all flows of the source.
 
-    A flow that follows the relay's log and has stood still for longer than `patience` is not waited for: it lists the files
+    A flow that follows the relay's log and has stood still for longer than `max_wait` is not waited for: it lists the files
     again when it goes on, and until then those that it held are on disk. With `plan` nothing is done.
 
     Raises:
@@ -83,7 +83,7 @@ def compact_relay(
     done = Compacted()
     kept = kept_files(table)
     cold = [file for file in kept if file.landed_by < now - HOT]
-    held = {file.path for file in cold if not all(_lets(standing, file, now - patience) for standing in flows)}
+    held = {file.path for file in cold if not all(_lets(standing, file, now - max_wait) for standing in flows)}
     free = [file for file in cold if file.path not in held]
     unfit = []
     for several in _rewritings(kept, free):

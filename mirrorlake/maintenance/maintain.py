@@ -85,7 +85,7 @@ class LakeUpkeep:
                 alias,
                 flows,
                 now=self._now(),
-                patience=self._settings.patience,
+                max_wait=self._settings.max_wait_for_flows,
                 plan=plan,
                 is_stopped=self._is_stopped,
             )

@@ -20,7 +20,7 @@ from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.holdings import Holdings
 from mirrorlake.mirror.parked_streams import Notices, ParkedStream, Stream
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
@@ -79,17 +79,17 @@ class AlwaysOn:
         """Run the streams until `stop` is set (see `Supervisor`)."""
         results = Supervisor(self, stop, isolates=isolates, now=self._context.now).run()
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
-        ended: list[Landing | Republishing] = [one for several in results.values() for one in several]
+        ended: list[LandResult | RepublishResult] = [one for several in results.values() for one in several]
         if self._lines is not None:
             # They count what streams did that failed since, too.
             counted = self._lines.end()
             ended = [*counted.landed, *counted.republished]
         for one in ended:
-            if isinstance(one, Landing):
+            if isinstance(one, LandResult):
                 landed[one.source] = landed.get(one.source, 0) + one.records
             else:
                 sent[one.flow] = sent.get(one.flow, 0) + one.records
-        return Ran(list(starmap(Landing, landed.items())), list(starmap(Republishing, sent.items())))
+        return Ran(list(starmap(LandResult, landed.items())), list(starmap(RepublishResult, sent.items())))
 
     def wanted(self) -> list[Stream]:
         """Return the streams that should run now."""
@@ -148,13 +148,13 @@ class AlwaysOn:
             made_of, call = f"fault: {error}", partial(_refuse, error)
         return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)
 
-    def _land(self, source: str, stop: threading.Event) -> Landing:
+    def _land(self, source: str, stop: threading.Event) -> LandResult:
         self._begin(f"land {source}")
         first, self._first = self._first, {}
         land = partial(self._streams.land, source, stop, once=False, tell=self._tell, **first)
         return self._holdings.land(source, lambda writer: land(writer=writer), stop)
 
-    def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
+    def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> RepublishResult:
         self._begin(f"republish {flow.name}")
         first, self._first = self._first, {}
         send = partial(self._streams.republish, flow, state, stop, once=False, tell=self._tell, **first)

@@ -17,7 +17,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag import FlowStatus, Lag, Monitor, Report
 from mirrorlake.mirror import changes
 from mirrorlake.mirror.offsets import Offsets
-from mirrorlake.mirror.results import Ran, Republishing
+from mirrorlake.mirror.results import Ran, RepublishResult
 from mirrorlake.model.control import Pause
 from mirrorlake.model.group_overview import GroupOverview
 from mirrorlake.model.groups import GroupPlan
@@ -25,6 +25,7 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import LostTopic
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.renamed import renamed_method
 from mirrorlake.render import Displayable, Sheet
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class FlowHandle(Displayable):
         rebuild_checkpoint: bool = False,
         restore_ledger: bool = False,
         take_over: bool = False,
-    ) -> Republishing:
+    ) -> RepublishResult:
         """Republish this flow.
 
         Args:
@@ -171,7 +172,7 @@ class FlowHandle(Displayable):
         """Resume this flow, or one of its topics (see `Mirror.resume`)."""
         return changes.resume_stream(self._context, flow=self.name, topic=topic, reason=reason)
 
-    def held(self) -> list[LostTopic]:
+    def lost_topics(self) -> list[LostTopic]:
         """Find this flow's remote topics that were deleted or created again and wait for a choice.
 
         Raises:
@@ -179,18 +180,20 @@ class FlowHandle(Displayable):
         """
         return republish.find_lost_topics(self._context, self.config)
 
+    held = renamed_method("held", "lost_topics")
+
     def send_again(self, topic: str) -> LostTopic | None:
-        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
-        return self._choose(topic, send_again=True)
+        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.resolve_lost_topic`)."""
+        return self._resolve_lost_topic(topic, send_again=True)
 
     def accept_empty(self, topic: str) -> LostTopic | None:
-        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
-        return self._choose(topic, send_again=False)
+        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.resolve_lost_topic`)."""
+        return self._resolve_lost_topic(topic, send_again=False)
 
-    def _choose(self, topic: str, *, send_again: bool) -> LostTopic | None:
+    def _resolve_lost_topic(self, topic: str, *, send_again: bool) -> LostTopic | None:
         context, flow = self._context, self.config
         context.lake.create_all([flow.source])
-        return republish.resolve_lost_topic(context.control(), flow, topic, self.held(), send_again=send_again)
+        return republish.resolve_lost_topic(context.control(), flow, topic, self.lost_topics(), send_again=send_again)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -12,7 +12,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import LanderReplaced, LaneFenced
 from mirrorlake.lake import FencedRelayWriter, Lake
-from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.mirror.results import LandResult, RepublishResult
 from mirrorlake.model.owner import said_owner, temporary_sign
 from mirrorlake.model.parked import landing, stream_facts
 from mirrorlake.republish import Tenure
@@ -83,7 +83,7 @@ class Holdings:
             for flow, (source, asked) in flows.items()
         }
 
-    def land(self, source: str, call: Callable[[FencedRelayWriter], Landing], stop: threading.Event) -> Landing:
+    def land(self, source: str, call: Callable[[FencedRelayWriter], LandResult], stop: threading.Event) -> LandResult:
         """Land a source with the writer of its last start, again after each command that landed in its place."""
         _, relay = self._relays[source]
         owner = ""
@@ -102,11 +102,11 @@ class Holdings:
                 relay.settled.set()
             relay.writer = FencedRelayWriter(self._lake(), source)
             if not self._wait_for_owner(owner, landing(source), stop):
-                return Landing(source, 0)
+                return LandResult(source, 0)
 
     def republish(
-        self, flow: FlowConfig, call: Callable[[Tenure], Republishing], stop: threading.Event
-    ) -> Republishing:
+        self, flow: FlowConfig, call: Callable[[Tenure], RepublishResult], stop: threading.Event
+    ) -> RepublishResult:
         """Republish a flow with the tenure of its last start, again after each command that sent in its place."""
         _, tenure = self._flows[flow.name]
         while True:
@@ -117,7 +117,7 @@ class Holdings:
                 if not temporary_sign(owner):
                     raise
             if not self._wait_for_owner(owner, flow.name, stop):
-                return Republishing(flow.name, 0)
+                return RepublishResult(flow.name, 0)
             tenure.record_owner(owner)
 
     def _wait_for_owner(self, owner: str, stream: str, stop: threading.Event) -> bool:

@@ -28,6 +28,7 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress import Display, choose_display
+from mirrorlake.renamed import warn_renamed
 from mirrorlake.topics import History
 
 if TYPE_CHECKING:
@@ -127,16 +128,25 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         """
         return mm2.apply_takeover(self._context, plan)
 
-    def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
-        """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).
+    def plan_rebuild(
+        self, *, reference: str | None = None, target: str, recorded: bool = False, like: str | None = None
+    ) -> RebuildPlan:
+        """Plan to give `target` the merged topics of `reference` in their recorded order, without changing anything (law G).
 
-        With `recorded` the order comes from the lake alone, where `like` is lost.
+        With `recorded` the order comes from the lake alone, because `reference` is lost. `like` is the old name of `reference`.
 
         Raises:
-            UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
+            UsageError: no flow into `target` has a counterpart into `reference`, or records go by key.
             SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
         """
-        return offsets.make_rebuild_plan(self.lake, self._context, like=like, target=target, recorded=recorded)
+        if like is not None:
+            warn_renamed("like", "reference")
+            reference = like
+        if reference is None:
+            raise UsageError("no reference is named", remedy="name the target whose order is recorded: reference=…")
+        return offsets.make_rebuild_plan(
+            self.lake, self._context, reference=reference, target=target, recorded=recorded
+        )
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""

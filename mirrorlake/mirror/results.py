@@ -10,7 +10,7 @@ from mirrorlake.render import Displayable, Sheet, badge, plural
 
 
 @dataclass(frozen=True, slots=True)
-class Landing(Displayable):
+class LandResult(Displayable):
     """What one landing run did; `paused` says what kept it from landing."""
 
     source: str
@@ -23,7 +23,7 @@ class Landing(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class Republishing(Displayable):
+class RepublishResult(Displayable):
     """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
 
     flow: str
@@ -40,8 +40,8 @@ def _sheet(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
 
 
 class _Ran(NamedTuple):
-    landed: list[Landing]
-    republished: list[Republishing]
+    landed: list[LandResult]
+    republished: list[RepublishResult]
 
 
 class Ran(Displayable, _Ran):
@@ -57,7 +57,7 @@ class Ran(Displayable, _Ran):
         """Subtract an earlier look at the same run: what it did since.
 
         Example:
-            >>> Ran([Landing("east", 9)], []).since(Ran([Landing("east", 2)], [])).landed[0].records
+            >>> Ran([LandResult("east", 9)], []).since(Ran([LandResult("east", 2)], [])).landed[0].records
             7
         """
         landed = {one.source: one.records for one in before.landed}

@@ -10,7 +10,7 @@ from typing import Any
 
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag import Status
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.progress import Board, Display, MessageDisplay, RunMessage
 from mirrorlake.render import format_count, format_duration, plural
 
@@ -102,8 +102,10 @@ class RunLines:
             phase = f"{_SENDING}{flow}"
             if phase in counts and now - at < _PAIRED_S:
                 counts[phase] = min(counts[phase], then.get(phase, 0))
-        landed = [Landing(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
-        sent = [Republishing(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)]
+        landed = [LandResult(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
+        sent = [
+            RepublishResult(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)
+        ]
         return Ran(landed, sent)
 
     def _counts(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from mirrorlake.errors import AlreadyRuns, LanderReplaced
 from mirrorlake.lag import Monitor
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parked_streams import Notices
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mirror.run_lines import LINE_INTERVAL_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.streams import Streams
@@ -42,7 +42,7 @@ class Runner:
 
     def land(
         self, source: str, *, once: bool, stop: threading.Event, rebuild: bool, take_over: bool = False
-    ) -> Landing:
+    ) -> LandResult:
         """Land one source (see `Mirror.land`)."""
         # A lake cluster is refused here.
         self._context.admin(source)
@@ -54,7 +54,7 @@ class Runner:
         # Nobody else need run: without upkeep the log of a relay gets 300 000 files a day.
         keeps = self._kept_small(stop)
         landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
-        return landed[0] if landed else Landing(source, 0)
+        return landed[0] if landed else LandResult(source, 0)
 
     def republish(
         self,
@@ -65,7 +65,7 @@ class Runner:
         rebuild: bool,
         restore_ledger: bool,
         take_over: bool = False,
-    ) -> Republishing:
+    ) -> RepublishResult:
         """Republish one flow (see `FlowHandle.republish`)."""
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
@@ -74,7 +74,7 @@ class Runner:
                 state = self._context.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
         _, sent = self._stay_on(flow.name, stop, lands=False, flow=flow.name, first=first)
-        return sent[0] if sent else Republishing(flow.name, 0)
+        return sent[0] if sent else RepublishResult(flow.name, 0)
 
     def run(
         self,
@@ -121,8 +121,8 @@ class Runner:
                 **facts,
             )
 
-    def so_far(self) -> Ran:
-        """Count the work of the newest always-on run so far (see `Mirror.so_far`)."""
+    def progress(self) -> Ran:
+        """Count the work of the newest always-on run so far (see `Mirror.progress`)."""
         return Ran([], []) if self._lines is None else self._lines.ran()
 
     def _sources(self) -> dict[str, str]:
@@ -228,18 +228,18 @@ class Runner:
 
     def _land_once(
         self, source: str, state: ControlState, stop: threading.Event, *, tell: ProgressCallback, rebuild: bool = False
-    ) -> Landing:
+    ) -> LandResult:
         if (pause := state.of_cluster(source)) is not None:
-            return Landing(source, 0, (pause,))
+            return LandResult(source, 0, (pause,))
         done = self._streams.land(source, stop, once=True, tell=tell, rebuild=rebuild)
         self._clear(landing(source), state)
         return done
 
     def _republish_once(
         self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: ProgressCallback, **options: Any
-    ) -> Republishing:
+    ) -> RepublishResult:
         if (pause := state.of_stream(flow.name, flow.target)) is not None:
-            return Republishing(flow.name, 0, (pause,))
+            return RepublishResult(flow.name, 0, (pause,))
         done = self._streams.republish(flow, state, stop, once=True, tell=tell, **options)
         self._clear(flow.name, state)
         return replace(done, paused=tuple(state.topics_of(flow.name).values()))

@@ -14,8 +14,9 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lag import Monitor, PositionSnapshot
 from mirrorlake.mirror.base import MirrorBase, of_flow
 from mirrorlake.mirror.flow import FlowHandle
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.remotes import LostTopic
+from mirrorlake.renamed import renamed_method
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,14 +59,14 @@ class RunMethods(MirrorBase):
             flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
         )
 
-    def so_far(self) -> Ran:
+    def progress(self) -> Ran:
         """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
 
         Example:
-            >>> mirror.so_far()  # doctest: +SKIP
+            >>> mirror.progress()  # doctest: +SKIP
             run: 1 234 records landed · 1 200 records republished
         """
-        return self._runner.so_far()
+        return self._runner.progress()
 
     def running(self, flow: str | None = None) -> Mapping[str, str]:
         """Return who runs the flows, or one of them, now, by flow: a process and since when; asks no cluster.
@@ -87,7 +88,7 @@ class RunMethods(MirrorBase):
         stop: threading.Event | None = None,
         rebuild_checkpoint: bool = False,
         take_over: bool = False,
-    ) -> Landing:
+    ) -> LandResult:
         """Land one source cluster.
 
         Args:
@@ -122,14 +123,14 @@ class RunMethods(MirrorBase):
         send_again: bool = False,
         accept_empty: bool = False,
         take_over: bool = False,
-    ) -> Republishing:
+    ) -> RepublishResult:
         """Republish one flow (see `FlowHandle.republish`).
 
-        `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
+        `topic` with `send_again` or `accept_empty` resolves a lost remote topic (see `resolve_lost_topic`).
         """
         handle = self[flow]
         if send_again or accept_empty or topic is not None:
-            self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+            self.resolve_lost_topic(flow, topic, send_again=send_again, accept_empty=accept_empty)
         return handle.republish(
             once=once,
             stop=stop,
@@ -138,9 +139,12 @@ class RunMethods(MirrorBase):
             take_over=take_over,
         )
 
-    held = of_flow(FlowHandle.held)
+    lost_topics = of_flow(FlowHandle.lost_topics)
+    held = renamed_method("held", "lost_topics")
+    choose = renamed_method("choose", "resolve_lost_topic")
+    so_far = renamed_method("so_far", "progress")
 
-    def choose(
+    def resolve_lost_topic(
         self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
     ) -> LostTopic | None:
         """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
@@ -159,7 +163,7 @@ class RunMethods(MirrorBase):
             ClusterError: the target does not answer.
 
         Example:
-            >>> mirror.choose("east->central", "east.orders", send_again=True)  # doctest: +SKIP
+            >>> mirror.resolve_lost_topic("east->central", "east.orders", send_again=True)  # doctest: +SKIP
         """
         handle = self[flow]
         if send_again == accept_empty or topic is None:

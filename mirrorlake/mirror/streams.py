@@ -13,7 +13,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.context import Context
 from mirrorlake.kafka import write_plan_checkpoints
 from mirrorlake.lake import StreamSign
-from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.mirror.results import LandResult, RepublishResult
 from mirrorlake.model.control import ControlState
 from mirrorlake.progress import ProgressCallback, log_context
 from mirrorlake.runtime import PeriodicTask
@@ -39,9 +39,9 @@ class Streams:
         tell: ProgressCallback,
         writer: FencedRelayWriter | None = None,
         **how: Any,
-    ) -> Landing:
+    ) -> LandResult:
         """Land a source until it is drained or `stop` is set."""
-        return Landing(source, landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how))
+        return LandResult(source, landing.land(self._context, source, stop, once=once, tell=tell, writer=writer, **how))
 
     def republish(
         self,
@@ -53,7 +53,7 @@ class Streams:
         tell: ProgressCallback,
         tenure: Tenure | None = None,
         **how: Any,
-    ) -> Republishing:
+    ) -> RepublishResult:
         """Republish a flow until it is drained or `stop` is set; its duties rest where `state` pauses its source."""
         context = self._context
         settings = republish.republish_settings(context, flow, state)
@@ -63,7 +63,7 @@ class Streams:
         settings_in_force.record_flow(context.config, context.control(), flow.name)
         with log_context(flow=flow.name):
             republisher.run(once=once, stop=stop, **how)
-        return Republishing(flow.name, republisher.records)
+        return RepublishResult(flow.name, republisher.records)
 
     def newest_owner(self, flow: FlowConfig) -> str:
         """Read who claimed a flow last; empty where nobody has."""

@@ -137,7 +137,7 @@ class Exact(_OneLine, Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class InHole(_OneLine, Displayable):
+class NoRecord(_OneLine, Displayable):
     """The offset holds no record for the other side.
 
     `resume_at` is where a reader at this offset goes on (`resume_offset`); None where the records around it stand in several
@@ -253,7 +253,7 @@ class DeletedTopic(_OneLine, Displayable):
 
 Translation = (
     Exact
-    | InHole
+    | NoRecord
     | Filtered
     | Quarantined
     | NotYetRepublished
@@ -317,7 +317,7 @@ class OffsetMap:
         if index + 1 < len(self._stretches):
             _, _, following, _ = self._stretches[index + 1]
             resume_at = resume_offset([downstream + last - first], [following])
-            return InHole(None if self._is_spread else resume_at)
+            return NoRecord(None if self._is_spread else resume_at)
         return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
@@ -339,5 +339,5 @@ def standing_at(runs: Iterable[MappedRange], downstream_offset: int) -> Translat
     if index + 1 < len(ordered):
         following = ordered[index + 1]
         resume_at = resume_offset([run.last_upstream], [following.first_upstream])
-        return InHole(resume_at if following.source == run.source else None)
+        return NoRecord(resume_at if following.source == run.source else None)
     return NotYetRepublished(run.last_downstream + 1)

@@ -112,8 +112,8 @@ _CARRIED = """
 """
 
 
-def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict[str, FlowConfig]:
-    """Return the flow into `like` whose order each flow into `target` repeats.
+def counterparts(flows: Iterable[FlowConfig], *, reference: str, target: str) -> dict[str, FlowConfig]:
+    """Return the flow into `reference` whose order each flow into `target` repeats.
 
     Raises:
         UsageError: there is none, or more than one for a flow.
@@ -126,7 +126,7 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
         alike = [
             other
             for other in flows
-            if other.target == like
+            if other.target == reference
             and all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
         ]
         if len(alike) > 1:
@@ -140,22 +140,22 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
             found[flow.name] = alike[0]
     if not found:
         raise UsageError(
-            f"no flow into {target} has a counterpart into {like}",
-            remedy=f"add flows into {target} with the same source, topics, policy and placement as those into {like}",
+            f"no flow into {target} has a counterpart into {reference}",
+            remedy=f"add flows into {target} with the same source, topics, policy and placement as those into {reference}",
         )
     return found
 
 
-def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, recorded: bool) -> RebuildPlan:
-    """Plan what gives `target` the recorded order of `like`, without changing anything.
+def make_rebuild_plan(lake: Lake, clusters: Context, *, reference: str, target: str, recorded: bool) -> RebuildPlan:
+    """Plan what gives `target` the recorded order of `reference`, without changing anything.
 
-    `recorded` takes the order from the lake alone, where `like` is lost.
+    `recorded` takes the order from the lake alone, where `reference` is lost.
 
     Raises:
         UsageError: no flow has a counterpart, or a flow spreads source partitions over several target partitions.
         SafetyError: the target holds more than the beginning of the recorded order, or that order is not certain yet.
     """
-    flows = counterparts(clusters.config.flows, like=like, target=target)
+    flows = counterparts(clusters.config.flows, reference=reference, target=target)
     references = list(flows.values())
     lake.create_all({flow.source for flow in references})
     # Before the maps: what is committed below these ends is in them.
@@ -167,7 +167,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
         ordered = in_recorded_order(_recorded_stretches(maps, flows, certain))
     except ValueError as problem:
         raise UsageError(
-            f"the order at {like} cannot be repeated: {problem}",
+            f"the order at {reference} cannot be repeated: {problem}",
             consequence="nothing was sent",
             remedy=f"`mirrorlake republish` gives {target} the same records with the order of each key, without a rebuild",
         ) from None
@@ -176,7 +176,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
         _refuse_ahead(flows, maps, sent, left)
     except ValueError as problem:
         raise SafetyError(
-            f"{target} does not hold the beginning of the order at {like}: {problem}",
+            f"{target} does not hold the beginning of the order at {reference}: {problem}",
             consequence="the rest could not be put in its place; nothing was sent",
             remedy=f"empty the remote topics on {target} and give its flows new names in the settings, then rebuild before "
             "they run",
@@ -186,7 +186,7 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, like: str, target: str, 
         by_target.setdefault(one.target, []).append(one)
     waiting = set(left)
     return RebuildPlan(
-        like=like,
+        like=reference,
         target=target,
         flows=tuple(sorted((flow, reference.name) for flow, reference in flows.items())),
         partitions=tuple(

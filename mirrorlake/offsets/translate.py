@@ -27,8 +27,8 @@ from mirrorlake.model.offset_map import (
     DeletedTopic,
     Exact,
     Filtered,
-    InHole,
     MappedRange,
+    NoRecord,
     NotYetRepublished,
     OffsetMap,
     OtherGeneration,
@@ -85,15 +85,15 @@ def translate_offset(
     withheld = _withheld(lake, flow, source, offset, found)
     if withheld is not None:
         return withheld
-    if isinstance(found, InHole):
+    if isinstance(found, NoRecord):
         return _explained(lake, flow, source, offset, found)
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
     if left is not None:
         # The flow will never send it.
-        return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else InHole(None, left)
+        return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else NoRecord(None, left)
     if isinstance(found, NotYetRepublished) and generation is None and cut is None:
         for earlier in lives[1:]:
-            if isinstance(look_up(earlier), Exact | InHole):
+            if isinstance(look_up(earlier), Exact | NoRecord):
                 return OtherGeneration(earlier, found.next_offset)
     return found
 
@@ -120,7 +120,7 @@ def _withheld(
     for row in _rows_at(lake, "SELECT * FROM {withheld} WHERE flow = :flow", source, offset, flow=flow.name):
         if not lies_in(offset, ((part["first"], part["length"]) for part in row.ranges)):
             continue
-        resume_at = found.resume_at if isinstance(found, InHole) else None
+        resume_at = found.resume_at if isinstance(found, NoRecord) else None
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
         again = _MappedRanges(lake, flow.redrive_name, source.topic, source.partition)
@@ -187,7 +187,7 @@ class _MappedRanges:
         return self._lake.query_rows(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
 
 
-def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
+def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: NoRecord) -> Translation:
     """Law E: why there was nothing to land at an offset."""
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
     gaps = "SELECT DISTINCT kind FROM {gaps} WHERE source = :source"
@@ -227,8 +227,8 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     )
     if written:
         # An erasure wrote it: no upstream record stands there.
-        resume_at = found.resume_at if isinstance(found, InHole) else None
-        return InHole(resume_at, LEFT[ERASED], reason=written[-1].reason)
+        resume_at = found.resume_at if isinstance(found, NoRecord) else None
+        return NoRecord(resume_at, LEFT[ERASED], reason=written[-1].reason)
     if isinstance(found, UnknownPartition):
         return UnknownPartition(
             _hint(topic, {flow.remote_topic(one) for one in SourceTopics(lake, flow.source).load()})

@@ -31,7 +31,7 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import Exact, InHole
+from mirrorlake.model.offset_map import Exact, NoRecord
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.traffic import SampleTraffic, sample_topics, write_sample_traffic
@@ -232,7 +232,7 @@ class Demo:
                     back_to=back.offset if isinstance(back, Exact) else None,
                     aborted_offset=offset - 2,
                     aborted_status=aborted.status,
-                    resume_at=aborted.resume_at if isinstance(aborted, InHole) else None,
+                    resume_at=aborted.resume_at if isinstance(aborted, NoRecord) else None,
                 )
         return None
 

@@ -241,7 +241,7 @@ def _upkeep() -> None:
                 tables.commit(folder, written, app_id="land", version=number + 1, signature="{}")
             began, cpu = time.monotonic(), time.process_time()
             done = compact_relay(
-                TableMaintenance(folder), "east", [], now=NOON + timedelta(days=1), patience=timedelta(days=1)
+                TableMaintenance(folder), "east", [], now=NOON + timedelta(days=1), max_wait=timedelta(days=1)
             )
             say(
                 files=done.files,

@@ -69,7 +69,7 @@ def _of(folder: str, partitions: int, turns: int, passes: int) -> None:
         cpu = time.process_time()
         upkeep.checkpoint(after=300)
         upkeep.clean_log(keep=kept.keep_log, now=datetime.now(timezone.utc), is_signed=False)
-        compact_relay(upkeep, "east", [], now=now + timedelta(minutes=3), patience=timedelta(days=1))
+        compact_relay(upkeep, "east", [], now=now + timedelta(minutes=3), max_wait=timedelta(days=1))
         spent = time.process_time() - cpu
         say(
             partitions=partitions,

@@ -187,7 +187,7 @@ def _costs(lake: Lake, registry: Registry, partitions: int, each: int) -> dict[s
 
     def upkeep() -> None:
         compact_relay(
-            TableMaintenance(path), "east", [], now=NOON + timedelta(days=9), patience=timedelta(days=1), plan=True
+            TableMaintenance(path), "east", [], now=NOON + timedelta(days=9), max_wait=timedelta(days=1), plan=True
         )
 
     return {

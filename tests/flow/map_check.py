@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Exact, InHole, MappedRange, NotYetRepublished, OffsetMap
+from mirrorlake.model.offset_map import Exact, MappedRange, NoRecord, NotYetRepublished, OffsetMap
 from tests.builders import run
 from tests.flow.kit import Record
 
@@ -50,7 +50,7 @@ def assert_map_is_exact(
         for offset in range(records[0].offset, records[-1].offset + 1):
             found = offset_map.translate(offset)
             if offset not in upstream:
-                assert isinstance(found, InHole), (
+                assert isinstance(found, NoRecord), (
                     f"law E: {partition}@{offset} holds no record but translates to {found}"
                 )
                 continue

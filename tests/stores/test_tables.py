@@ -297,7 +297,7 @@ def test_old_files_become_large_ones(lake: Lake, monkeypatch: pytest.MonkeyPatch
     table, gaps = (lake.open_maintenance(place) for place in (lake.relay_location("east"), lake.meta_location(GAPS)))
     assert table is not None
     assert gaps is not None
-    done = compact_relay(table, "east", [], now=NOW + timedelta(hours=1), patience=timedelta(days=1))
+    done = compact_relay(table, "east", [], now=NOW + timedelta(hours=1), max_wait=timedelta(days=1))
     assert (done.files, done.into) == (FANOUT, 1)
     assert compact_side_table(gaps, GAPS).into == 1
     assert table.checkpoint(after=1)

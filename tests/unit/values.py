@@ -26,7 +26,7 @@ from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lake import RangeProof
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, Retirement, TrimmedLedger
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject
@@ -47,7 +47,7 @@ from mirrorlake.model.offset_map import (
     DeletedTopic,
     Exact,
     Filtered,
-    InHole,
+    NoRecord,
     NotYetRepublished,
     OtherGeneration,
     Quarantined,
@@ -319,7 +319,7 @@ def every(text: str) -> list[Displayable]:
     took = PartitionTakeover(topic=text, partition=0, remote=text, stored=None, position=7, refused=text)
     reason = TrialReason(kind="filtered", rule=text, version=text, reason=text, records=3)
     shown = RuleShown(rule=text, version=text, topics=(text,), does=text, on_error="drop", framed=None, definition={})
-    landing, sending = Landing(text, 1234, (pause,)), Republishing(text, 5)
+    landing, sending = LandResult(text, 1234, (pause,)), RepublishResult(text, 5)
     drilled = DrillReport(
         flow=text,
         scratch=text,
@@ -343,7 +343,7 @@ def every(text: str) -> list[Displayable]:
         VerifyReports([report(text), report(text, equal=True)]),
         GroupPlan(text, (group_position(text, metadata=text, reason=text), group_position(text, "hold", reason=text))),
         Exact(12, place),
-        InHole(14, text),
+        NoRecord(14, text),
         Filtered(14, text, text),
         Quarantined(14, text, text, text),
         OtherGeneration(2, 7),

@@ -77,7 +77,7 @@ def republish(
     if choose:
         from mirrorlake.model.remotes import Chosen
 
-        held = mirror.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+        held = mirror.resolve_lost_topic(flow, topic, send_again=send_again, accept_empty=accept_empty)
         choice = "send_again" if send_again else "accept_empty"
         cli.answer(Chosen(flow=flow, topic=topic or "", choice=choice, waits=held is not None))
         return 0
@@ -117,8 +117,8 @@ def run(
     done = run_until_signal(
         lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port, take_over=take_over),
         note=partial(cli.line, "stop"),
-        describe_progress=lambda: mirror.so_far().sheet().summary(),
-        leave=lambda: _leave(cli, **mirror.so_far()._asdict()),
+        describe_progress=lambda: mirror.progress().sheet().summary(),
+        leave=lambda: _leave(cli, **mirror.progress()._asdict()),
     )
     cli.document(done._asdict())
     cli.show(done)

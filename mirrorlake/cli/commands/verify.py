@@ -108,15 +108,20 @@ def repair(
 @command()
 def rebuild(
     cli: Invocation,
-    like: Annotated[str, typer.Option("--like", help="The target whose order is recorded.")],
     target: Annotated[str, typer.Option("--target", help="The target that gets it.")],
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="The target whose order is recorded. Required.")
+    ] = None,
+    like: Annotated[str | None, typer.Option("--like", hidden=True)] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Send it; without it, only show.")] = False,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
     ] = False,
 ) -> int:
     """Give a target the merged topics of another one, in the same order."""
-    plan = cli.mirror.plan_rebuild(like=like, target=target, recorded=recorded)
+    if like is not None:
+        cli.note("--like is now --reference; the next release does not know the old name")
+    plan = cli.mirror.plan_rebuild(reference=reference or like, target=target, recorded=recorded)
     sent = cli.mirror.apply_rebuild(plan) if apply else 0
     cli.answer(plan, applied=apply, sent=sent)
     cli.say(

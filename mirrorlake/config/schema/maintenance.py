@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from mirrorlake.config.base import Interval, Settings, at_least
+from mirrorlake.config.base import Interval, Settings, Superseded, at_least
 
 
 class MaintenanceConfig(Settings):
     """Upkeep of a lake in a folder (docs/maintenance.md)."""
 
+    superseded: ClassVar = {"patience": Superseded("max_wait_for_flows")}
+
     every: Interval = Field(
         default=timedelta(minutes=5), description="time between two passes; 0s for none while running"
     )
-    patience: Interval = Field(
+    max_wait_for_flows: Interval = Field(
         default=timedelta(days=1),
         description="how long files wait for a flow that stands still before they are rewritten",
     )

@@ -93,6 +93,7 @@ class MirrorConfig(Settings):
             (f"clusters.{alias}.land", one.land) for alias, one in self.clusters.items()
         ]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
+        parts.append(("maintenance", self.maintenance))
         return tuple((f"{place}.{name}", by) for place, part in parts for name, by in part.old_settings)
 
     def bind(self, flow: FlowConfig) -> FlowConfig:

@@ -203,7 +203,7 @@ class RunView:
                 run.problem = ""
             except Exception as error:  # shown beside the run, which goes on
                 status, run.problem = None, error_text(error).splitlines()[0]
-            run.looks.append(RunLook(self._session.now(), working.so_far(), status))
+            run.looks.append(RunLook(self._session.now(), working.progress(), status))
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def _seen(self, working: Mirror, run: ConsoleRun) -> str:

@@ -179,10 +179,10 @@ def test_every_view_says_the_same_of_a_backlog_a_pause_a_restart_and_clusters_th
         until(west, 40, "the other goes on")
         mirror.resume(flow=CENTRAL)
         until(central, 40, "it started again")
-        wait_until(lambda: mirror.so_far().landed[0].records == 20, "landing has told all it did")
+        wait_until(lambda: mirror.progress().landed[0].records == 20, "landing has told all it did")
         found = agreed(mirror)
         assert found == (0, {CENTRAL: Seen("OK", 0), WEST: Seen("OK", 0)})
-    ran = {one.flow: one.records for one in mirror.so_far().republished}
+    ran = {one.flow: one.records for one in mirror.progress().republished}
     assert ran == {CENTRAL: 20, WEST: 40}, "a run counts what its streams did before they started again"
     assert mirror.verify().equal
 

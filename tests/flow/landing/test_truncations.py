@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.errors import OtherCluster, SourceGap
+from mirrorlake.errors import ClusterIdMismatch, SourceGap
 from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact, NotYetRepublished
@@ -165,7 +165,7 @@ def test_law_e_a_source_whose_log_went_back(
     # Another cluster answers at the address.
     create_topic(east, topic, 2)
     mirror = mirror_with("record", {"own": east, "central": central})
-    with pytest.raises(OtherCluster, match="but its relay holds records of"):
+    with pytest.raises(ClusterIdMismatch, match="but its relay holds records of"):
         mirror.land("own", once=True)
     assert run_cli("land", "--source", "own", "--once", "--conf", conf).returncode == 3
     assert any("but its relay holds records of" in one.detail for one in mirror.doctor() if not one.ok)

@@ -15,7 +15,7 @@ from mirrorlake.lake import left_before, proven_until, removed_from
 from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.maintenance import Erasure
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole
+from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord
 from mirrorlake.verify import source_facts
 from tests.flow.kit import Record, assert_equal_topics, count, end_of, produce, send, staying_on, wait_until
 from tests.servers.lakes import Pair
@@ -168,7 +168,7 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog_and_beside_a_verification
     )
     [first, *_] = [record for record in source[0] if record.value in never]
     found = mirror.translate("east->central", topic=pair.topic, partition=0, offset=first.offset)
-    assert isinstance(found, InHole)
+    assert isinstance(found, NoRecord)
     assert found.kind == "erased"
     said = mirror.passport("east", pair.topic, 0, first.offset)
     assert said.accounted_for, said
@@ -263,7 +263,7 @@ def test_law_e_tombstones_for_what_was_erased_beside_a_mirror_that_runs(
         ("target", "tombstone", 2)
     ]
     back = mirror.translate("east->central", topic=pair.remote, partition=0, offset=written[0][0].offset, reverse=True)
-    assert isinstance(back, InHole)
+    assert isinstance(back, NoRecord)
     assert (back.kind, back.reason) == ("erased", "request 4711")
     assert mirror.verify(full=True).equal
     send(pair.central, pair.remote, [(None, b"somebody", 0)])

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import load
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.mirror.results import Republishing
+from mirrorlake.mirror.results import RepublishResult
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.notebook.console import console
 from mirrorlake.notebook.console.run import RunLook
@@ -187,7 +187,7 @@ async def runs_and_stops(made: Console, send_one: Callable[[], None]) -> None:
     assert "1 record landed" in run.said.value
 
 
-def look_at(looks: Sequence[RunLook]) -> list[Republishing]:
+def look_at(looks: Sequence[RunLook]) -> list[RepublishResult]:
     return looks[-1].ran.republished if looks else []
 
 

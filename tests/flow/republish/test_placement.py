@@ -279,8 +279,10 @@ def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaClust
 def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str) -> None:
     remote, backup = f"all.{topic}", clusters["backup"]
     wanted = consume(clusters["central"], remote)
-    plan = mirror.plan_rebuild(like="central", target="backup")
-    assert mirror.plan_rebuild(like="central", target="backup", recorded=True) == plan, "the lake alone knows the order"
+    plan = mirror.plan_rebuild(reference="central", target="backup")
+    assert mirror.plan_rebuild(reference="central", target="backup", recorded=True) == plan, (
+        "the lake alone knows the order"
+    )
     assert plan.waiting == sum(map(len, wanted.values()))
     stop = threading.Event()
     stop.set()
@@ -291,7 +293,7 @@ def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str
         killed.setattr(OrderedSender, "_record_committed", lambda _: None)
         sent = mirror.apply_rebuild(half)
     assert 0 < sent < plan.waiting
-    again = mirror.plan_rebuild(like="central", target="backup")
+    again = mirror.plan_rebuild(reference="central", target="backup")
     assert again.waiting == plan.waiting - sent, "law F: it goes on where the ledgers end"
     assert mirror.apply_rebuild(again) == again.waiting
     assert mirror.apply_rebuild(again) == 0, "law G: applied twice it changes nothing"
@@ -307,4 +309,4 @@ def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str
         fresh = [r.content for r in records[len(wanted[partition]) :]]
         assert fresh == [r.content for r in source[partition] if (r.value or b"").startswith(b"99-")], "then live"
     assert all(one.equal for one in mirror.verify())
-    assert mirror.plan_rebuild(like="central", target="backup").waiting == 0
+    assert mirror.plan_rebuild(reference="central", target="backup").waiting == 0

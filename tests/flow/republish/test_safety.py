@@ -18,7 +18,7 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.offset_map import Exact, InHole
+from mirrorlake.model.offset_map import Exact, NoRecord
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.republisher import Republisher
@@ -212,7 +212,7 @@ def test_law_e_retention_that_overtakes_a_stopped_lander(pair: Pair) -> None:
     assert [len(target[0]), len(target[1])] == [150, 200]
     offsets = mirror[FLOW].offsets
     resume_at = target[0][99].offset + 1
-    assert offsets.translate(topic, 0, 120) == InHole(resume_at, kind="expired")
+    assert offsets.translate(topic, 0, 120) == NoRecord(resume_at, kind="expired")
     assert isinstance(offsets.translate(topic, 0, 150), Exact)
     assert mirror.verify()[0].equal
 

@@ -38,7 +38,7 @@ import sys, time
 from types import SimpleNamespace
 import mirrorlake.mirror
 from mirrorlake.cli import main, stopping
-from mirrorlake.mirror.results import Landing, Ran
+from mirrorlake.mirror.results import LandResult, Ran
 stopping.STOP_DEADLINE_S = 0.5
 
 def stream(*_, stop, **__):
@@ -46,7 +46,7 @@ def stream(*_, stop, **__):
     stop.wait()
     time.sleep(60)
 
-mirror = SimpleNamespace(run=stream, land=stream, republish=stream, so_far=lambda: Ran([Landing("east", 7)], []))
+mirror = SimpleNamespace(run=stream, land=stream, republish=stream, progress=lambda: Ran([LandResult("east", 7)], []))
 mirrorlake.mirror.load = lambda *_, **__: mirror
 main(sys.argv[1:])
 """

@@ -53,7 +53,7 @@ class Relay:
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
     def compact(self, *flows: SentUpTo, now: datetime = LATER, plan: bool = False) -> compaction.Compacted:
-        return compact_relay(TableMaintenance(self.path), "east", flows, now=now, patience=DAY, plan=plan)
+        return compact_relay(TableMaintenance(self.path), "east", flows, now=now, max_wait=DAY, plan=plan)
 
     def records(self) -> list[dict[str, Any]]:
         held = DeltaTable(self.path).to_pyarrow_table().to_pylist()

@@ -322,7 +322,7 @@ def test_law_f_a_compaction_before_and_one_at_the_same_moment_keep_no_copy(
 
     def compact(position: int) -> int:
         standing = SentUpTo(flow=FLOW, positions={ORDERS: position})
-        done = compact_relay(TableMaintenance(world.relay), "east", [standing], now=LATER, patience=timedelta(days=1))
+        done = compact_relay(TableMaintenance(world.relay), "east", [standing], now=LATER, max_wait=timedelta(days=1))
         return done.into
 
     assert compact(FANOUT) == 1, "the first half is a large file, and the small ones are still on disk"

@@ -13,7 +13,7 @@ from mirrorlake.context.running_flows import RunningFlows
 from mirrorlake.errors import ConfigError, MirrorlakeError
 from mirrorlake.mirror import always_on
 from mirrorlake.mirror.always_on import AlwaysOn
-from mirrorlake.mirror.results import Landing, Ran
+from mirrorlake.mirror.results import LandResult, Ran
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import Subject
 from mirrorlake.progress import Board
@@ -48,10 +48,10 @@ class OneBatch:
             raise ConfigError([])
         return "1"
 
-    def land(self, source: str, _: threading.Event, **options: Any) -> Landing:
+    def land(self, source: str, _: threading.Event, **options: Any) -> LandResult:
         self.options.append({name: value for name, value in options.items() if name not in ("once", "tell", "writer")})
         self.stop.set()
-        return Landing(source, 3)
+        return LandResult(source, 3)
 
 
 class Lake:
@@ -125,7 +125,7 @@ def test_a_secret_that_cannot_be_read_for_a_while_stops_no_stream_that_runs(cont
 def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(context: Any) -> None:
     streams = OneBatch()
     work = AlwaysOn(context, streams, sends=False, source="east", first={"rebuild": True})  # type: ignore[arg-type]
-    assert work.run(streams.stop, isolates=False) == Ran([Landing("east", 3)], [])
+    assert work.run(streams.stop, isolates=False) == Ran([LandResult("east", 3)], [])
     work.wanted()[0].call(threading.Event())
     assert streams.options == [{"rebuild": True}, {}]
 
@@ -136,7 +136,7 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
     streams, kept, heard = OneBatch(), threading.Event(), Heard()
     lands = streams.land
 
-    def land(source: str, stop: threading.Event, **options: Any) -> Landing:
+    def land(source: str, stop: threading.Event, **options: Any) -> LandResult:
         options["tell"](f"land {source}", 3, None)
         assert kept.wait(60), "upkeep is a duty of whoever lands"
         return lands(source, stop, **options)
@@ -149,5 +149,5 @@ def test_a_source_that_is_landed_alone_is_kept_small_and_says_its_stages(
     context.shared = lambda _: SimpleNamespace(statuses=lambda _: dict)
     monkeypatch.setattr("mirrorlake.maintenance.maintain_duty", lambda *_: duty)
     runner = Runner(context, streams)  # type: ignore[arg-type]
-    assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == Landing("east", 3)
+    assert runner.land("east", once=False, stop=streams.stop, rebuild=False) == LandResult("east", 3)
     assert {one.stage for one in heard.said} == {"spark", "ready"}

@@ -12,7 +12,7 @@ from mirrorlake.errors import LanderReplaced, LaneFenced, StoreError
 from mirrorlake.lake.landing_commits import lander_replaced_error
 from mirrorlake.mirror import holdings
 from mirrorlake.mirror.holdings import Holdings
-from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.mirror.results import LandResult, RepublishResult
 from mirrorlake.model.ledger import Claim
 from mirrorlake.model.owner import new_owner, said_owner
 from mirrorlake.republish.tenure import Tenure
@@ -84,12 +84,12 @@ class Process:
             self.meanwhile()
         return self.ends_after >= 0
 
-    def land(self) -> Landing:
-        def call(writer: Any) -> Landing:
+    def land(self) -> LandResult:
+        def call(writer: Any) -> LandResult:
             if writer.keeps_number:
                 writer.require_unfenced()
             writer.claim()
-            return Landing("east", 1)
+            return LandResult("east", 1)
 
         return self.holdings.land("east", call, self.stop)
 
@@ -97,9 +97,9 @@ class Process:
     def tenure(self) -> Tenure:
         seen: list[Tenure] = []
 
-        def call(tenure: Tenure) -> Republishing:
+        def call(tenure: Tenure) -> RepublishResult:
             seen.append(tenure)
-            return Republishing(FLOW, 0)
+            return RepublishResult(FLOW, 0)
 
         self.holdings.republish(CONFIG, call, self.stop)
         return seen[0]
@@ -177,11 +177,11 @@ def test_law_f_a_flow_that_a_command_sent_for_is_claimed_again_after_it_and_one_
     process, mine, theirs = Process(relay), new_owner(), new_owner("ab12")
     last = [Claim(flow=FLOW, lanes=1, epoch=5, owner=mine)]
 
-    def send(tenure: Tenure) -> Republishing:
+    def send(tenure: Tenure) -> RepublishResult:
         tenure.require_claimable(last)
         tenure.record_owner(mine)
         tenure.record_claim(last[0])
-        return Republishing(FLOW, 1)
+        return RepublishResult(FLOW, 1)
 
     process.land()
     process.holdings.republish(CONFIG, send, process.stop)

@@ -10,7 +10,7 @@ import pytest
 from mirrorlake.errors import LanderReplaced, SourceGap
 from mirrorlake.lake.landing_commits import lander_replaced_error
 from mirrorlake.mirror import runner
-from mirrorlake.mirror.results import Landing, Republishing
+from mirrorlake.mirror.results import LandResult, RepublishResult
 from mirrorlake.mirror.runner import Runner
 from mirrorlake.model.control import NOTHING_ASKED
 from mirrorlake.progress import ignore_progress
@@ -24,14 +24,14 @@ class Ran:
         self.failures = failures
         self.sent: set[str] = set()
 
-    def land(self, source: str, *_: Any, **__: Any) -> Landing:
+    def land(self, source: str, *_: Any, **__: Any) -> LandResult:
         if source in self.failures:
             raise self.failures[source]
-        return Landing(source, 1)
+        return LandResult(source, 1)
 
-    def republish(self, flow: Any, *_: Any, **__: Any) -> Republishing:
+    def republish(self, flow: Any, *_: Any, **__: Any) -> RepublishResult:
         self.sent.add(flow.source)
-        return Republishing(flow.name, 1)
+        return RepublishResult(flow.name, 1)
 
 
 class Nobody:

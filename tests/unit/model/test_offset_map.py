@@ -11,8 +11,8 @@ from mirrorlake.model.groups import Contribution, position_among
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
-    InHole,
     MappedRange,
+    NoRecord,
     NotYetRepublished,
     OffsetMap,
     UnknownPartition,
@@ -58,7 +58,7 @@ def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Mapped
             assert found == NotYetRepublished(max(truth) + 1)
         else:
             before = max(o for o in truth if o < offset)
-            assert found == InHole(truth[before] + 1), (
+            assert found == NoRecord(truth[before] + 1), (
                 f"law A: {found} is not right after the last record before the hole"
             )
     for offset in range(max(back) + 2):
@@ -131,7 +131,7 @@ def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list
             assert found == Exact(place, TopicPartition("east.orders", partition)), f"law E: {offset}"
         else:
             assert not isinstance(found, Exact), f"law E: {offset} holds no record"
-            if isinstance(found, InHole):
+            if isinstance(found, NoRecord):
                 assert min(truth) < offset < max(truth)
     for partition in range(4):
         places = sorted(place for target, place in back if target == partition)
@@ -160,9 +160,9 @@ def test_a_hole_between_two_sources_of_one_target_partition_names_no_upstream_of
     other = run(70, 79, 20, source=SourcePartition("clicks", 1, 0), target=TARGET)
     runs = [run(0, 9, 0, source=SOURCE), other, run(10, 19, 40, source=SOURCE)]
     assert standing_at(runs, 25) == Exact(75, SourcePartition("clicks", 1, 0))
-    assert standing_at(runs, 15) == InHole(None)
-    assert standing_at(runs, 35) == InHole(None)
-    assert standing_at(runs[::2], 35) == InHole(10)
+    assert standing_at(runs, 15) == NoRecord(None)
+    assert standing_at(runs, 35) == NoRecord(None)
+    assert standing_at(runs[::2], 35) == NoRecord(10)
     assert standing_at(runs, 50) == NotYetRepublished(50)
 
 
@@ -171,7 +171,7 @@ def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
     """Four records of another region lie between the two runs: `translate` and `groups` both stop before them."""
     runs = [run(0, 4, 0, source=SOURCE), run(6, 9, 9, source=SOURCE)]
     group = Contribution(flow="f", source=SOURCE, upstream_offset=5, last_read=4, first_unread=9)
-    assert OffsetMap(runs).translate(5) == InHole(5)
+    assert OffsetMap(runs).translate(5) == NoRecord(5)
     assert position_among([group]) == 5
 
 

@@ -18,7 +18,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.results import LandResult, Ran, RepublishResult
 from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.run import RunLook, progress_table
@@ -70,7 +70,7 @@ class World:
             if self.failure is not None:
                 raise self.failure
             assert once or stop.wait(60), "nobody stopped it"
-            return Ran([Landing("east", 7)], [Republishing("east->west", 5)])
+            return Ran([LandResult("east", 7)], [RepublishResult("east->west", 5)])
 
         def running(flow: str | None) -> Mapping[str, str]:
             return {name: who for name, who in self.running.items() if flow in (None, name)}
@@ -91,7 +91,7 @@ class World:
             running=running,
             pause=pause,
             resume=resume,
-            so_far=lambda: Ran([Landing("east", 7)], [Republishing("east->west", 5)]),
+            progress=lambda: Ran([LandResult("east", 7)], [RepublishResult("east->west", 5)]),
             status=lambda: Status(flows=(status("east->west", partition_status()),), observed_at=NOW),
         )
 
@@ -379,8 +379,10 @@ def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console, monk
 
 def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> None:
     now = Status(flows=(status("east->west", partition_status(lag=3)),), observed_at=NOW)
-    first = RunLook(NOW, Ran([Landing("east", 100)], [Republishing("east->west", 50)]))
-    later = RunLook(NOW + timedelta(seconds=10), Ran([Landing("east", 300)], [Republishing("east->west", 150)]), now)
+    first = RunLook(NOW, Ran([LandResult("east", 100)], [RepublishResult("east->west", 50)]))
+    later = RunLook(
+        NOW + timedelta(seconds=10), Ran([LandResult("east", 300)], [RepublishResult("east->west", 150)]), now
+    )
     html = progress_table([first, later], {"east->west": "east", "east->north": "east"})
     for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
         assert figure in html, figure

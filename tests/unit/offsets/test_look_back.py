@@ -14,7 +14,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
 from mirrorlake.lake.tombstones import read_tombstones, write_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import InHole, MappedRange, Translation, UnknownPartition, standing_at
+from mirrorlake.model.offset_map import MappedRange, NoRecord, Translation, UnknownPartition, standing_at
 from mirrorlake.offsets.translate import _NEAR, translate_back
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
@@ -85,7 +85,7 @@ def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path
     write_tombstones(
         lake, "central", {place: [5, 7, 8]}, removal="r", flow=FLOW.name, reason="request 4711", ids={}, at=at
     )
-    assert asked(7) == InHole(None, "erased", "request 4711")
+    assert asked(7) == NoRecord(None, "erased", "request 4711")
     assert "erased: request 4711" in str(asked(7))
     assert [asked(6), asked(7, partition=1)] == [UnknownPartition()] * 2
     assert sum(one.records for one in read_tombstones(lake, "central")) == 3
@@ -95,7 +95,7 @@ def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path
     write_tombstones(
         lake, "central", {place: [7]}, removal="s", flow=FLOW.name, reason="now", ids={"east.t": "x2"}, at=at
     )
-    assert asked(7) == InHole(None, "erased", "now")
+    assert asked(7) == NoRecord(None, "erased", "now")
 
 
 def _seen(topic_id: str, at: datetime) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, OffsetMap, OtherGeneration
+from mirrorlake.model.offset_map import BeforeFirst, Exact, NoRecord, NotYetRepublished, OffsetMap, OtherGeneration
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.offsets.neighbours import to_mapped_range
@@ -75,7 +75,7 @@ def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) 
     unseen = found(7), found(165)
     seen(1)
     assert (found(7), found(165)) == unseen == (Exact(7, REMOTE), Exact(155, REMOTE))
-    assert isinstance(found(155), InHole)
+    assert isinstance(found(155), NoRecord)
     seen(2)
     assert found(7) == Exact(7, REMOTE), "the new life has no record on the target yet"
     lake.append_rows(OFFSET_MAP, [run(2, 0, 49, 190)])
@@ -98,8 +98,8 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
 
     assert found(7) == BeforeFirst(50, "expired_from_relay"), "the flow began when it had left"
     assert found(70) == Exact(18, REMOTE), "it was sent before it was erased"
-    assert (found(60), found(61)) == (InHole(10, "erased"), InHole(10, None))
-    assert (found(120), found(121)) == (InHole(None, "erased"), NotYetRepublished(100))
+    assert (found(60), found(61)) == (NoRecord(10, "erased"), NoRecord(10, None))
+    assert (found(120), found(121)) == (NoRecord(None, "erased"), NotYetRepublished(100))
 
 
 @pytest.mark.law("A", "B")

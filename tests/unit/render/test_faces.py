@@ -25,7 +25,7 @@ from mirrorlake.config.loading import loads
 from mirrorlake.lag.status import Status
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.offset_map import Exact, Filtered, InHole
+from mirrorlake.model.offset_map import Exact, Filtered, NoRecord
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.verify import MAX_DIFFERENCES, VerifyReport, VerifyReports
 from mirrorlake.render import Displayable, clean
@@ -322,7 +322,7 @@ def test_a_plan_of_groups_shows_what_is_held_back_first() -> None:
 def test_an_offset_says_where_it_stands_or_why_not() -> None:
     assert Exact(12, TopicPartition("east.orders", 0)).to_text() == "offset: ✓ exact · east.orders-0@12"
     assert repr(Exact(12, TopicPartition("east.orders", 0))).startswith("Exact(offset=12, ")
-    assert InHole(14, "transactional").to_text() == "offset: · in_a_hole · transactional · a reader goes on at 14"
+    assert NoRecord(14, "transactional").to_text() == "offset: · in_a_hole · transactional · a reader goes on at 14"
     assert Filtered(None, "drop", "a1").to_text() == "offset: · filtered · rule drop a1"
 
 
@@ -383,5 +383,5 @@ def test_show_speaks_to_databricks(shell: InteractiveShell) -> None:
 
 
 def test_show_prints_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    ml.show(InHole(14, "compacted"))
+    ml.show(NoRecord(14, "compacted"))
     assert capsys.readouterr().out == "offset: · in_a_hole · compacted · a reader goes on at 14\n"
