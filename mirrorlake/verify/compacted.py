@@ -1,4 +1,4 @@
-"""What a compacted log lacks: the log's own doing, or a loss."""
+"""Decide which records a compacted log lacks by compaction, and which are lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Judged = tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]
 
 
 class CompactedLog:
-    """Records that a compacted log lacks: explained where there is a later one of the same key, or where they are deletions.
+    """Records missing from a compacted log: explained if the key has a later record, or if they are tombstones.
 
-    A later one may have gone, too: of each key only the newest that is known of can be a loss.
+    A later record may be missing, too, so only the newest known record of a key can be lost.
     """
 
     def __init__(self) -> None:
@@ -26,17 +26,17 @@ class CompactedLog:
         self._judged: Judged | None = None
 
     def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
-        """Note records that the log lacks."""
+        """Add records that the log lacks."""
         self._lost.append((feed, upstream, downstream, rows))
         self.survived(rows.column("key"), downstream)
 
     def survived(self, keys: pa.Array, offsets: Offsets) -> None:
-        """Note what the log holds."""
+        """Add records that the log holds."""
         self._known.append(pa.table({"key": keys, "offset": offsets}))
         self._judged = None
 
     def judged(self) -> Judged:
-        """List losses without an explanation, and count the others; what is known is read again only where more was noted."""
+        """Return the unexplained losses, and the count of explained ones; cached until more is added."""
         if self._judged is None:
             self._judged = self._judge()
         return self._judged

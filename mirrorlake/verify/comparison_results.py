@@ -1,4 +1,4 @@
-"""What both hops share: naming what differs, and writing down what is proven."""
+"""Results of a hop: named differences, and the ranges that are proven."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mirrorlake.verify.unit import ComparisonUnit, UnitResult
 
 @dataclass(slots=True)
 class HopResult:
-    """What one hop says, of all its partitions."""
+    """The result of one hop, of all its partitions."""
 
     differences: list[Difference] = field(default_factory=list)
     proofs: list[RangeProof] = field(default_factory=list)
@@ -24,7 +24,7 @@ class HopResult:
     beyond: int = 0
 
     def add(self, results: Sequence[UnitResult], *, where: str) -> None:
-        """Name what units found to differ, and count what they could explain."""
+        """Add the differences and explanations of compared units."""
         self.differences += name_differences(results, where=where)
         self.beyond += sum(result.beyond for result in results)
         for result in results:
@@ -33,7 +33,7 @@ class HopResult:
 
 
 def name_differences(results: Sequence[UnitResult], *, where: str) -> list[Difference]:
-    """Say of each place in which two sides differ what is wrong there."""
+    """Return a named difference for each mismatch."""
 
     def sides(unit: ComparisonUnit, found: Mismatch) -> tuple[Any, Any]:
         return (found.fed, found.fetched) if unit.fed_is_source else (found.fetched, found.fed)
@@ -57,7 +57,7 @@ def name_differences(results: Sequence[UnitResult], *, where: str) -> list[Diffe
 
 
 def provable_ranges(due: OffsetRanges, *, suspects: Iterable[int] = (), end: int, gone: OffsetRanges) -> OffsetRanges:
-    """Say of which due offsets a comparison proves that all is well: all from the first to the last, but for what is named."""
+    """Return the due offsets that are proven equal: the compared range minus `suspects` and `gone`."""
     if not due:
         return due
     hull = OffsetRanges([(due.first, min(due.end, end))])

@@ -1,4 +1,4 @@
-"""What a flow owes: landed records that its ledger says are done and that no run holds, and those that still wait.
+"""Find landed records that a flow's ledger skipped (lost), and those not yet sent (pending).
 
 Law E (accounted for): every landed record is republished, withheld, or named here.
 """
@@ -26,7 +26,7 @@ from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.target_side import FeedSummary
 
-# A flow that runs commits every few seconds; one that has not for so long stands still.
+# A running flow commits every few seconds; without a commit for this long it is idle.
 _IDLE_MS = 20_000
 _CATCH_UP_TIMEOUT_S = 60.0
 _MAX_SHOWN = 100
@@ -34,7 +34,7 @@ _MAX_SHOWN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRecords:
-    """Landed records of one source partition that the flow has not come to: how many, the first and the last."""
+    """Landed records of one source partition that the flow has not sent: their count, first and last offset."""
 
     records: int
     first: int
@@ -42,7 +42,7 @@ class PendingRecords:
 
 
 class LostRecords(NamedTuple):
-    """Records that are lost on their way, and where they lie."""
+    """Lost records of a source partition, and the difference that reports them."""
 
     source: SourcePartition
     span: OffsetRange
@@ -51,20 +51,20 @@ class LostRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendBounds:
-    """Where a flow stands in one source partition: it has to send from `begins`, and has come to `position`."""
+    """The offsets of one source partition that a flow has to send: from `begins`; sent up to `position`."""
 
     begins: int
     position: int
 
     @property
     def span(self) -> OffsetRanges:
-        """The offsets that it is done with."""
+        """The offsets that were sent or withheld."""
         return OffsetRanges([(self.begins, self.position)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldCount:
-    """How many records of a source partition a flow withheld, and the first of them."""
+    """The count of records of a source partition that a flow withheld, and the first offset."""
 
     records: int
     first: int
@@ -78,11 +78,11 @@ def find_send_bounds(
     mine: Iterable[FeedSummary],
     kept: Mapping[SourcePartition, WithheldCount],
 ) -> dict[SourcePartition, SendBounds]:
-    """Find where the flow stands in each source partition that it owes something of.
+    """Return the range to send of each source partition that the flow has to send.
 
-    A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
-    another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
-    topic was accepted empty stood in a topic that was deleted.
+    A flow with a later `start` owes nothing before its first record. Records before a takeover were sent by another mirror,
+    unless an earlier mapped range shows that the takeover never happened. Records before the position at which an empty remote
+    topic was accepted were in the deleted topic.
     """
     firsts = find_first_offsets(mine, kept)
     positions = cut.maps.positions[flow.name]
@@ -103,7 +103,7 @@ def find_send_bounds(
 def find_first_offsets(
     mine: Iterable[FeedSummary], kept: Mapping[SourcePartition, WithheldCount]
 ) -> dict[SourcePartition, int]:
-    """Find the first offset that a flow sent or withheld, by source partition."""
+    """Return the first offset that a flow sent or withheld, by source partition."""
     firsts = {s: one.first for s, one in kept.items()}
     for piece in mine:
         s = piece.key.source
@@ -144,10 +144,10 @@ def find_lost_and_pending(
     removed: Mapping[SourcePartition, OffsetRanges],
     due: Mapping[SourcePartition, OffsetRanges],
 ) -> tuple[list[LostRecords], dict[SourcePartition, PendingRecords]]:
-    """Tell the landed records that are lost between relay and target from those that wait.
+    """Find landed records that the ledger skipped, and those not yet sent.
 
-    Partitions that `bounds` leaves out owe nothing; `mapped` counts what was sent or withheld, `removed` are offsets that left
-    the relay, `due` those that are not proven yet. Counts of files tell whether anything is lost; only then are offsets read.
+    Only partitions in `bounds` have to be sent. `mapped` counts records sent or withheld, `removed` are offsets that left the
+    relay, `due` offsets not proven yet. File statistics show whether any are lost; only then are offsets read.
     """
     lost: list[LostRecords] = []
     waiting: dict[SourcePartition, PendingRecords] = {}
@@ -155,7 +155,7 @@ def find_lost_and_pending(
         gone = removed.get(source, OffsetRanges()) & one.span
         done = relay.count(source, OffsetRange(one.begins, one.position))
         if gone:
-            # Counts say nothing where records have left; what is proven need not be looked at.
+            # Counts prove nothing if records left the relay; proven offsets need no check.
             lost += _find_lost(flow, source, relay, due.get(source, OffsetRanges()) & one.span, cut, gone)
         elif done != mapped.get(source, 0):
             lost += _find_lost(flow, source, relay, one.span, cut, gone)
@@ -177,7 +177,7 @@ def _find_pending(relay: Relay, source: SourcePartition, position: int) -> Pendi
 def _find_lost(
     flow: str, source: SourcePartition, relay: Relay, among: OffsetRanges, cut: FixedCut, gone: OffsetRanges
 ) -> list[LostRecords]:
-    """Name the records that no run holds, and those that a run holds and the relay does not."""
+    """List relay records missing from the offset map, and mapped records missing from the relay."""
     if not among:
         return []
     held = np.unique(relay.offsets(source, OffsetRange(among.first, among.end)))
@@ -195,7 +195,7 @@ def _find_lost(
 
 
 def list_lost(source: SourcePartition, offsets: Sequence[int], cuts: Sequence[int] | None = None) -> list[LostRecords]:
-    """Name records that no run holds, by stretches: cut at some numbers of them, by default where offsets lie between."""
+    """List lost records by range, split at the indexes `cuts`, by default at gaps between offsets."""
     found = []
     if cuts is None:
         cuts = (np.flatnonzero(np.diff(offsets) > 1) + 1).tolist()
@@ -217,7 +217,7 @@ def _upstream_ranges(places: OffsetColumns) -> Iterable[tuple[int, int]]:
 def wait_for_pending(
     relay: Relay, waiting: Mapping[SourcePartition, PendingRecords], flow: FlowConfig, context: Context
 ) -> dict[SourcePartition, PendingRecords]:
-    """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
+    """Wait while a running flow sends its pending records, and return those that are still pending."""
     if not waiting:
         return {}
     reached: dict[SourcePartition, int] = {}

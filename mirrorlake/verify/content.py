@@ -1,4 +1,4 @@
-"""The content of records as columns: equal or not, which of them differ, and a digest that does not know of chunks.
+"""Compare the content of records as columns, and compute a digest that is independent of chunks.
 
 Law C (bytes): null and empty are different, headers count in their order with their duplicates; a record without headers has none.
 """
@@ -35,7 +35,7 @@ _BLOBS = ("key", "value")
 
 
 def content_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Give columns of the relay, or of a fetch, the types of `CONTENT`; `kind` is the timestamp's type, where there is one."""
+    """Convert columns of the relay, or of a fetch, to `CONTENT`; `kind` is the timestamp's type, if there is one."""
     names = rows.schema.names
     kind = rows.column("timestamp_type") if "timestamp_type" in names else _no_kinds(len(rows))
     columns = [rows.column(name) for name in ("timestamp", "key", "value", "headers")]
@@ -48,7 +48,7 @@ def content_of(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_kind(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Forget the timestamps' types: a target has its own."""
+    """Drop the timestamps' types, because a target has its own."""
     return rows.set_column(rows.schema.get_field_index("kind"), "kind", _no_kinds(len(rows)))
 
 
@@ -57,7 +57,7 @@ def _no_kinds(count: int) -> pa.Array:
 
 
 def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Put contents one after another."""
+    """Concatenate contents."""
     if len(parts) == 1:
         return parts[0]
     return pa.RecordBatch.from_arrays(
@@ -93,7 +93,7 @@ def differing(left: pa.RecordBatch, right: pa.RecordBatch) -> Flags:
     one, other = left.column("headers"), right.column("headers")
     counts, others = _counts(one), _counts(other)
     found |= counts != others
-    # The rest has as many headers on both sides: what is flattened lies side by side.
+    # The rest has as many headers on both sides, so the flattened headers match by index.
     alike = np.flatnonzero((counts == others) & (counts > 0))
     if len(alike):
         here, there = one.take(pa.array(alike)).flatten(), other.take(pa.array(alike)).flatten()
@@ -148,7 +148,7 @@ class Digest:
         self.records = 0
 
     def add(self, upstream: Offsets, rows: pa.RecordBatch) -> None:
-        """Go on with records."""
+        """Add records."""
         self.records += len(rows)
         self._streams[0].update(np.ascontiguousarray(upstream, "<i8").data)
         self._streams[1].update(np.ascontiguousarray(rows.column("timestamp").to_numpy() // _MS, "<i8").data)
@@ -163,7 +163,7 @@ class Digest:
             self._add_blobs(9, flat.field(1))
 
     def text(self) -> str:
-        """Return the digest as it is kept."""
+        """Return the digest as it is stored."""
         whole = hashlib.sha256(b"".join(stream.digest() for stream in self._streams))
         return f"sha256:{whole.hexdigest()}"
 

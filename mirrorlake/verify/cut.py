@@ -1,7 +1,7 @@
-"""The fixed cut that a verification compares, also of flows that go on running.
+"""Fix the cut that a verification compares, while flows go on running.
 
-Read in this order, each place holds at least what the one before it covers: the ends of the remote topics, then the
-ledgers, then the relays. What comes later is past the cut and is said to be not compared.
+The ends of the remote topics are read first, then the ledgers, then the relays: each covers the one read before. Later records
+are past the cut and count as not compared.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _DUE = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCut:
-    """What the ledgers of a target's flows hold, and up to which downstream offset that is complete.
+    """The offset maps of a target's flows, and the downstream offsets up to which they are complete.
 
-    `flows` are those flows by name. A partition that `ends` lacks is compared up to the last offset that a ledger names.
+    `flows` are these flows by name. A partition that `ends` lacks is compared up to the last mapped offset.
     """
 
     flows: Mapping[str, FlowConfig]
@@ -51,9 +51,9 @@ class FixedCut:
 
 
 def take_cut(context: Context, flows: Iterable[FlowConfig], *, lost: Collection[str] = ()) -> FixedCut:
-    """Fix what is compared of one target: `flows` are all that lead there. Take the versions of the relays afterwards.
+    """Fix the cut of one target; `flows` are all that lead there. Read the versions of the relays afterwards.
 
-    Sources in `lost` are not asked, which would cost their time-out: their topics are those that the lake knows.
+    Sources in `lost` are not asked, which would cost their time-out; the lake knows their topics.
 
     Raises:
         ClusterError: the target does not answer.
@@ -83,7 +83,7 @@ def _remote(flow: FlowConfig, topic: str) -> str | None:
 
 
 def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, OffsetRanges]]) -> pa.Table | None:
-    """Read the runs of flows that hold a record of some upstream offsets; None for no offsets."""
+    """Read the mapped ranges of flows that hold some upstream offsets; None for no offsets."""
     rows = [
         (flow, source.topic, source.generation, source.partition, span.first, span.end)
         for flow, source, spans in due
@@ -100,7 +100,7 @@ def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, OffsetR
 
 
 def read_sent_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
-    """Read where the records of a source partition stand that a flow sent."""
+    """Read the offsets of a source partition's records that a flow sent."""
     runs = cut.maps.table(
         "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
         "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
@@ -111,7 +111,7 @@ def read_sent_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> Offs
 
 
 def read_withheld_offsets(flow: str, source: SourcePartition, cut: FixedCut) -> OffsetColumns:
-    """Read which records of a source partition a flow withheld."""
+    """Read the offsets of a source partition's records that a flow withheld."""
     rows = cut.maps.ask(
         "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
         "AND partition = :partition",

@@ -1,7 +1,7 @@
-"""Source against target without the relay between them: of records that left the relay, and of any on request.
+"""Compare source and target without the relay: records that left the relay, and any on request.
 
-The map still says where each record stands. So the comparison is that of relay and target, but a feed reads from the source what
-the source still holds. A compacted source lacks what it replaced, and a lake cluster's relay is the source: neither is read so.
+The offset map still has each record. The comparison is that of relay and target, but a feed reads from the source what this still
+holds. A compacted source lacks replaced records, and a lake cluster's relay is the source: neither is read so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mirrorlake.verify.relays import ALL_COLUMNS, LandedCount, Relay
 from mirrorlake.verify.source_side import SourceSide, compacts, read_log_ranges
 from mirrorlake.verify.unit import ComparisonUnit, Fetching, fetch_to_end
 
-# A consumer a feed, and each fetches ahead: fewer partitions at once than where one consumer reads them all.
+# Each feed has a consumer that fetches ahead, so fewer partitions are compared at once.
 MAX_PARTITIONS = 4
 _MAX_UNKNOWN = 1_000
 
@@ -39,10 +39,9 @@ def read_available_ranges(
     *,
     default_cleanup: str,
 ) -> dict[SourcePartition, OffsetRange]:
-    """Find what a source still holds whole of the newest lives of some partitions.
+    """Return the ranges that a source still holds complete, of the newest generation of some partitions.
 
-    Where a log went back, what it holds from before the cut belongs to an earlier life. `default_cleanup` is the policy of topics
-    that set none themselves.
+    Before a truncation a log's offsets are of an earlier generation. `default_cleanup` is the policy of topics that set none.
 
     Raises:
         ClusterError: the source does not answer.
@@ -65,10 +64,10 @@ def read_available_ranges(
 def find_before_landing(
     source: SourcePartition, began: int, left: OffsetRanges, available: OffsetRanges, *, sent_from: int = UNBOUNDED
 ) -> OffsetRanges:
-    """Choose from what the source holds what precedes the landing, which `began` with the relay's first record.
+    """Return the available offsets from before the landing, which `began` with the relay's first record.
 
-    That is a landing that left the past out for a flow's `start`; nobody was to send it. Where records `left` the relay, or were
-    sent, it had begun with them at the latest. A later life of a topic is landed from its beginning.
+    A flow's `start` may skip older records, which nobody has to send. Landing began no later than records that `left` the relay or
+    were sent. A later generation of a topic is landed from its beginning.
 
     >>> find_before_landing(SourcePartition("orders", 1, 0), 70, OffsetRanges([(20, 30)]), OffsetRanges([(5, 99)]))
     OffsetRanges[5..19]
@@ -79,20 +78,20 @@ def find_before_landing(
 
 
 def topics_compared_by_relay(side: SourceSide) -> frozenset[str]:
-    """Choose the topics that the source holds and that are compared by the relay all the same: both hops of them (law E)."""
+    """Return the compacted topics, which are compared by the relay on both hops (law E)."""
     return frozenset(name for name in side.topics if compacts(side.recorded.get(name), side.default_cleanup))
 
 
 class SourceMoved(Exception):
-    """A source deleted records while they were read: what it holds is to be looked at again."""
+    """A source deleted records while they were read; its available range must be read again."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SourceFeed:
-    """A feed that reads from the source what it `held` at the cut, and the rest from the relay.
+    """A feed that reads the range `available` at the cut from the source, and the rest from the relay.
 
-    `sent` and `kept` are what the flow knows of its records; `unknown` collects the `due` ones that it knows nothing of (law E).
-    `erased` ones count as if the source had lost them, too.
+    `sent` and `withheld` are offsets that the flow processed; `unknown` collects `due` offsets that it did not (law E). `erased`
+    offsets count as if the source had lost them, too.
     """
 
     relay: Relay
@@ -111,7 +110,7 @@ class SourceFeed:
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """Count what the relay holds."""
+        """The records of the relay by source partition."""
         return self.relay.landed
 
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
@@ -123,7 +122,7 @@ class SourceFeed:
         return self.relay.count(source, span)
 
     def files(self, source: SourcePartition, span: OffsetRange) -> tuple[RelayFile, ...]:
-        """List no files: a task could not read the source by them."""
+        """Fail: a task could not read the source by files."""
         raise AssertionError((source, span))
 
     def doubled(self) -> Iterable[SourcePartition]:
@@ -131,7 +130,7 @@ class SourceFeed:
         return self.relay.doubled()
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
-        """Learn nothing: a log holds each offset once."""
+        """Return none, because a log holds each offset once."""
         return ()
 
     def rows(self, source: SourcePartition, span: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -146,7 +145,7 @@ class SourceFeed:
                 yield from self._from_source(part) if number == 1 else self.relay.rows(source, part)
 
     def narrow(self, available: OffsetRange) -> None:
-        """Begin again with what the source still holds; what it has deleted meanwhile is not due here any more."""
+        """Start again with the range that the source still holds; deleted offsets are not due any more."""
         first = min(max(self.available.first, available.first), self.available.end)
         self.available = OffsetRange(first, max(first, min(self.available.end, available.end)))
         self.due &= OffsetRanges([self.available])
@@ -154,7 +153,7 @@ class SourceFeed:
         self._read = OffsetRanges()
 
     def rest(self) -> None:
-        """Read what is due and lies past the records that were compared: none of it may be unknown."""
+        """Read the due offsets past the compared records, so that `unknown` is complete."""
         for span in self.due & OffsetRanges([self.available]) - self._read:
             for _ in self._from_source(span):
                 pass

@@ -1,4 +1,4 @@
-"""What a merge is given: feeds of the relay, the partitions that are fetched, and how far the one must be read for the other."""
+"""The input of a comparison: feeds of the relay, fetched partitions, and how far feeds must be read for them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedTarget:
-    """How records of a feed come to a fetched partition: its number, and what the rules made of them.
+    """A fetched partition that a feed leads to (by number), and the view of the rules that applied.
 
-    `version` names the rules. Where `view` lacks they are not those of the settings, and only the presence is compared.
+    `version` names the rules. Without a `view` they are not those of the settings, and only the presence is compared.
     """
 
     target: int
@@ -28,13 +28,13 @@ class FeedTarget:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the content can be made again."""
+        """Whether the content can be computed again."""
         return self.version is None or self.view is not None
 
 
 @dataclass(slots=True, kw_only=True)
 class RelayFeed:
-    """The relay's records of one source partition; the labels of `places` are numbers of `ways`.
+    """The relay's records of one source partition; the labels of `offsets` are indexes of `targets`.
 
     `removed` are offsets that left the relay, explained elsewhere.
     """
@@ -50,10 +50,10 @@ class RelayFeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPart:
-    """A partition that is fetched: its offsets, and what is known of it.
+    """A fetched partition: its offsets and settings.
 
-    `own` are the aliases in the last hop of records that count, None where all do (the target writes none itself);
-    `compacts` says that its log may be compacted; at `tombstones` stand what an erasure wrote.
+    `own` are aliases: only records whose last hop names one of them count; None counts all (the target writes none itself).
+    `compacts` tells that its log may be compacted; `tombstones` are offsets that an erasure wrote.
     """
 
     span: OffsetRange
@@ -80,11 +80,11 @@ class ReadHorizons:
 
     @property
     def feeds(self) -> Iterable[int]:
-        """The numbers of the feeds that lead to the partition."""
+        """The indexes of the feeds that lead to the partition."""
         return self._columns.keys()
 
     def up_to(self, horizon: int) -> Iterator[tuple[int, int]]:
-        """Yield each feed with a record before a downstream offset, and the last upstream offset it has to come past."""
+        """Yield each feed with a record before a downstream offset, and the upstream offset that it must be read past."""
         for feed, (downstream, upstream, lengths, reached) in self._columns.items():
             at = int(np.searchsorted(downstream, horizon)) - 1
             if at >= 0:
@@ -105,7 +105,7 @@ class ReadHorizons:
 
 
 def within(spans: OffsetRanges, offsets: Offsets) -> Flags:
-    """Flag the offsets that lie in some ranges.
+    """Flag the offsets within some ranges.
 
     Example:
         >>> within(OffsetRanges([(2, 4)]), np.array([1, 2, 4])).tolist()

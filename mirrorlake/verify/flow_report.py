@@ -1,6 +1,6 @@
-"""The verdict on one flow: what both hops found, what it owes and what was proven before, as one report.
+"""Report on one flow: the results of both hops, lost and pending records, and earlier proofs.
 
-Law E (accounted for): a record counts as verified where both of its places agree, and as not compared otherwise.
+Law E (accounted for): a record counts as verified if both copies agree, and as not compared otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mirrorlake.verify.target_side import FeedKey, FeedSummary, TargetResult, by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowAtCut:
-    """Where a flow stands at the cut: what was landed, sent and withheld of it, and what is proven of it."""
+    """A flow at the cut: its landed, sent and withheld records, and its proofs."""
 
     flow: FlowConfig
     landed: Mapping[SourcePartition, LandedCount]
@@ -72,8 +72,8 @@ def build_flow_report(
 
     Args:
         at_cut: what was landed, sent and proven of it at the cut.
-        landing: what was found between its source and the relay.
-        sending: what was found between the relay, or the source, and its target.
+        landing: the result between its source and the relay.
+        sending: the result between the relay, or the source, and its target.
         lost: records that its ledger says are done and that no run holds.
         pending: records that it has not come to.
         before: how many records were proven by earlier verifications and not read again.

@@ -1,4 +1,4 @@
-"""Runs of the offset map as columns: where each upstream offset stands on the target, and the other way round."""
+"""The offset map as columns: from upstream to downstream offsets and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.verify.offset_ranges import OffsetRange, OffsetRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetColumns:
-    """Stretches without a break on either end, in upstream order; `labels` says what the caller wants to know of each."""
+    """Dense ranges in upstream order; `labels` holds a number of the caller's for each."""
 
     upstream: Offsets
     downstream: Offsets
@@ -24,7 +24,7 @@ class OffsetColumns:
 
     @classmethod
     def from_runs(cls, runs: pa.Table, labels: Offsets) -> OffsetColumns:
-        """Take runs apart at their holes: columns `first_upstream, last_upstream, first_downstream, holes` of `offset_map`."""
+        """Split mapped ranges at their holes; `runs` has `first_upstream, last_upstream, first_downstream, holes`."""
         first, last, down = (
             runs.column(name).to_numpy().astype(np.int64)
             for name in ("first_upstream", "last_upstream", "first_downstream")
@@ -34,7 +34,7 @@ class OffsetColumns:
         counts = pc.fill_null(pc.list_value_length(holes), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         flat = holes.flatten()
         hole, length = (flat.field(index).to_numpy(zero_copy_only=False).astype(np.int64) for index in (0, 1))
-        # A run with n holes has n + 1 stretches.
+        # A mapped range with n holes has n + 1 dense ranges.
         ends = np.cumsum(counts + 1)
         begins = ends - counts - 1
         starts = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
@@ -51,7 +51,7 @@ class OffsetColumns:
 
     @classmethod
     def identity(cls, spans: Iterable[tuple[OffsetRange, int]]) -> OffsetColumns:
-        """Make places that are the upstream offsets themselves, of some ranges, each with its label."""
+        """Map ranges to themselves, each with its label."""
         spans = list(spans)
         first = np.array([span.first for span, _ in spans], np.int64)
         lengths = np.array([span.end - span.first for span, _ in spans], np.int64)
@@ -63,11 +63,11 @@ class OffsetColumns:
 
     @property
     def records(self) -> int:
-        """How many offsets have a place."""
+        """The count of mapped offsets."""
         return int(self.lengths.sum())
 
     def where(self, flags: Flags) -> OffsetColumns:
-        """Keep the flagged stretches, in upstream order."""
+        """Return the flagged ranges, in upstream order."""
         chosen = np.flatnonzero(flags)
         order = chosen[np.argsort(self.upstream[chosen], kind="stable")]
         return OffsetColumns(
@@ -78,13 +78,13 @@ class OffsetColumns:
         )
 
     def downstream_within(self, first: int, end: int) -> OffsetColumns:
-        """Keep the places `first..end - 1` on the target."""
+        """Return the part with downstream offsets `first..end - 1`."""
         cut_front = np.maximum(0, first - self.downstream)
         cut_back = np.maximum(0, self.downstream + self.lengths - end)
         return self._trimmed(cut_front, cut_back)
 
     def upstream_within(self, spans: OffsetRanges) -> OffsetColumns:
-        """Keep the places of upstream offsets in some ranges."""
+        """Return the part with upstream offsets in some ranges."""
         parts = []
         for span in spans:
             cut_front = np.maximum(0, span.first - self.upstream)
@@ -93,7 +93,7 @@ class OffsetColumns:
         return join_columns(parts)
 
     def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
-        """Find the stretch that holds each upstream offset: its number, and whether there is one."""
+        """Return for each upstream offset the index of its range, and whether it has one."""
         if not len(self.upstream):
             return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
         index = np.searchsorted(self.upstream, offsets, side="right") - 1
@@ -108,7 +108,7 @@ class OffsetColumns:
 
 
 def join_columns(parts: Iterable[OffsetColumns]) -> OffsetColumns:
-    """Put places together, in upstream order."""
+    """Join columns, in upstream order."""
     parts = list(parts)
     if not parts:
         return OffsetColumns.identity(())

@@ -1,11 +1,11 @@
-"""Ranges of offsets: what is due, what is proven, what is left."""
+"""Ranges of offsets, and their sums, intersections and differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# Past every offset.
+# Greater than every offset.
 UNBOUNDED = 2**62
 
 

@@ -1,6 +1,6 @@
-"""The relays of some sources at one version each: what they hold of each source partition, and their rows in order.
+"""Read relays at a fixed version: their counts by source partition, and their rows in order.
 
-Where a relay is a folder of this machine, its log tells most of it and no session is asked (`FolderRelay`).
+The log of a relay in a folder has most of it, so that no session is needed (`FolderRelay`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ALL_COLUMNS = (*COLUMNS, "timestamp_type")
-# Offsets that one query of the session reads: rows of 1 KB are 200 MB then.
+# Offsets that one query of the session reads; rows of 1 KB take 200 MB.
 _BATCH_SIZE = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedCount:
-    """What the relay holds of one source partition; `rows` is more than `records` where some stand there twice."""
+    """The relay's records of one source partition; duplicates make `rows` more than `records`."""
 
     rows: int
     records: int
@@ -45,17 +45,17 @@ class LandedCount:
 
 
 class Relay(Protocol):
-    """One relay at one version; `has_files` where others than the session may read it."""
+    """One relay at one version; `has_files` if others than the session may read it."""
 
     version: int
     has_files: bool
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """Count what it holds, per source partition."""
+        """The records by source partition."""
 
     def offsets(self, source: SourcePartition, span: OffsetRange) -> Offsets:
-        """Read the offsets in a range, ascending; a record that stands there twice comes twice."""
+        """Read the offsets in a range, ascending; a duplicate comes twice."""
 
     def count(self, source: SourcePartition, span: OffsetRange) -> int:
         """Count the records in a range, each once."""
@@ -70,11 +70,11 @@ class Relay(Protocol):
         """List the partitions that hold a record more than once."""
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
-        """Learn how many records `rows` gave for a whole range, each once; return the offsets that stand there twice."""
+        """Return the duplicate offsets of a range of which `rows` yielded `records`, each once."""
 
 
 class Relays:
-    """The relays of some sources at one version each, whatever is landed meanwhile. Threads may share them."""
+    """The relays of some sources at one version each. Threads may share them."""
 
     def __init__(self, lake: Lake, aliases: Iterable[str]) -> None:
         self._relays: dict[str, Relay] = {}
@@ -86,7 +86,7 @@ class Relays:
         return self._relays[alias]
 
     def doubles(self, alias: str, topics: Iterable[str]) -> list[Difference]:
-        """List the records of some topics that stand in a relay more than once."""
+        """List the records of some topics that a relay holds more than once."""
         relay, wanted = self._relays[alias], set(topics)
         found: list[Difference] = []
         for source in sorted(relay.doubled()):
@@ -117,7 +117,7 @@ class FolderRelay:
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
-        """Count what it holds; where files lie over one another, by their offsets."""
+        """The records by source partition; overlapping files are counted by their offsets."""
         with self._lock:
             return self._landed
 
@@ -169,7 +169,7 @@ class FolderRelay:
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:
-        """Find doubles within a file that has holes, too: its statistics cannot tell the two apart."""
+        """Return the duplicates, also within a file with holes, whose statistics do not show them."""
         files = self.files(source, span)
         are_whole = all(file.first_offset >= span.first and file.last_offset < span.end for file in files)
         if are_whole and sum(file.records for file in files) == records:
@@ -199,7 +199,7 @@ class SessionRelay:
 
     def __init__(self, lake: Lake, alias: str) -> None:
         self.version = lake.version(lake.relay_location(alias))
-        # Upkeep cleans the log of a table: a version that is looked up again after minutes may be gone from it.
+        # Maintenance cleans a table's log, so a version may be gone from it after minutes.
         self._frame = lake.relay(alias, version=self.version)
         self.has_files = not lake.is_catalog
         self._lock = threading.Lock()
@@ -214,7 +214,7 @@ class SessionRelay:
     def _landed(self) -> dict[SourcePartition, LandedCount]:
         from pyspark.sql import functions as F
 
-        # A bit for each offset: to count distinct ones by grouping would send every offset through a shuffle.
+        # One bit an offset, because counting distinct offsets would shuffle all of them.
         place = F.col("offset") + 1
         pieces = self._frame.groupBy(*SOURCE_KEY, F.bitmap_bucket_number(place).alias("bucket")).agg(
             F.count("*").alias("rows"),
@@ -276,7 +276,7 @@ class SessionRelay:
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
     def find_doubles(self, source: SourcePartition, span: OffsetRange, records: int) -> Sequence[int]:  # noqa: ARG002
-        """Learn nothing: distinct offsets were counted."""
+        """Return none, because distinct offsets were counted."""
         return ()
 
     def _part(self, source: SourcePartition, span: OffsetRange) -> DataFrame:

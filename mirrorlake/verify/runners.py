@@ -1,7 +1,7 @@
-"""Who compares units: threads of this process, or, of very many records, the tasks of one Spark job.
+"""Run comparisons in threads of this process or, for very many records, in the tasks of one Spark job.
 
-The same function runs in both (`compare_unit`). A task reads the relay's files by itself and gives back findings, digests and
-counts; neither a record nor a place of one comes back.
+Both run `compare_unit`. A task reads the relay's files itself and returns mismatches, digests and counts; neither records nor
+their offsets come back.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mirrorlake.verify.unit import ComparisonUnit, Ends, FeedSpec, Fetching, Uni
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A job costs seconds for its workers and their consumers, whatever it compares.
+# A job costs seconds to start its workers and consumers, so fewer records are compared in threads.
 JOB_RECORDS = 5_000_000
-# Python holds one core; decompression, digests and Parquet's decoding run beside it.
+# Python code uses one core; decompression, digests and Parquet decoding run beside it.
 _THREADS = 2
-# One consumer for so many partitions: more of them cost memory, fewer of them connections.
+# Partitions of one consumer: more cost memory, fewer cost connections.
 _MAX_PARTITIONS = 16
-# Of a topic with hundreds of partitions about as many tasks: each opens a consumer.
+# A topic with hundreds of partitions gets about this many tasks, because each opens a consumer.
 _TASKS = 64
 _COMPARED = "compared"
 
@@ -37,14 +37,14 @@ RelayOf = Callable[[FeedSpec], Relay]
 
 
 class ComparisonRunner(Protocol):
-    """Those who compare the units of a hop; a unit may have as many partitions as `together` says."""
+    """Compare the units of a hop; a unit may have up to `max_partitions`."""
 
     max_partitions: int
 
     def compare(
         self, units: Iterable[ComparisonUnit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
     ) -> list[UnitResult]:
-        """Compare units, some at a time, and return what each found, in their order.
+        """Compare units, some in parallel, and return their results in the same order.
 
         Raises:
             ClusterError: the cluster does not answer, or a partition does not come to its end.
@@ -53,10 +53,10 @@ class ComparisonRunner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerChoice:
-    """What a hop may be compared with; without a session threads do it.
+    """Choose the runner of a hop's comparisons; without a session it is threads.
 
-    `job_from` is the number of offsets from which a job is worth its start. With a `fetching` of its own, threads do it.
-    `together` bounds the partitions that a thread compares at once.
+    `job_from` is the count of offsets from which a Spark job is worth its start. A custom `fetching` needs threads.
+    `max_partitions` bounds the partitions that a thread compares at once.
     """
 
     session: SparkSession | None = None
@@ -65,7 +65,7 @@ class RunnerChoice:
     max_partitions: int = _MAX_PARTITIONS
 
     def choose(self, spans: Collection[OffsetRange]) -> ComparisonRunner:
-        """Choose who compares some partitions, one range of each."""
+        """Return the runner for some partitions, one range of each."""
         if self.fetching is not None:
             return ThreadRunner(self.fetching)
         if self.session is None or sum(span.end - span.first for span in spans) < self.job_from:
@@ -97,7 +97,7 @@ class ThreadRunner:
 
 
 class SparkJobRunner:
-    """Compare units as tasks, which read the relay's files by themselves."""
+    """Compare units in Spark tasks, which read the relay's files themselves."""
 
     def __init__(self, session: SparkSession, *, max_partitions: int) -> None:
         self.max_partitions = max(1, max_partitions)
@@ -111,7 +111,7 @@ class SparkJobRunner:
         admin: ClusterAdmin,  # noqa: ARG002  a task has its own
         tell: Callable[[int], None],
     ) -> list[UnitResult]:
-        """Compare units, as many at a time as there are slots."""
+        """Compare units, as many in parallel as Spark has slots."""
         sent = [_with_files(unit, relay_of) for unit in units]
         if not sent:
             return []
@@ -137,7 +137,7 @@ def _compare_in_task(work: tuple[int, ComparisonUnit]) -> Iterator[TaskResult]:
     found = compare_unit(
         unit, earliest=ask(ClusterAdmin.log_start_offsets), latest=ask(ClusterAdmin.last_stable_offsets)
     )
-    # The one who asked has the places, and the options hold secrets.
+    # The driver has the offsets already, and the options hold secrets.
     small = replace(found, unit=replace(found.unit, feeds=(), options={}))
     yield TaskResult(_COMPARED, pickle.dumps((number, small)))
 

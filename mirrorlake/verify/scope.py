@@ -1,4 +1,4 @@
-"""What a verification is about: what is not proven yet, all of it, a stretch of time, or a sample."""
+"""The scope of a verification: unproven records, all, a time range, or a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrorlake.model.remotes import is_different_topic
 from mirrorlake.model.removed import Removed
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 
-# A sample is taken in stretches: single records would cost a request each.
+# A sample takes ranges, because single records would cost a request each.
 _SAMPLE_RANGE = 2_000
 
 _BETWEEN = """
@@ -26,11 +26,11 @@ _BETWEEN = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What to compare; without any choice what is not proven yet.
+    """The records to compare; by default those not proven yet.
 
     Attributes:
-        full: what is proven, too.
-        between: the upstream offsets of a stretch of time, by source; None for all.
+        full: compare proven records, too.
+        between: the upstream offsets of a time range, by source; None for all.
         sample: the share of the records, 0 to 1; None for all.
         seed: decides which records a sample takes.
     """
@@ -42,11 +42,11 @@ class Scope:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is looked at that is not proven."""
+        """Whether all unproven records are compared."""
         return self.between is None and self.sample is None
 
     def of(self, alias: str, source: SourcePartition, due: OffsetRanges) -> OffsetRanges:
-        """Choose from what is due of a source partition."""
+        """Return the part of a source partition's due offsets that is in scope."""
         if self.between is not None:
             span = self.between.get(alias, {}).get(source)
             due &= OffsetRanges([span] if span else [])
@@ -63,7 +63,7 @@ class Scope:
 def read_time_ranges(
     lake: Lake, aliases: Iterable[str], since: datetime | None, until: datetime | None
 ) -> dict[str, dict[SourcePartition, OffsetRange]]:
-    """Find the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
+    """Return the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
     found: dict[str, dict[SourcePartition, OffsetRange]] = {}
     for alias in aliases:
         rows = lake.query_rows(
@@ -82,7 +82,7 @@ def read_time_ranges(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRanges:
-    """What is proven of one hop, by source partition, and what could not be compared."""
+    """The proven ranges of one hop, by source partition, and the ranges that could not be compared."""
 
     proven: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
     gone: Mapping[SourcePartition, OffsetRanges] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class KnownRanges:
         sources: Mapping[str, str],
         targets: Mapping[str, str],
     ) -> KnownRanges:
-        """Take the ranges of a hop that were made of the present topics (their ids by name)."""
+        """Build it from a hop's ranges on the present topics (their ids by name)."""
         kinds = set(kinds)
         found: dict[bool, dict[SourcePartition, list[tuple[int, int]]]] = {False: {}, True: {}}
         for one in ranges:
@@ -112,14 +112,14 @@ class KnownRanges:
         return cls(proven=proven, gone=gone)
 
     def unproven(self, source: SourcePartition, whole: OffsetRanges, scope: Scope) -> OffsetRanges:
-        """Leave out of offsets what need not be compared."""
+        """Return the offsets that still have to be compared."""
         if scope.full:
             return whole
         return whole - self.proven.get(source, OffsetRanges()) - self.gone.get(source, OffsetRanges())
 
 
 def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
-    """Read which offsets left the relay of a source, explained (law E)."""
+    """Read the offsets that left the relay of a source, explained (law E)."""
     expired = {source: OffsetRanges([(0, position)]) for source, position in left_before(lake, alias).items()}
     found = _ranges_by_source(removed_from(lake, alias))
     return {
@@ -129,7 +129,7 @@ def read_removed_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetR
 
 
 def read_erased_ranges(lake: Lake, alias: str) -> dict[SourcePartition, OffsetRanges]:
-    """Read which offsets were erased from the relay of a source."""
+    """Read the offsets that were erased from the relay of a source."""
     return _ranges_by_source(erased_from(lake, alias))
 
 
@@ -142,7 +142,7 @@ def _ranges_by_source(removed: Iterable[Removed]) -> dict[SourcePartition, Offse
 
 
 def count_explained_offsets(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
-    """Count, by topic, the offsets of a source that were never landed, and those that left the relay, by place and kind."""
+    """Count by topic the offsets of a source that were never landed, or left the relay, by where and kind."""
     found: dict[str, Counter[tuple[str, str]]] = {}
     rows = lake.query_rows(
         "SELECT topic, kind, sum(missing) AS offsets FROM {gaps} WHERE source = :source GROUP BY topic, kind",

@@ -1,4 +1,4 @@
-"""Compare a target with what sources hold themselves, while they may delete it."""
+"""Compare a target with its sources directly, while these may delete records."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def compare_with_sources(
     tell: Callable[[int], None],
     read_available: Callable[[], Mapping[tuple[str, SourcePartition], OffsetRange]],
 ) -> TargetResult:
-    """Compare a target with what is read from sources; begin again without what they delete meanwhile.
+    """Compare a target with its sources; start again without records that they delete meanwhile.
 
-    Law E: what was deleted before it was read is not compared, and never called equal. `held_now` looks what sources still
-    hold of the feeds, by alias and source partition.
+    Law E: a record that was deleted before it was read is not compared, and never called equal. `read_available` returns the
+    ranges that sources still hold, by alias and source partition.
 
     Raises:
         ClusterError: a cluster does not answer, or deletes records faster than they are read.

@@ -1,8 +1,8 @@
-"""Compare two streams of records that are in order: what a cluster gives, and what the relay holds at its places.
+"""Compare two ordered streams of records: those that a cluster returns, and those of the relay at the same offsets.
 
-A feed gives the relay's records of one source partition in upstream order; its places say where each stands in the partitions
-that are fetched. Both sides of a fetched stretch are compared as columns, and record by record only where they differ.
-Merged topics have several feeds in one partition; where records go by key, a feed leads to several partitions.
+A feed yields the relay's records of one source partition in upstream order; its offset columns map each to the fetched
+partitions. Both sides are compared as columns, and record by record only where they differ. A merged topic has several feeds in
+one partition; if records are placed by key, a feed leads to several partitions.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mirrorlake.verify.feeds import FeedTarget, FetchedPart, ReadHorizons, Relay
 from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRanges
 from mirrorlake.verify.windows import FeedRecords, Window, chosen_rows, chosen_values, windows
 
-# What surrounds more differences than this in one source partition is left for the next verification.
+# Past this many suspect offsets of a source partition, the rest is left for the next verification.
 _MAX_SUSPECTS = 64
 COMPACTED, REMOVED, TOMBSTONES = "compacted", "removed", "tombstones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One place where the two sides differ: what is fed and what is fetched there, or a mark of it; None for nothing."""
+    """An offset where both sides differ: its fed and fetched content, or a digest of it; None for no record."""
 
     target: int
     offset: int
@@ -42,7 +42,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class EqualRecords:
-    """What was found equal on one way of a feed."""
+    """The records of a feed that were found equal on one target."""
 
     records: int = 0
     first: int = -1
@@ -52,13 +52,13 @@ class EqualRecords:
 
 @dataclass(slots=True)
 class SuspectOffsets:
-    """Upstream offsets of a feed at which something differs; past `end` too much does."""
+    """Upstream offsets of a feed that are suspect; past `end` all are."""
 
     offsets: set[int] = field(default_factory=set)
     end: int = UNBOUNDED
 
     def add(self, offsets: Iterable[int]) -> None:
-        """Note more of them."""
+        """Add suspect offsets."""
         for offset in offsets:
             if len(self.offsets) < _MAX_SUSPECTS:
                 self.offsets.add(offset)
@@ -66,16 +66,16 @@ class SuspectOffsets:
                 self.end = min(self.end, offset)
 
     def ranges(self, end: int) -> OffsetRanges:
-        """Return them as ranges, up to the end of what was compared."""
+        """Return the suspect offsets as ranges, up to the end of the comparison."""
         return OffsetRanges([*((offset, offset + 1) for offset in self.offsets), (self.end, end)])
 
 
 class StreamComparison:
-    """Compare what is fetched of some partitions with what some feeds hold for them.
+    """Compare fetched partitions with the feeds that lead to them.
 
-    With `fed_is_source` the feeds are what must stand on the fetched side; otherwise the fetched side is the source and types of
-    timestamps count, too. The result is in the attributes: `found`, `proven` by feed and way, `doubts` by feed, `explained`
-    by fetched partition and reason, `matched` records by feed.
+    With `fed_is_source` the fetched side must equal the feeds; otherwise the fetched side is the source, and types of timestamps
+    count, too. Results are the attributes `mismatches`, `proven` by feed and target, `suspects` by feed, `explained` by fetched
+    partition and reason, `matched` records by feed.
     """
 
     def __init__(self, feeds: Sequence[RelayFeed], fetched: Sequence[FetchedPart], *, fed_is_source: bool) -> None:
@@ -95,7 +95,7 @@ class StreamComparison:
         self.matched = [0 for _ in feeds]
 
     def take(self, target: int, rows: pa.RecordBatch | None, read_to: int) -> None:
-        """Compare what was fetched of a partition up to `read_to`; None for no records."""
+        """Compare the rows fetched from a partition up to `read_to`; None for no rows."""
         span = self._fetched[target].span
         horizon = min(read_to, span.end)
         if horizon <= self._cursor[target]:
@@ -118,15 +118,15 @@ class StreamComparison:
             self._compacted[target].survived(content.column("key"), offsets)
 
     def unexplained(self) -> list[int]:
-        """List the fetched partitions that lack records which only a record past the end can have replaced."""
+        """Return the compacted partitions that lack records; a record past the end may have replaced them."""
         return [target for target, compacted in self._compacted.items() if compacted.judged()[0]]
 
     def note_survivors(self, target: int, rows: pa.RecordBatch) -> None:
-        """Note what a compacted partition holds past the end of what is compared."""
+        """Add records that a compacted partition holds past the end of the comparison."""
         self._compacted[target].survived(rows.column("key"), rows.column("offset").to_numpy())
 
     def finish(self) -> None:
-        """Judge what only the end can tell."""
+        """Decide which records of compacted partitions are lost."""
         for target, compacted in self._compacted.items():
             lost, self.explained[target][COMPACTED] = compacted.judged()
             for feed, upstream, offset, content in lost:
@@ -163,7 +163,7 @@ class StreamComparison:
     def _distribute(
         self, number: int, batch: pa.RecordBatch, offsets: Offsets, downstream: Offsets, labels: Offsets
     ) -> None:
-        """Give records of one version of the rules to the partitions they lead to."""
+        """Distribute records of one version of the rules to their fetched partitions."""
         feed = self._feeds[number]
         view = feed.targets[int(labels[0])].view
         if view is not None:
@@ -179,7 +179,7 @@ class StreamComparison:
             mine = None if labels[0] == labels[-1] and np.all(labels == label) else np.flatnonzero(labels == label)
             places = chosen_values(downstream, mine)
             if np.any(np.diff(places) < 0):
-                # Sent again after records that come later upstream.
+                # Some records were sent again after later ones.
                 order = np.argsort(places, kind="stable")
                 mine = order if mine is None else mine[order]
                 places = chosen_values(downstream, mine)
@@ -202,7 +202,7 @@ class StreamComparison:
             self._only_fetched(target, None, offsets, rows, np.arange(len(offsets)))
             return
         if self._orphans[target]:
-            # What stands where nothing should stays in doubt with the record after it.
+            # An unexpected record makes the record after it suspect.
             self._orphans[target] = False
             self.suspects[window.part_of(0).feed].add([int(window.upstream[0])])
         if rows is not None and len(offsets) == len(window.downstream) and np.array_equal(offsets, window.downstream):
@@ -304,7 +304,7 @@ class StreamComparison:
 
     def _suspect_extra(self, target: int, window: Window | None, offsets: Offsets) -> None:
         if not self._fed_is_source:
-            # Offsets of the source itself.
+            # The fetched side is the source, so its offsets are upstream ones.
             for feed in self._horizons[target].feeds:
                 self.suspects[feed].add(offsets[: _MAX_SUSPECTS + 1].tolist())
             return
@@ -323,7 +323,7 @@ class StreamComparison:
 
 
 def _by_flows(headers: pa.ListArray, aliases: frozenset[str]) -> Flags:
-    """Tell which records' last hop names one of the aliases: flows wrote these, others the target's own applications."""
+    """Flag the records whose last hop names one of the aliases; applications of the target wrote the others."""
     flags = np.zeros(len(headers), np.bool_)
     for row in np.flatnonzero(pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)).tolist():
         hops = [header["value"] for header in headers[row].as_py() if header["key"] == HOP_KEY]

@@ -37,7 +37,7 @@ from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, group_by_shared_fee
 def compare_with_target(
     side: TargetSide, admin: ClusterAdmin, scope: Scope, capacity: RunnerChoice, tell: Callable[[int], None]
 ) -> TargetResult:
-    """Compare what is due of the chosen flows with the target.
+    """Compare the due records of the chosen flows with the target.
 
     Raises:
         ClusterError: the target does not answer.
@@ -71,7 +71,7 @@ def compare_with_target(
 
 
 def _at_cut(side: TargetSide, proof: RangeProof, ends: Mapping[TopicPartition, int]) -> RangeProof:
-    """Say where the cut ended on both ends."""
+    """Add the ends of the cut to a proof."""
     positions = side.cut.maps.positions.get(proof.flow or "", {})
     end = None
     if proof.target_topic is not None and proof.target_partition is not None:
@@ -164,9 +164,9 @@ def _feed(
 
 
 def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
-    """Find the remote topics that the target itself may write to, each with the aliases that its flows come from.
+    """Return the remote topics that applications of the target may write to, with the sources of their flows.
 
-    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is not the flow's.
+    Each record of such a flow names its source in its last hop (`model/loops/hops.py`).
     """
     writers: dict[str, set[str]] = {}
     for piece in side.summaries:
@@ -180,7 +180,7 @@ def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
 
 
 def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition, OffsetRanges]:
-    """Find where erasures wrote tombstones into the present remote topics."""
+    """Return the offsets of erasures' tombstones in the present remote topics."""
     found: dict[TopicPartition, OffsetRanges] = {}
     for one in side.tombstones:
         if not is_different_topic(one.topic_id, ids.get(one.partition.topic, "")):
@@ -190,7 +190,7 @@ def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition
 
 
 def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
-    """List the remote topics that are compacted; none where their settings may not be read."""
+    """Return the compacted remote topics, or none if their settings may not be read."""
     with suppress(ClusterError):
         policies = {name: settings.get("cleanup.policy") for name, settings in admin.configs(topics).items()}
         if bare := [name for name, policy in policies.items() if policy is None]:

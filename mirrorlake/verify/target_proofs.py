@@ -1,4 +1,4 @@
-"""What a comparison with a target proves: rows for the table `proofs`, and counts of what was due."""
+"""Build proofs of a comparison with a target: rows of the table `proofs`, and counts of verified records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mirrorlake.verify.unit import UnitResult
 
 
 def count_verified(hop: TargetResult, result: UnitResult, places: Mapping[FeedKey, DueOffsets]) -> None:
-    """Count the due records that were found equal; what was read once more beside them is left out."""
+    """Count the due records that were found equal, without proven records that were read again."""
     spans = dict(zip(result.unit.partitions, (one.span for one in result.unit.fetched), strict=True))
     for number, feed in enumerate(result.unit.feeds):
         if feed.key in places:
@@ -33,7 +33,7 @@ def build_proofs(
     ids: Mapping[str, str],
     scope: Scope,
 ) -> Iterable[RangeProof]:
-    """Say what one unit proves of each feed, and what it found to differ."""
+    """Yield the proofs and differences of each feed of one unit."""
     for number, feed in enumerate(result.unit.feeds):
         if feed.key not in side.due or not len(feed.offsets):
             continue
@@ -72,7 +72,7 @@ def build_proofs(
 
 
 def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
-    """Take what is due around a range, too: offsets without a record of their own on the target."""
+    """Extend a range by adjoining due offsets that have no record on the target."""
     touched = [one for one in due if one.first < span.end and one.end > span.first]
     return (
         OffsetRange(min(one.first for one in touched), max(one.end for one in touched))
@@ -82,12 +82,12 @@ def _grown(due: OffsetRanges, span: OffsetRange) -> OffsetRange:
 
 
 def _find_missing(due: DueOffsets, held: Mapping[TopicPartition, OffsetRange]) -> tuple[OffsetRanges, int]:
-    """Find what has left the target, as upstream offsets, and the first one past the cut."""
+    """Return the upstream offsets that left the target, and the first one past the cut."""
     gone: list[tuple[int, int]] = []
     beyond = UNBOUNDED
     for tp in due.targets:
         if tp not in held:
-            # The topic is missing: that is a difference, and nothing of it is proven.
+            # A missing topic is a difference, and nothing of it is proven.
             beyond = min(beyond, int(due.on(tp).upstream[0]))
             continue
         span = held[tp]
@@ -106,7 +106,7 @@ def proofs_without_records(
     held: Mapping[TopicPartition, OffsetRange],
     ids: Mapping[str, str],
 ) -> Iterable[RangeProof]:
-    """Say of due offsets that hold no record for the target that they are done, and of those that left it that they are gone."""
+    """Yield proofs of due offsets without a target record, and of offsets that left the target."""
     for key, due in side.due.items():
         removed = side.removed_of(key)
         if key not in places:

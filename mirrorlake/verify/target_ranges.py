@@ -1,4 +1,4 @@
-"""Which downstream offsets of a target are fetched: all that is due, and what lies beside it."""
+"""Choose the downstream offsets to fetch from a target: due ones and their surroundings."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from mirrorlake.verify.offset_ranges import UNBOUNDED, OffsetRange, OffsetRanges
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.target_side import FeedKey, TargetSide, by_feed, find_last_ends, targets_of
 
-# To read so many proven records once more costs less than another pass.
+# Reading this many proven records again costs less than another pass.
 _NEAR = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class DueOffsets:
-    """The places of what is due of a feed; labels are numbers of `targets`."""
+    """The mapped offsets of a feed that are due; labels are indexes of `targets`."""
 
     offsets: OffsetColumns
     targets: tuple[TopicPartition, ...]
 
     def on(self, tp: TopicPartition) -> OffsetColumns:
-        """Keep those on one target partition."""
+        """Return the part on one target partition."""
         if tp not in self.targets:
             return OffsetColumns.identity(())
         return self.offsets.where(self.offsets.labels == self.targets.index(tp))
 
 
 def find_due_offsets(side: TargetSide) -> dict[FeedKey, DueOffsets]:
-    """Find where what is due of each feed stands on the target."""
+    """Return the target offsets of each feed's due records."""
     found = runs_within(side.cut, ((key.flow, key.source, spans) for key, spans in side.due.items()))
     if found is None:
         return {}
@@ -50,7 +50,7 @@ def find_due_offsets(side: TargetSide) -> dict[FeedKey, DueOffsets]:
 def ranges_to_fetch(
     side: TargetSide, places: Mapping[FeedKey, DueOffsets], held: Mapping[TopicPartition, OffsetRange], scope: Scope
 ) -> dict[TopicPartition, OffsetRanges]:
-    """Choose which downstream offsets are fetched: around all that is due, up to the next records that are proven."""
+    """Return the downstream offsets to fetch: all due ones, up to the nearest proven records."""
     near: dict[TopicPartition, list[OffsetRange]] = {tp: [] for tp in held}
     for due in places.values():
         for tp in due.targets:
@@ -66,14 +66,14 @@ def ranges_to_fetch(
             before, after = bounds[tp, span]
             found.append((max(held[tp].first, before), min(held[tp].end, after)))
         if scope.is_whole and (not spans or bounds[tp, tuple(spans)[-1]][1] < UNBOUNDED):
-            # Past the last record of the flows nothing may stand, whatever is proven before.
+            # No record may follow the last record of the flows, so the rest is fetched, too.
             found.append((max(held[tp].first, last_ends[tp]), held[tp].end))
         ranges[tp] = OffsetRanges(found)
     return ranges
 
 
 def _stretched(places: OffsetColumns) -> Iterable[OffsetRange]:
-    """Join places that adjoin on the target, so that ranges are few."""
+    """Join ranges that adjoin on the target, so that they are few."""
     order = np.argsort(places.downstream, kind="stable")
     first, lengths = places.downstream[order], places.lengths[order]
     if not len(first):
@@ -98,7 +98,7 @@ def _joined(spans: Iterable[OffsetRange]) -> Iterable[OffsetRange]:
 def _neighbours(
     side: TargetSide, wanted: Mapping[TopicPartition, OffsetRanges]
 ) -> dict[tuple[TopicPartition, OffsetRange], tuple[int, int]]:
-    """Find, for each range, where the records before it end and where those after it begin."""
+    """Return for each range the end of the records before it and the start of those after it."""
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": span.first, "end_at": span.end}
         for tp, spans in wanted.items()

@@ -1,4 +1,4 @@
-"""A target, the flows into it, and the runs of the offset map between the two, by feed."""
+"""A target and the flows into it, with their mapped ranges by feed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FeedKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSummary:
-    """The runs of one flow between two partitions: how many records, and the first on both ends; `end` is downstream."""
+    """Mapped records of one flow between two partitions: count, and first offset on both sides; `end` is downstream."""
 
     key: FeedKey
     target: TopicPartition
@@ -40,7 +40,7 @@ class FeedSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSide:
-    """A target and the flows into it; `due` is what each feed of the `chosen` flows has to prove, from `begins` on.
+    """A target and the flows into it; `due` holds the offsets to prove of each feed of the `chosen` flows, from `begins`.
 
     Feeds in `directly` are read from their sources.
     """
@@ -61,15 +61,15 @@ class TargetSide:
 
     @property
     def kind(self) -> str:
-        """Which two ends are compared."""
+        """The kind of the proofs."""
         return SOURCE_TARGET if self.directly else RELAY_TARGET
 
     def relay_of(self, key: FeedKey) -> Relay:
-        """Choose where the rows of a feed come from: the source itself, or its relay."""
+        """Return the origin of a feed's rows: the source itself, or its relay."""
         return self.directly.get(key) or self.relays[self.source(key.flow)]
 
     def removed_of(self, key: FeedKey) -> OffsetRanges:
-        """Return the offsets that nobody gives any more, explained elsewhere."""
+        """Return the offsets that neither relay nor source holds any more; each is explained elsewhere."""
         removed = self.removed.get(self.source(key.flow), {}).get(key.source, OffsetRanges())
         one = self.directly.get(key)
         return removed if one is None else removed - (OffsetRanges([one.available]) - one.erased)
@@ -81,16 +81,16 @@ class TargetSide:
 
 @dataclass(slots=True)
 class TargetResult(HopResult):
-    """What the second hop says, and how many due records of each feed were found equal (`verified`).
+    """The result of the second hop; `verified` counts the due records of each feed that were found equal.
 
-    Of these, `directly` were compared with the source itself.
+    `directly` counts those compared with the source itself.
     """
 
     verified: Counter[FeedKey] = field(default_factory=Counter)
     directly: Counter[FeedKey] = field(default_factory=Counter)
 
     def join_direct(self, other: TargetResult) -> None:
-        """Add what a comparison with the source says."""
+        """Add the result of a comparison with the source."""
         self.differences += other.differences
         self.proofs += other.proofs
         self.explained += other.explained
@@ -100,7 +100,7 @@ class TargetResult(HopResult):
 
 
 def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
-    """Sum up the runs into some remote topics."""
+    """Sum up the mapped ranges into some remote topics."""
     rows = cut.maps.ask(
         "SELECT flow, source_topic, generation, source_partition, target_topic, target_partition, "
         "sum(record_count) AS records, min(first_upstream) AS first_upstream, min(first_downstream) AS first, "
@@ -122,7 +122,7 @@ def summarize_feeds(cut: FixedCut, remotes: Iterable[str]) -> list[FeedSummary]:
 
 
 def find_last_ends(side: TargetSide) -> dict[TopicPartition, int]:
-    """Find where the last record of any flow ends, by target partition."""
+    """Return the end of the last mapped record of any flow, by target partition."""
     found: dict[TopicPartition, int] = {}
     for piece in side.summaries:
         found[piece.target] = max(found.get(piece.target, 0), piece.end)
@@ -130,7 +130,7 @@ def find_last_ends(side: TargetSide) -> dict[TopicPartition, int]:
 
 
 def by_feed(runs: pa.Table) -> Iterable[tuple[FeedKey, pa.Table]]:
-    """Split runs by flow and source partition."""
+    """Split mapped ranges by flow and source partition."""
     names = ("flow", "source_topic", "generation", "source_partition")
     columns = [runs.column(name).to_pylist() for name in names]
     rows: dict[tuple[Any, ...], list[int]] = {}
@@ -141,5 +141,5 @@ def by_feed(runs: pa.Table) -> Iterable[tuple[FeedKey, pa.Table]]:
 
 
 def targets_of(runs: pa.Table) -> Iterable[tuple[str, int]]:
-    """Return the target topic and partition of each run."""
+    """Return the target topic and partition of each mapped range."""
     return zip(runs.column("target_topic").to_pylist(), runs.column("target_partition").to_pylist(), strict=True)

@@ -1,6 +1,6 @@
-"""One piece of a comparison: partitions of a cluster that are fetched, and the feeds that lead to them.
+"""Compare one unit: some fetched partitions of a cluster, and the feeds that lead to them.
 
-It runs in a thread of this process, or as a Spark task, and says what it found as a value.
+It runs in a thread of this process or as a Spark task, and returns its result as a value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STALL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSpec:
-    """A feed as a task gets it: `key` is the caller's, `files` hold its rows where a task reads them."""
+    """A feed as sent to a task; `key` is the caller's, `files` hold its rows if a task reads them."""
 
     key: Any
     source: SourcePartition
@@ -48,7 +48,7 @@ class FeedSpec:
 
     @property
     def span(self) -> OffsetRange:
-        """The upstream offsets that are read."""
+        """The upstream offsets to read."""
         if not len(self.offsets):
             return OffsetRange(0, 0)
         last = self.offsets.upstream + self.offsets.lengths
@@ -57,7 +57,7 @@ class FeedSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonUnit:
-    """What is compared at once: partitions of the cluster `alias`, each one range of offsets, and the feeds of all of them."""
+    """Partitions of the cluster `alias` that are compared at once, one range each, and the feeds that lead to them."""
 
     alias: str
     options: Mapping[str, Any]
@@ -68,11 +68,11 @@ class ComparisonUnit:
 
     @property
     def records(self) -> int:
-        """About how many records are compared."""
+        """The approximate count of compared records."""
         return sum(feed.offsets.records for feed in self.feeds)
 
     def clipped(self, earliest: Mapping[TopicPartition, int]) -> ComparisonUnit:
-        """Leave out what has left the cluster meanwhile."""
+        """Return the unit without offsets that left the cluster meanwhile."""
         fetched = tuple(
             replace(one, span=OffsetRange(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
             for tp, one in zip(self.partitions, self.fetched, strict=True)
@@ -80,7 +80,7 @@ class ComparisonUnit:
         return self.within(fetched)
 
     def within(self, fetched: tuple[FetchedPart, ...]) -> ComparisonUnit:
-        """Keep the places that lie in narrower ranges."""
+        """Return the unit limited to narrower ranges."""
         feeds = tuple(replace(feed, offsets=_within(feed, fetched)) for feed in self.feeds)
         return replace(self, fetched=fetched, feeds=feeds)
 
@@ -94,7 +94,7 @@ def _within(feed: FeedSpec, fetched: tuple[FetchedPart, ...]) -> OffsetColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenTarget:
-    """Records of one feed that were found equal in one fetched partition, under one version of the rules."""
+    """The records of one feed found equal in one fetched partition, under one version of the rules."""
 
     feed: int
     target: int
@@ -108,10 +108,10 @@ class ProvenTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitResult:
-    """What a unit found, with marks in place of contents.
+    """The result of a unit, with digests in place of contents.
 
-    `copies` are places of `found` whose record stands elsewhere in the same partition, too.
-    `matched` and `read` count, by feed, the records that were found equal and those that the relay gave.
+    `copies` are targets and offsets of mismatches that duplicate a record of the same partition.
+    `matched` and `read` count by feed the records found equal and those read from the relay.
     """
 
     unit: ComparisonUnit
@@ -127,7 +127,7 @@ class UnitResult:
 
 Rows = Callable[[FeedSpec], Iterator[pa.RecordBatch]]
 Fetching = Callable[["ComparisonUnit", Mapping[TopicPartition, OffsetRange]], AbstractContextManager["Fetches"]]
-# The first offset, or the end, of each of some partitions.
+# Returns the log start offsets, or the ends, of some partitions.
 Ends = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 
@@ -137,14 +137,14 @@ def rows_of(feed: FeedSpec) -> Iterator[pa.RecordBatch]:
 
 
 class Fetches(Protocol):
-    """What gives the records of a unit's cluster."""
+    """A fetcher of a unit's cluster."""
 
     def fetch(self, wait_s: float, /, *, max_s: float, max_bytes: int, max_records: int) -> Fetched:
-        """Return what came next (see `Fetcher.fetch`)."""
+        """Return the next records (see `Fetcher.fetch`)."""
 
 
 def fetch_as_consumer(unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange]) -> Fetcher:
-    """Fetch by librdkafka."""
+    """Open a fetcher of librdkafka."""
     return Fetcher(unit.alias, unit.options, {tp: span.first for tp, span in spans.items()})
 
 
@@ -157,7 +157,7 @@ def compare_unit(
     fetching: Fetching = fetch_as_consumer,
     tell: Callable[[int], None] = lambda _: None,
 ) -> UnitResult:
-    """Fetch and compare a unit; where records leave the cluster meanwhile, again without them.
+    """Fetch and compare a unit; repeat it without records that leave the cluster meanwhile.
 
     Raises:
         ClusterError: the cluster does not answer, or a partition does not come to its end.
@@ -237,9 +237,9 @@ def _fetch(
 
 
 def _read_past_end(unit: ComparisonUnit, merge: StreamComparison, latest: Ends, fetching: Fetching) -> None:
-    """Read on where a compacted log lacks records: what is written beside this may have replaced them.
+    """Read past the end of compacted logs that lack records: records written meanwhile may have replaced these.
 
-    The end is asked for after they were missed, so that whatever replaced them lies before it.
+    The end is read after the records were missed, so whatever replaced them is before it.
     """
     if not (numbers := {unit.partitions[number]: number for number in merge.unexplained()}):
         return
@@ -254,7 +254,7 @@ def _read_past_end(unit: ComparisonUnit, merge: StreamComparison, latest: Ends, 
 def fetch_to_end(
     unit: ComparisonUnit, spans: Mapping[TopicPartition, OffsetRange], fetching: Fetching
 ) -> Iterator[Fetched]:
-    """Yield what is fetched until each partition came to the end of its range, and perhaps past it."""
+    """Yield fetched rows until each partition is read to the end of its range, or past it."""
     if not spans:
         return
     left, moved_at = {tp: span.end for tp, span in spans.items()}, time.monotonic()
@@ -268,19 +268,19 @@ def fetch_to_end(
             elif time.monotonic() - moved_at > _STALL_TIMEOUT_S:
                 names = ", ".join(map(str, left))
                 raise ClusterError(
-                    f"{unit.alias} gave nothing more of {names} for {_STALL_TIMEOUT_S:.0f} s, short of the end that it named",
+                    f"{unit.alias}: no data from {names} for {_STALL_TIMEOUT_S:.0f} s, before their end offsets",
                     consequence="the rest was not compared",
                     remedy="run `mirrorlake doctor`, then `mirrorlake verify` again",
                 )
 
 
 def _mark(content: Any) -> bytes | None:
-    """Tell contents apart by 32 bytes: a thousand records of a megabyte are not kept for that."""
+    """Return a digest of a content, so that a thousand records of a megabyte need not be kept."""
     return None if content is None else hashlib.sha256(repr(content).encode()).digest()
 
 
 def _copies(unit: ComparisonUnit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tuple[int, int]]:
-    """Find which records that nothing is fed for are copies of one that is fed: read again what was compared."""
+    """Return the unexpected target records that duplicate an expected record."""
     extra: dict[Any, list[tuple[int, int]]] = {}
     for one in found:
         if one.fed is None:
@@ -310,9 +310,9 @@ def _with_times(feed: FeedSpec, rows: Rows, times: pa.Array) -> Iterator[Any]:
 
 
 def group_by_shared_feed(parts: Iterable[tuple[frozenset[Any], int]], max_size: int) -> list[list[int]]:
-    """Group partitions by what they share with others, and small groups with one another, up to `together` of them.
+    """Group partitions that share a feed, and join small groups up to `max_size`.
 
-    Takes, of each partition, the feeds that lead to it and its number; partitions with a feed in common stay together.
+    Takes the feeds that lead to each partition, and its number.
 
     Example:
         >>> group_by_shared_feed([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)], max_size=2)

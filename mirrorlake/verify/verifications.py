@@ -1,4 +1,4 @@
-"""Verify flows of a mirror: at a fixed cut, again where records leave a relay meanwhile; write down what is proven."""
+"""Verify flows of a mirror at a fixed cut, and store the proofs; repeat it if records leave a relay meanwhile."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from mirrorlake.verify.verify import Verification, Verifier
 
 _FIRST_VERIFY_S = 120.0
 _MAX_LOGGED = 10
-# An erasure and the pass of a retention may come one after the other.
+# An erasure and a retention pass may follow one another.
 _ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
 
 class Verifications:
-    """Compare flows of a mirror, and remember what was found."""
+    """Compare flows of a mirror, and remember the reports."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -85,7 +85,7 @@ class Verifications:
         return found
 
     def newest(self, flows: Iterable[FlowConfig]) -> list[tuple[VerifyReport, datetime]]:
-        """Return what was found last of these flows, and when; of those that were compared here."""
+        """Return the last reports of these flows with their times, as far as this object compared them."""
         return [self._newest[flow.name] for flow in flows if flow.name in self._newest]
 
     def report(self, verification: str) -> ProofReport:
@@ -94,11 +94,11 @@ class Verifications:
         return proof_report(self._context.lake, verification, reports, at)
 
     def duty(self) -> PeriodicTask:
-        """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
+        """Return the task of a running mirror that proves new records and logs differences."""
 
         def do() -> None:
             for report in self._compare(self._context.config.flows, waits=False, may_job=False):
-                # What waits for a flow is its lag, which others tell.
+                # Records that wait are lag, which is reported elsewhere.
                 found = [one for one in report.differences if one.problem != "not_republished"]
                 for one in found[:_MAX_LOGGED]:
                     log.error("verify.different flow=%s found=%s", report.flow, one)
@@ -106,13 +106,13 @@ class Verifications:
                     log.error("verify.different flow=%s differences=%d next=mirrorlake verify", report.flow, len(found))
 
         every_s = self._context.config.verify.every.total_seconds()
-        # The streams need all cores for their start.
+        # Streams need all cores while they start.
         return PeriodicTask(name="verify", interval_s=every_s, first_delay_s=min(every_s, _FIRST_VERIFY_S), run=do)
 
     def _compare(self, chosen: Sequence[FlowConfig], **how: Any) -> VerifyReports:
-        """Compare flows at a fixed cut, and write down what is proven; `how` are the options of `_compare_once`.
+        """Compare flows at a fixed cut, and store the proofs; `how` are the options of `_compare_once`.
 
-        An erasure or a retention may take records out of a relay after a comparison has read which of them left: compare again.
+        The comparison is repeated if an erasure or retention removes records from a relay meanwhile.
         """
         for attempt in range(_ATTEMPTS):
             is_last = attempt == _ATTEMPTS - 1

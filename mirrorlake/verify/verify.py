@@ -1,10 +1,10 @@
-"""Verify: source, relay and target hold the same records, by count and by content; every difference is named.
+"""Verify that source, relay and target hold the same records, by count and content, and name every difference.
 
-What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. What was proven is kept in the table `proofs` and
-not read again. Both sides of a comparison are streams in order, so no query runs: one process reads each record once a hop.
+Flows may go on running, because a fixed cut is compared (`verify/cut.py`). The table `proofs` keeps proven ranges, which are not
+read again. Both sides are ordered streams, so no query runs: one process reads each record once a hop.
 
-Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
-differences of their own, and so are records that the relay holds twice.
+Law E (accounted for): a record that was not compared is never called equal. Landed records that were not republished are
+differences, and so are duplicates in the relay.
 """
 
 from __future__ import annotations
@@ -68,28 +68,27 @@ _LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found of each flow, and what is proven by it, to be written down."""
+    """The report of each flow, and the proofs to store."""
 
     reports: tuple[VerifyReport, ...]
     proofs: tuple[RangeProof, ...]
 
 
 class Verifier:
-    """Compare flows at a cut; the relays were looked at after it.
+    """Compare flows at a cut; the relays were read after it.
 
     Args:
         context: of the mirror.
-        flows: those to compare.
-        proofs: what was proven before.
-        cuts: of every target, with all flows into it.
-        relays: those of all sources of these flows.
-        views: what the rules make of records, by flow.
-        lost: sources that are not asked: of their flows, relay and target are compared.
-        direct: whether all that a source still holds is compared with the target without the relay between them; otherwise only
-            what has left the relay is.
-        waits: whether a flow that moves gets time to send what it had landed at the cut.
-        session: of a Spark job that compares very many records; None for threads of this process.
-        job_from: how many offsets of a hop are very many.
+        flows: the flows to compare.
+        proofs: earlier proofs.
+        cuts: the cut of each target, with all flows into it.
+        relays: the relays of all sources of these flows.
+        views: the views of the rules, by flow.
+        lost: sources that are not asked; of their flows, relay and target are compared.
+        direct: compare all that a source still holds with the target, without the relay; otherwise only what left the relay.
+        waits: give a running flow time to send its pending records.
+        session: runs a Spark job for very many records; None for threads of this process.
+        job_from: the count of a hop's offsets from which a job runs.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Verifier:
         landed = {s: held for s, held in self._relays[flow.source].landed.items() if flow.carries(s.topic)}
         mine = [piece for piece in pieces if piece.key.flow == flow.name]
         kept = count_withheld(cut, flow.name)
-        # What has left the relay altogether is still the flow's.
+        # A source partition may have left the relay altogether.
         known = {*landed, *(piece.key.source for piece in mine)}
         bounds = find_send_bounds(flow, self._lake, cut, known, mine, kept)
         ids = self._target_ids(flow, known)
@@ -222,7 +221,7 @@ class Verifier:
         ids: Mapping[str, str],
         firsts: Mapping[SourcePartition, int],
     ) -> dict[SourcePartition, SourceFeed]:
-        """Choose what is read from the source itself: what left the relay, and on request all that is not proven so yet."""
+        """Build feeds that read the source itself: offsets that left the relay, or with `direct` all unproven ones."""
         alias = flow.source
         facts = self._sources[alias]
         if not facts.is_asked:
@@ -236,7 +235,7 @@ class Verifier:
         else:
             expired = {s: removed.get(s, OffsetRanges()) - erased.get(s, OffsetRanges()) for s in due}
             wanted = {s: spans & OffsetRanges([(0, expired[s].end)]) for s, spans in due.items() if expired[s]}
-        # What left the relay before the flow came was never its own.
+        # Records that left the relay before the flow began were never its own.
         early = {s: removed.get(s, OffsetRanges()) & OffsetRanges([(0, firsts.get(s, UNBOUNDED))]) for s in wanted}
         wanted = {s: left for s, spans in wanted.items() if (left := spans - early[s])}
         if not wanted:
@@ -267,7 +266,7 @@ class Verifier:
         return {name: known_id(state.topic_id) for name, state in states.items()}
 
     def _count_due(self, stands: Sequence[FlowAtCut]) -> dict[str, int]:
-        """Count the records of each hop, those that are proven already included: the verdict counts them, too."""
+        """Count the records of each hop, with proven ones, which the report counts, too."""
         landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
         return {_LANDING: sum(landed.values()), _SENDING: sum(sum(stand.sent.values()) for stand in stands)}
 
