@@ -1,4 +1,4 @@
-"""Which partitions of a source wait for the end of a transaction: until then no `read_committed` reader gets past its first record."""
+"""Find partitions that an open transaction blocks: no `read_committed` reader gets past its first record."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mirrorlake.lake import from_micros
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.render import format_count, format_duration
 
-# What Java's producers have for `transaction.timeout.ms`: after that a transaction hangs, or its timeout was set higher.
+# The default `transaction.timeout.ms` of Java's producers; an older transaction hangs, or its time-out was set higher.
 _HANGS_MS = 60_000
-# Each takes a fetch.
+# Each partition costs a fetch.
 _MAX_READ = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingTransaction:
-    """A partition with a transaction that is open for long.
+    """A transaction that blocks a partition for long.
 
-    `offset` is the last stable one, where the first record of the transaction is, and `since_ms` that record's timestamp.
+    `offset` is the last stable offset, that of the transaction's first record; `since_ms` is this record's timestamp.
     `offsets` counts from there to the high watermark.
     """
 
@@ -31,7 +31,7 @@ class HangingTransaction:
     offsets: int
 
     def describe(self, now: datetime) -> str:
-        """Say it in words.
+        """Describe the transaction for a person.
 
         >>> from datetime import timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -46,12 +46,12 @@ class HangingTransaction:
 def find_hanging_transactions(
     admin: ClusterAdmin, readers: Readers, stable: Mapping[TopicPartition, int], *, now: datetime
 ) -> dict[TopicPartition, HangingTransaction]:
-    """Return the partitions in which a transaction hangs; `stable` are their last stable offsets a moment ago.
+    """Return the hanging transaction of each partition that has one.
 
     Args:
         admin: of the source.
-        readers: open a reader of the source that sees open transactions.
-        stable: the partitions to look at.
+        readers: opens a reader of the source that sees open transactions.
+        stable: the partitions to check, with their last stable offsets of a moment ago.
         now: the age of a transaction counts up to here.
 
     Raises:

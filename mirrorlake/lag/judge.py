@@ -1,4 +1,4 @@
-"""Judge: the newest samples of each hop from the answer of lag, with how long its topic is kept, by `lag/verdict.py`."""
+"""Judge each hop by its newest samples (`lag/verdict.py`) and by the retention of the topic that it reads."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mirrorlake.model.flow import SourcePartition
 
 log = logging.getLogger(__name__)
 
-# A rate of deletion needs a few deleted segments; older ones describe other times.
+# A deletion rate needs a few deleted segments; older ones describe another load.
 _MAX_CHANGES = 20
 
 _HOP_KEY = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
 
 
 class RetentionLimits(NamedTuple):
-    """How long a topic is kept, in milliseconds, and how large the log of a partition becomes; None for ever, or without an end."""
+    """The retention of a topic in milliseconds, and of a partition's log in bytes; None for no limit."""
 
     ms: int | None = None
     log_bytes: int | None = None
@@ -46,13 +46,14 @@ class RetentionLimits(NamedTuple):
 UNLIMITED_RETENTION = RetentionLimits()
 
 RetentionLookup = Callable[[Collection[HopKey]], Mapping[HopKey, RetentionLimits]]
-"""Look up the retention of the topics that hops read from; one of which it is not known is left out."""
+"""Return the retention of the topics that hops read; hops of unknown retention are left out."""
 
 
 class Retention:
-    """Look up `retention.ms` and `retention.bytes` of the topics that hops read from, in one request a cluster.
+    """Read `retention.ms` and `retention.bytes` of the topics that hops read, in one request a cluster.
 
-    Of a flow it is the relay's own. Nothing is deleted on a lake cluster, nor by either in a topic that is compacted only.
+    The hop `republished` reads the relay, which has its own retention. A lake cluster deletes nothing, nor does a topic that
+    is only compacted.
     """
 
     def __init__(self, config: MirrorConfig, *, admin: Callable[[str], ClusterAdmin]) -> None:
@@ -61,7 +62,7 @@ class Retention:
         self._known: dict[tuple[str, str], RetentionLimits] = {}
 
     def __call__(self, hops: Collection[HopKey]) -> dict[HopKey, RetentionLimits]:
-        """Ask the clusters that the hops read from; a topic is asked for once, and left out where it may not be read."""
+        """Return the retention by hop; each topic is read once, and left out if its settings may not be read."""
         found: dict[HopKey, RetentionLimits] = {}
         topics: dict[HopKey, tuple[str, str]] = {}
         for place in hops:
@@ -91,7 +92,7 @@ class Retention:
         try:
             settings = self._admin(alias).effective_configs_each(names, refused=refused)
         except MirrorlakeError as error:
-            # A verdict is wanted most when a cluster is away, and where settings may not be read.
+            # Verdicts matter most when a cluster is unreachable, so they must not depend on its settings.
             settings, refused = {}, {alias: error}
         for name, why in refused.items():
             log.info("lag.retention_not_known what=%s why=%s", name, why.cause)
@@ -111,12 +112,12 @@ def judge_lag(
     retention_of: RetentionLookup | None = None,
     lake: Lake | None = None,
 ) -> LagVerdict:
-    """Judge each hop by its newest samples, worst first; asks the question.
+    """Judge each hop by its newest samples, worst first; runs the query.
 
-    Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
+    Only the newest generation of a topic is judged: positions of an older one end where the topic was deleted.
 
-    `asked` is lag as `lag/sql.py` computes it; the look of `status` is the last sample; `retention_of` is asked for hops where
-    records wait; `lake` holds `positions`, for the earliest offsets of the sources.
+    `query` is a lag query of `lag/sql.py`; the snapshot of `status` is the last sample; `retention_of` is called for hops where
+    records wait; `lake` holds `positions`, for the log start offsets of the sources.
     """
     windows: HopWindows = {place: [*window] for place, window in read_windows(query).items()}
     if status is not None:
@@ -149,11 +150,11 @@ def judge_windows(
 ) -> LagVerdict:
     """Judge each hop by its samples, oldest first.
 
-    `earliest` are the first offsets that sources held; `sizes` is asked where a source deletes by size.
+    `earliest` are log start offsets of the sources over time; `sizes` is called if a source deletes by size.
     """
     waiting = [place for place, window in windows.items() if window[-1].waiting != 0]
     known = dict.fromkeys(waiting, UNLIMITED_RETENTION) if retention_of is None else retention_of(waiting)
-    # Where nothing waits, nothing expires; of what waits it may not be known.
+    # Nothing expires if nothing waits; the retention of a hop that waits may be unknown.
     kept = {**dict.fromkeys(windows.keys() - {*waiting}, UNLIMITED_RETENTION), **known}
     hops = []
     for place, window in windows.items():
@@ -162,7 +163,7 @@ def judge_windows(
         if reads_source:
             held = (earliest or {}).get(_source(place), ())
         if held and window[-1].observed_at > held[-1].observed_at:
-            # Only changes are written down: it stood there until the last look.
+            # Only changes are written, so the last offset held until the last sample.
             held = (*held, Earliest(observed_at=window[-1].observed_at, offset=held[-1].offset))
         found = judge(window, now=now, is_group=place.hop == "consumed")
         hops.append(
@@ -195,13 +196,13 @@ def _risk(
     found = retention_risk(window, now=now, retention_ms=kept.ms, earliest=held, limit=limit)
     if place.hop != "republished" or found.by == "none":
         return found
-    # What a flow has not sent never leaves the relay.
+    # Records that a flow has not sent never leave the relay.
     reason = f"{found.reason} by the relay, which keeps them longer until they are sent"
     return replace(found, by="relay", at_risk=False, reason=reason)
 
 
 class _Window(Sequence[LagSample]):
-    """The samples of one hop, each made when it is asked for: where nothing waits, a status needs the first one alone."""
+    """The samples of one hop, each built on access: a status needs only the first one if nothing waits."""
 
     __slots__ = ("_columns", "_rows")
 
@@ -235,9 +236,9 @@ class _Window(Sequence[LagSample]):
 
 
 def read_windows(query: LagQuery, *, samples: int = WINDOW_SAMPLES) -> dict[HopKey, Sequence[LagSample]]:
-    """Read the newest samples of each hop of each topic's newest life, oldest first; one question."""
+    """Read the newest samples of each hop of each topic's newest generation, oldest first, in one query."""
     table = replace(query, text=_WINDOWS.replace("{answer}", f"({query.text})")).table()
-    # In columns: of 10 000 partitions these are 100 000 rows.
+    # As columns, because 10 000 partitions have 100 000 rows.
     table = table.append_column("row", pa.array(np.arange(len(table))))
     hops = table.group_by(list(_HOP_KEY), use_threads=False).aggregate([("row", "list")])
     rows = hops["row_list"].combine_chunks()
@@ -254,7 +255,7 @@ def read_windows(query: LagQuery, *, samples: int = WINDOW_SAMPLES) -> dict[HopK
 
 
 _SAMPLE = ("observed_at", "position", "end_position", "offset_lag", "waiting_since", "time_lag_ms")
-# Who asks for windows cuts the time to little more than they hold: to number the rows in SQL costs more than to read them.
+# Callers limit the time to little more than the windows, so numbering rows in SQL would cost more than reading them all.
 _WINDOWS = f"SELECT {', '.join((*_HOP_KEY, *_SAMPLE))} FROM {{answer}} ORDER BY observed_at"  # noqa: S608  names of columns
 
 
@@ -275,7 +276,7 @@ def _last_landed(lake: Lake, places: Iterable[HopKey]) -> dict[tuple[str, Source
 
 
 def read_earliest(lake: Lake, topics: Iterable[str]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
-    """Read the first offsets that partitions of topics held lately, by alias and partition, oldest first."""
+    """Read the recent log start offsets of topics' partitions, by alias and partition, oldest first."""
     rows = lake.query_rows(_EARLIEST, topics=sorted(set(topics)), most=_MAX_CHANGES, missing_ok=True)
     found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Lag, RPO and latency of flows in a time, asked of the tables alone: the same for a person, a page and a view."""
+"""Build the queries of lag, RPO and latency over a time range, from the lake's tables alone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mirrorlake.lake import Lake, micros
 
 
 class LagQueries:
-    """Ask about some flows.
+    """Build queries about some flows.
 
     Args:
         lake: the lake.
-        flows: the flows that are asked about.
+        flows: the flows to query.
         now: the clock, in UTC.
     """
 
@@ -29,7 +29,7 @@ class LagQueries:
         self._names = [flow.name for flow in flows]
 
     def over(self, start: datetime, end: datetime) -> LagQuery:
-        """Ask for the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
+        """Query the lag at every sample of a time range, in the columns `lag.sql.LAG_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed, or sampled up to the end, yet.
@@ -39,7 +39,7 @@ class LagQueries:
         )
 
     def rpo(self, start: datetime, end: datetime) -> LagQuery:
-        """Ask for the loss at every sampling moment of a time, in the columns of `lag.sql.RPO_COLUMNS`.
+        """Query the possible loss at every sample of a time range, in the columns `lag.sql.RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed, or sampled up to the end, yet.
@@ -49,7 +49,7 @@ class LagQueries:
         )
 
     def latency(self, start: datetime, end: datetime, *, bucket_s: int) -> LagQuery:
-        """Ask for percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
+        """Query percentiles of the time from record to target, in the columns `lag.sql.LATENCY_COLUMNS`.
 
         Raises:
             UsageError: nothing was landed yet.
@@ -65,7 +65,7 @@ class LagQueries:
         return relay_lag.latency(self.filter.limit_to_offsets(tables, rows), bucket_s=bucket_s)
 
     def of_flows(self, answer: LagQuery) -> LagQuery:
-        """Leave out what the tables hold of other flows."""
+        """Drop the rows of other flows."""
         return answer.where("array_contains(:names, flow)", names=self._names)
 
     def _within(self, answer: LagQuery, start: datetime, end: datetime) -> LagQuery:

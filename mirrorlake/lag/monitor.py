@@ -1,4 +1,4 @@
-"""Monitor a mirror: sample its positions, and tell its lag and where it stands."""
+"""Sample the positions of a mirror, and build its lag, status and report."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import load_offset_maps
 
-# The time between two looks where neither the settings nor the command give one.
+# The sampling interval where neither settings nor command give one.
 _SAMPLE_S = 30.0
 _WINDOWS_AGE = timedelta(seconds=15)
 
 
 class Monitor:
-    """Look at the positions of a mirror; all looks of one mirror share what they learn."""
+    """Sample, lag, status and report of one mirror; they share the memory of unreachable clusters."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        # A look does not wait again for a cluster that another look has found away.
+        # A snapshot does not wait again for a cluster that another one found unreachable.
         self._unreachable = UnreachableClusters()
         self._windows: dict[frozenset[str], tuple[datetime, Windows]] = {}
 
     def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
         """Build a sampler of all positions of the mirror, or of these flows without any group.
 
-        Keep one for as long as it samples, because it remembers.
+        Reuse it while it samples, because it remembers positions.
         """
         return Sampler(self._context, flows, unreachable=self._unreachable)
 
     def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[PositionSnapshot], None]) -> None:
-        """Look at all positions until `stop` is set (see `Mirror.sample`)."""
+        """Sample all positions until `stop` is set (see `Mirror.sample`)."""
         sampler = self.sampler()
         while not stop.is_set():
             begun = time.monotonic()
@@ -58,7 +58,7 @@ class Monitor:
             stop.wait(max(0.0, begun + every - time.monotonic()))
 
     def lag(self, flows: Sequence[FlowConfig], *, status: Callable[[], Status] | None = None) -> Lag:
-        """Build the lag of these flows; `status` tells where they stand, for verdicts, instead of a sampler of their own."""
+        """Build the lag of these flows; verdicts use `status`, or else a sampler of their own."""
         context = self._context
         return Lag(
             context.lake,
@@ -82,7 +82,7 @@ class Monitor:
         since: str | timedelta | datetime,
         known: Iterable[tuple[VerifyReport, datetime]],
     ) -> Report:
-        """Report on lag, latency, RPO and verdicts since a time, with verifications that are `known`, and their times."""
+        """Report on lag, latency, RPO and verdicts since a time, with `known` verifications and their times."""
         end, known = self._context.now(), [*known]
         others = {flow.name for flow in flows} - {found.flow for found, _ in known}
         return make_report(
@@ -98,11 +98,11 @@ class Monitor:
         )
 
     def status(self, flow: str | None = None) -> Status:
-        """Return where each partition of each flow, or of one, stands."""
+        """Return the status of each flow, or of one."""
         return self.statuses(flow)()
 
     def statuses(self, flow: str | None = None) -> Callable[[], Status]:
-        """Make what tells the status again and again, to one thread: it follows the relays from one time to the next."""
+        """Return a function for one thread that reads the status repeatedly, and follows the relays between two calls."""
         of: tuple[FlowConfig, ...] = ()
         sampler = self.sampler(of)
 
@@ -142,9 +142,9 @@ class Monitor:
         return find_hanging_transactions(context.admin(alias), readers, stable, now=context.now())
 
     def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
-        """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart.
+        """Return the newest samples, cached for some seconds because samples are further apart.
 
-        A view of some flows takes what a view of more flows has read, so that both judge the same.
+        A view of some flows takes the samples of a view of more flows, so that both judge the same.
         """
         names, now = frozenset(flow.name for flow in flows), self._context.now()
         for known, (read_at, windows) in list(self._windows.items()):

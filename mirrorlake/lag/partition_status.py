@@ -1,7 +1,7 @@
-"""Where partitions and topics stand at one moment, with one verdict each, its reason in words, and what mirrorlake itself knows.
+"""Define the status of partitions and topics: positions, lags, a verdict with its reason, and a state.
 
-The verdict is that of `lag/verdict.py`, on the newest samples of the hop `republished` and this look as the last of them. What
-mirrorlake knows beyond the figures is the `state`; it only makes a verdict worse, and says why.
+The verdict is that of `lag/verdict.py`, on the newest samples of the hop `republished` with this snapshot as the last. The
+`state` is a known condition; it only makes a verdict worse.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mirrorlake.lag.verdict import SEVERITY, Judgement, Verdict, judge, worst_ho
 from mirrorlake.render import Badge, Table, badge, format_count, table
 
 STATES = ("parked", "unknown", "held", "expiring", "blocked", "behind", "not_started", "paused", "in_step", "empty")
-"""What mirrorlake knows of a stream, worst first.
+"""The states of a partition or flow, worst first.
 
-`unknown` is that of a flow of which a cluster did not answer, `empty` of one that carries no topic yet.
+`unknown`: a cluster did not answer; `empty`: the flow carries no topic yet.
 """
 
 _VERDICTS = tuple(verdict.name for verdict in SEVERITY)
@@ -40,9 +40,9 @@ def worst_state(states: Iterable[str]) -> str:
 
 
 def judge_partition(window: Sequence[LagSample], *, state: str, known_reason: str = "", now: datetime) -> Judgement:
-    """Judge a window whose last sample is this look; a `state` that is bad by itself makes it worse, and `why` comes first.
+    """Judge the samples of a partition; a bad `state` makes the verdict worse, and `known_reason` comes first.
 
-    What a person paused is PAUSED, whatever its samples say.
+    A paused partition is PAUSED, whatever its samples say.
     """
     found = judge(window, now=now)
     verdict = (
@@ -56,7 +56,7 @@ def judge_partition(window: Sequence[LagSample], *, state: str, known_reason: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How a partition moved over a window, in offsets a second, and when it has caught up; None where too little is known."""
+    """Rates of a partition over a window in offsets a second, and its time to catch up; None where too little is known."""
 
     in_per_s: float | None = None
     out_per_s: float | None = None
@@ -74,7 +74,7 @@ def compute_rates(window: Sequence[LagSample]) -> Rates:
         return Rates(eta_ms=eta_ms)
     moved = (last.end_position - first.end_position, last.position - first.position)
     if min(moved) < 0:
-        # The log or the position went back: a rate over that says nothing.
+        # The log or the position went back, so there is no rate.
         return Rates(eta_ms=eta_ms)
     return Rates(in_per_s=moved[0] / span_s, out_per_s=moved[1] / span_s, eta_ms=eta_ms)
 
@@ -122,7 +122,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """Where one source topic stands in one flow: its partitions added up.
+    """The status of one source topic in one flow, of all its partitions.
 
     Example:
         >>> rows = [PartitionStatus(topic="orders", partition=p, source_end=9, landed=9, republished=9 - p, offset_lag=p,
@@ -183,13 +183,13 @@ class TopicStatus:
 
 
 def sum_rates(rates: Iterable[float | None]) -> float | None:
-    """Add rates up; None where one is not known."""
+    """Return the sum of rates, or None if one is unknown."""
     found = list(rates)
     return None if None in found or not found else sum(rate or 0.0 for rate in found)
 
 
 def group_by_topic(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
-    """Roll partitions up by topic, in the order of the topics' names."""
+    """Group partitions by topic, ordered by name."""
     found: dict[str, list[PartitionStatus]] = {}
     for row in rows:
         found.setdefault(row.topic, []).append(row)
@@ -197,7 +197,7 @@ def group_by_topic(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicSta
 
 
 def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
-    """Say why the worst of partitions is as it is; `names` are by identity, and left out where all say the same."""
+    """Return the reason of the worst partition, with its name (by identity) unless all reasons are the same."""
     if not rows:
         return "no topic to mirror yet"
     row = min(rows, key=lambda one: _VERDICTS.index(one.verdict))
@@ -205,12 +205,12 @@ def worst_reason(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> s
 
 
 def status_badge(verdict: str, state: str) -> Badge:
-    """Show a verdict; a flow that carries no topic yet is not an alarm."""
+    """Return the badge of a verdict; a flow that carries no topic yet is no alarm."""
     return badge(verdict, "off") if state == "empty" else badge(verdict)
 
 
 def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
-    """Say how much of what the source held is proven to be on the target.
+    """Describe how much of the source is proven to be on the target.
 
     >>> format_proven(0, []), format_proven(1200, [])
     ('nothing', 'nothing')
@@ -221,7 +221,7 @@ def format_proven(not_proven: int, of: Sequence[PartitionStatus]) -> str:
 
 
 def to_timedelta(ms: float | None) -> timedelta | None:
-    """Return milliseconds as a cell of a table takes them."""
+    """Return milliseconds as a timedelta, or None."""
     return None if ms is None else timedelta(milliseconds=ms)
 
 

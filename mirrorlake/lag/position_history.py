@@ -1,7 +1,7 @@
-"""Where positions stood at every look, and what each hop of a flow had passed then, in columns: what `HOPS` says in SQL.
+"""Compute each hop's position at every sample with NumPy (SQL twin: `HOPS`).
 
-Of a month these are millions of rows, each found by the order of time or of offsets; a query joins and sorts all of them for it.
-The words are those of `lag/sql_hops.py`.
+A month has millions of rows: a binary search finds each of them, where a query would join and sort all. Terms are those of
+`lag/sql_hops.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 
 NOTHING = np.iinfo(np.int64).min
-"""Stands for what is not known."""
+"""Marks an unknown number."""
 _UNBOUNDED = np.iinfo(np.int64).max
 _TIME = pa.timestamp("us", "UTC")
 
 
 class SourcePartitionKey(NamedTuple):
-    """A source partition of one life of its topic."""
+    """A source partition in one generation of its topic."""
 
     source: str
     topic: str
@@ -33,7 +33,7 @@ class SourcePartitionKey(NamedTuple):
 
 
 class PartitionRoute(NamedTuple):
-    """A source partition and the target partition that it goes to, in the order of the question about runs."""
+    """A source partition and a target partition that it feeds; the fields are ordered as in `DENSE_RANGES_BY_ROUTE`."""
 
     flow: str
     source: str
@@ -57,14 +57,14 @@ class PartitionRoute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DenseRanges:
-    """The records of a way, in the order of their downstream offsets: where each stretch of them begins and ends."""
+    """The dense ranges of a route, ordered by downstream offset."""
 
     first: Ints
     downstream: Ints
     last: Ints
 
     def unread(self, positions: Ints) -> Ints:
-        """Translate positions on the target to that of the oldest unread record (law A); past all records no offset bounds them."""
+        """Translate target positions to the upstream offset of the oldest unread record (law A); unbounded past all records."""
         if not len(self.last):
             return np.full(len(positions), _UNBOUNDED)
         at = np.searchsorted(self.last, positions)
@@ -74,11 +74,11 @@ class DenseRanges:
 
 
 RangesByRoute = dict[PartitionRoute, DenseRanges]
-"""The records of all ways to where groups stand."""
+"""The dense ranges of all routes to partitions that groups read."""
 
 
 class _PositionSpans(NamedTuple):
-    """Where places stood: from a look to a look, of those of one subject; `moments` numbers its looks among all."""
+    """Positions of one subject, each with its first and last sample; `moments` numbers the samples among all."""
 
     position_number: Ints
     position: Ints
@@ -87,7 +87,7 @@ class _PositionSpans(NamedTuple):
     moments: Ints
 
     def repeat_at_samples(self, rows: Ints, positions: Ints, width: int) -> tuple[Ints, Ints]:
-        """Repeat positions for each look that they stood at, in the given rows of a grid of moments."""
+        """Repeat each position for its samples, in the given rows of a grid."""
         count = self.last - self.first + 1
         look = np.arange(count.sum()) + np.repeat(self.first - (np.cumsum(count) - count), count)
         return np.repeat(rows * width, count) + self.moments[look], np.repeat(positions, count)
@@ -134,14 +134,14 @@ def _rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 class PositionHistory:
-    """What each hop had passed at each look since a time.
+    """Positions of each hop at each sample since a time.
 
     Args:
-        listed: the answer to `LISTED`, the places and where they were seen, by subject.
-        looks: the answer to `LOOKS`.
+        listed: the rows of `LISTED`: positions and when they were sampled, by subject.
+        looks: the rows of `SAMPLE_TIMES`.
         flows: `flow`, `source` and `target` of the flows.
-        since: microseconds; earlier looks say where positions stood, and are not shown themselves.
-        stretches: reads the records of all ways; asked where groups stand on a target.
+        since: microseconds; earlier samples give positions but are not shown.
+        read_ranges: reads the dense ranges of all routes; called if a group reads a target.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class PositionHistory:
         read_ranges: Callable[[], RangesByRoute],
     ) -> None:
         self._looks = looks
-        # Who was never looked at stands nowhere.
+        # A subject that was never sampled has no position.
         looked_at = [subject in self._times for subject in _rows(listed, ("subject", "name"))]
         self._listed = listed = listed.filter(pa.array(looked_at, pa.bool_()))
         self._since = since
@@ -234,9 +234,9 @@ class PositionHistory:
         return np.unique(np.concatenate(shown)) if shown else np.empty(0, np.int64)
 
     def _position_spans(self) -> Iterator[_PositionSpans]:
-        """Tell where each place stood from which look to which other one, subject by subject.
+        """Yield the positions of each subject with their first and last samples.
 
-        A complete look ends what it does not name: a sampler that was restarted cannot know what went away before.
+        A complete sample ends the positions that it lacks: a restarted sampler cannot know what went away before.
         """
         counts, seen = lists(self._listed["stood"])
         ends = np.cumsum(counts)
@@ -277,7 +277,7 @@ class PositionHistory:
     # -- what -----------------------------------------------------------------------------------------------------
 
     def hops(self) -> pa.Table:
-        """Say what each hop had passed at each moment, in the columns of `hops` of `lag/sql_hops.py`."""
+        """Return each hop's position at each sample, in the columns of `hops` in `lag/sql_hops.py`."""
         width, held = len(self._moments), list(self._position_spans())
         ends, landed = self._grids(
             held, ("last_stable", "reached"), self._source_row, len(self._source_partitions), width
@@ -308,7 +308,7 @@ class PositionHistory:
     def _grids(
         self, held: Sequence[_PositionSpans], kinds: Sequence[str], row_of: Callable[[int], int], rows: int, width: int
     ) -> list[Ints]:
-        """Lay the positions of each kind out, a row of moments for each spot or line."""
+        """Return a grid for each kind of position: a row for each partition, a column for each sample."""
         found = []
         for kind in kinds:
             grid = np.full(rows * width, NOTHING)
@@ -321,7 +321,7 @@ class PositionHistory:
         return found
 
     def _consumed(self, held: Sequence[_PositionSpans], marks: _PositionGrid) -> Iterator[tuple[Any, ...]]:
-        """Say what groups had read, on the source and on the target; where one reads a line in several places, the least counts."""
+        """Yield the positions of groups on source and target; of several target partitions the smallest position counts."""
         by_spot: dict[SourcePartitionKey, list[int]] = {}
         for number, (_, spot) in enumerate(self._flow_partitions):
             by_spot.setdefault(spot, []).append(number)
@@ -365,7 +365,7 @@ class PositionHistory:
 
 
 class _PositionGrid:
-    """Ends and positions of landing, a row of moments for each spot, and those of republishing, one for each line."""
+    """Grids of source ends, landed positions and republished positions."""
 
     def __init__(self, ends: Ints, landed: Ints, republished: Ints, spot_of: Ints, width: int) -> None:
         self._ends, self._landed, self._republished = ends, landed, republished
@@ -380,7 +380,7 @@ class _PositionGrid:
         return self._columns(line, hop, np.zeros(len(line), np.int64), pile, moment, position)
 
     def read(self, line: Ints, reader: Ints, moment: Ints, position: Ints, translated: Any) -> tuple[Any, ...]:
-        """Return the columns of the hop `consumed`; on a target a group has read no further than was republished."""
+        """Return the columns of the hop `consumed`; on a target it is no further than what was republished."""
         republished = self._republished[line * self._width + moment]
         position = np.where(translated, np.minimum(position, republished), position)
         return self._columns(

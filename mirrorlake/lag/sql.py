@@ -1,6 +1,6 @@
-"""Lag, latency and RPO over time: one SQL text each, for questions, for frames, and for the views of `lag/sql_views.py`.
+"""Build the queries of lag, latency and RPO: one SQL text each, for rows, frames and the views of `lag/sql_views.py`.
 
-Lag is reported as of every sampling moment (`samples`), hop by hop:
+Lag is reported at every sample, hop by hop:
 
     source end  ->  landed  ->  republished  ->  consumed (by a group on the target; or on the source itself)
 
@@ -81,7 +81,7 @@ LATENCY_COLUMNS = {
 """The columns of `latency`; each figure is exact, from every record of the bucket."""
 
 KeepRanges = Callable[[str, Callable[[], RangesByRoute]], RangesByRoute]
-"""Gives the records of the ways that a text names, read by a function if they are not known."""
+"""Return the dense ranges of the routes that a text names, from a cache or read by the function."""
 
 LATER_COLUMNS = ("source", "topic", "generation", "partition", "position")
 NO_LATER = f"(SELECT {', '.join(LATER_COLUMNS)} FROM {{positions}} WHERE false)"  # noqa: S608  names of columns
@@ -98,7 +98,7 @@ RPO_COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagQuery:
-    """A question and all that it is about; asked as it stands, or as a part of another question."""
+    """A query with its tables and values; it may be part of another query."""
 
     lake: Lake
     text: str
@@ -120,12 +120,12 @@ class LagQuery:
         return self.table().to_pandas()
 
     def where(self, condition: str, **values: Any) -> LagQuery:
-        """Narrow it by a condition in SQL."""
+        """Return the query with a further condition in SQL."""
         text = f"SELECT * FROM ({self.text}) WHERE {condition}"  # noqa: S608  values are named in it
         return replace(self, text=text, values={**self.values, **values})
 
     def frame(self) -> DataFrame:
-        """Give the answer as a frame of the session."""
+        """Return the result as a frame of the session."""
         return self.lake.query_frame(self._question)
 
     @property
@@ -161,11 +161,11 @@ class LagTables:
 
 
 def lag(tables: LagTables) -> LagQuery:
-    """Ask for the lag of each hop at every sampling moment, in the columns of `LAG_COLUMNS`.
+    """Query the lag of each hop at every sample, in the columns `LAG_COLUMNS`.
 
-    A moment at which a cluster did not answer has no rows of what only the cluster knows. What was not looked at is left out;
-    what was looked at and had not changed is there. A position of a group on a target is that of its oldest unread record on
-    the source (law A); where several source partitions feed one target partition, it has a row for each.
+    A sample that a cluster did not answer has no rows that only this cluster knows. Unchanged positions have rows, positions
+    without a sample have none. A group's position on a target is that of its oldest unread record on the source (law A), with
+    a row for each source partition that feeds the target partition.
 
     Example:
         >>> lag(tables).frame().where("hop = 'republished'").orderBy("observed_at").show()  # doctest: +SKIP
@@ -174,7 +174,7 @@ def lag(tables: LagTables) -> LagQuery:
 
 
 def latency(tables: LagTables, *, bucket_s: int = 60) -> LagQuery:
-    """Ask for percentiles of the time from a record's timestamp to its target transaction, in `LATENCY_COLUMNS`.
+    """Query percentiles of the time from a record's timestamp to its target transaction, in `LATENCY_COLUMNS`.
 
     Args:
         tables: `offset_map`, `relays` and `flows` count.
@@ -189,20 +189,20 @@ def with_bucket(text: str, bucket_s: int) -> str:
 
 
 def waiting_bounds(tables: LagTables) -> LagQuery:
-    """Ask between which offsets records waited: `scope`, `source`, `topic`, `generation`, `partition`, `lowest`, `highest`.
+    """Query the offset range in which records waited: `scope`, `source`, `topic`, `generation`, `partition`, `lowest`, `highest`.
 
-    `lag` and `rpo` need no other records of the relays; `highest` is the first offset that they do not need. They make it
-    themselves where `tables.bounds` is empty; made once beforehand, it also cuts the relays.
+    `lag` and `rpo` need no other records of the relays; `highest` is exclusive. They compute the ranges themselves if
+    `tables.bounds` is empty; computed before, the ranges also limit the relays.
     """
     return _build_query(f"WITH {{hops}} SELECT * FROM {WAITED}", tables)  # noqa: S608  no value enters the text
 
 
 def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> LagTables:
-    """Make out where every position stood at every moment, once for all questions about the same tables and time.
+    """Compute the position of every hop at every sample once, for all queries on the same tables.
 
     Args:
-        tables: the tables, cut to a time.
-        keep: keeps the records of all ways to partitions of targets for the next time: no time cuts them.
+        tables: the tables, limited to a time.
+        keep: caches the dense ranges of all routes for the next call; no time limits them.
     """
 
     def stretches() -> RangesByRoute:
@@ -233,17 +233,17 @@ def _read_routes(tables: LagTables) -> RangesByRoute:
 
 
 def rpo(tables: LagTables) -> LagQuery:
-    """Ask for the loss at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
+    """Query the loss at each sample, had the source been lost then, in `RPO_COLUMNS`."""
     return _build_waiting_query(RPO, WAITED_COUNTED, tables)
 
 
 def loss(tables: LagTables) -> LagQuery:
-    """Ask for what `rpo` adds up: a row for each flow, partition and moment, with its `position` and `end_position`."""
+    """Query the terms of `rpo`: a row for each flow, partition and sample, with `position` and `end_position`."""
     return _build_waiting_query(LOSS, WAITED_COUNTED, tables)
 
 
 def _build_waiting_query(text: str, waited: str, tables: LagTables) -> LagQuery:
-    """Ask for what is told from the records that waited; where the hops are made, they are looked up by offset at once."""
+    """Build a query about waiting records; if the hops are computed, NumPy finds the records by offset."""
     hops = tables.tables.get("made_hops")
     if hops is None:
         return _build_query(text.replace("{waited}", waited), tables)
@@ -261,11 +261,11 @@ def _build_waiting_query(text: str, waited: str, tables: LagTables) -> LagQuery:
 def _build_query(text: str, tables: LagTables) -> LagQuery:
     text = text.replace("{hops}", tables.hops)
     text = text.replace("{bounds}", tables.bounds or WAITED)
-    # A value: the text stays the same from piece to piece of a long time, and is turned into DuckDB's words once.
+    # As a value it leaves the text the same in each interval, so the text is translated for DuckDB once.
     text = text.replace("{since}", ":shown_since")
     values = {**tables.values, "shown_since": micros(tables.since) if tables.since else 0}
     for name in ("later", "positions", "samples", "offset_map", "withheld", "relays", "flows"):
-        # Once each: what stands for a table may name it.
+        # Once each, because the replacement of a table may name the table.
         text = getattr(tables, name).join(text.split(f"{{{name}}}"))
     return LagQuery(lake=tables.lake, text=text, tables=tables.tables, relays=tables.parts, values=values)
 

@@ -1,4 +1,4 @@
-"""Let the hops of a mirror say what its status says: one look is the last sample of both, and its verdict counts."""
+"""Give the hops the verdicts of the status, whose snapshot is the last sample of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HopWindows = Mapping[HopKey, Sequence[LagSample]]
 
 
 def append_snapshot(windows: HopWindows, status: Status) -> HopWindows:
-    """Append the look of a status to the samples of its hops, and leave out what another sampler saw meanwhile."""
+    """Append the snapshot of a status to the samples of its hops, without newer samples of another sampler."""
     at, rows, looked = status.observed_at, _rows(status), dict(windows)
     if at is None:
         return looked
@@ -37,7 +37,7 @@ def _sample(place: HopKey, row: PartitionStatus, before: LagSample, at: datetime
         since = at - timedelta(milliseconds=age_ms) if age_ms else None
         position, offset_lag = row.republished, row.offset_lag
     else:
-        # Only the source knows how old a record is that is not landed; what waited at the sample before waits still.
+        # Only the source knows the age of a record that is not landed; what waited at the sample before still waits.
         position, offset_lag = row.landed, max(0, row.source_end - row.landed)
         since = before.waiting_since if offset_lag and row.landed == before.position else None
         age_ms = None if offset_lag else 0
@@ -63,7 +63,7 @@ def adopt_status(verdict: LagVerdict, status: Status, state: ControlState) -> La
         if flow is None or place.hop == "consumed":
             return hop
         if flow.unknown and (place.hop == "republished" or flow.away == place.source):
-            # What was known before says nothing of this moment.
+            # Earlier figures do not describe the present.
             last = replace(hop.last, end_position=None, offset_lag=None, waiting_since=None, time_lag_ms=None)
             catch_up = CatchUp(eta_ms=None, reason=flow.unknown)
             return replace(hop, verdict=Verdict.UNKNOWN, reason=flow.unknown, last=last, catch_up=catch_up)

@@ -1,4 +1,4 @@
-"""Read the status: one look at all positions, the lags that follow from it, and the newest samples where something waits."""
+"""Read the status of flows from one snapshot of all positions, and the newest samples where records wait."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Windows = Mapping[tuple[str, SourcePartition], Sequence[LagSample]]
 """The newest samples of the hop `republished`, oldest first, by flow and partition."""
 
 TransactionFinder = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, HangingTransaction]]
-"""Tells of a source, by its alias, in which partitions a transaction hangs; given their last stable offsets."""
+"""Find the hanging transactions of a source by alias, from the last stable offsets of its partitions."""
 
 
 def _find_none(_alias: str, _stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, HangingTransaction]:
@@ -56,12 +56,12 @@ def read_status(
     windows: Callable[[], Windows] = dict,
     find_transactions: TransactionFinder = _find_none,
 ) -> Status:
-    """Tell what one moment says of these flows.
+    """Return the status of each flow at one snapshot.
 
-    `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits,
-    `blocked_of` for transactions that hang on the sources.
+    `retention_of` is called for topics with records that are not landed, `windows` for the newest samples if records wait,
+    `find_transactions` for each source.
 
-    Of a flow whose source or target had no answer it says why, since when, and nothing more.
+    A flow gets only an error and its time if its source or target did not answer.
     """
     silent: dict[str, tuple[Subject, ClusterError]] = {}
     remotes: dict[str, Sequence[LostTopic]] = {}
@@ -74,7 +74,7 @@ def read_status(
             admin = target(flow.target)
             remotes[flow.name], _ = inspect_remote_topics(flow, admin, merged_remotes(last), merged_positions(last))
         except ClusterError as error:
-            # It answered a moment ago.
+            # The target answered for the snapshot, and stopped answering since.
             silent[flow.name] = ("flow", flow.name), error
     every, flows = flows, [flow for flow in flows if flow.name not in silent]
     at, positions = snapshot.observed_at, {flow.name: snapshot.positions_of(flow) for flow in flows}
@@ -107,7 +107,7 @@ def read_status(
     }
     stamps, sources = {**unlanded}, {flow.name: flow.source for flow in flows}
     for (name, source), lag in lags.items():
-        # What is not landed is no older than what is landed and waits: its source need not be read for that.
+        # Records that are not landed are no older than landed ones that wait, so the source need not be read.
         place = sources[name], source
         if lag is not None and place not in stamps:
             stamps[place] = int(at.timestamp() * 1000) - lag
@@ -147,9 +147,9 @@ def read_status(
             )
             earlier = sampled.get((flow.name, row.source), ())
             if look.waiting == 0:
-                # It is in step, and its rates are told by the first sample.
+                # Nothing waits, so the first sample suffices for the rates.
                 earlier = earlier[:1]
-            # Another sampler may have looked meanwhile; this look is the last one of the window.
+            # Another sampler may have written newer samples; this snapshot is the last of the window.
             window = [*(one for one in earlier if one.observed_at < at), look]
             judged, rates = judge_partition(window, state=stands, known_reason=why, now=at), compute_rates(window)
             rows.append(
@@ -209,7 +209,7 @@ def _judge_state(
 def _unknown_status(
     flow: FlowConfig, subject: Subject, error: ClusterError, state: ControlState, *, at: datetime, lake: Lake
 ) -> FlowStatus:
-    """Return the status of a flow whose source, relay or target (`subject`) gave no answer."""
+    """Return the status of a flow whose source, relay or target (`subject`) did not answer."""
     rows = lake.query_rows(_ANSWERED, missing_ok=True, subject=subject[0], name=subject[1])
     since = rows[0].answered_at if rows else None
     pause = state.of_stream(flow.name, flow.target) or state.of_cluster(flow.source)
@@ -255,7 +255,7 @@ def _forecast_expiries(
     retention_of: RetentionLookup | None,
     at: datetime,
 ) -> dict[tuple[str, SourcePartition], Expiry]:
-    """Forecast by source partition when the first record that is not landed is deleted; `stamps` bound its timestamp."""
+    """Forecast by source partition when its first record that is not landed is deleted; `stamps` bound the record's time."""
     waiting = {
         (flow.source, row.source): (row, flow.name)
         for flow in flows
@@ -266,7 +266,7 @@ def _forecast_expiries(
         return {}
     earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
     samples: dict[tuple[str, SourcePartition], tuple[LagSample, HopKey, float | None]] = {}
-    # In pace: a cluster need not be asked how long it keeps what came a moment ago.
+    # Retention is not read for records that came a moment ago.
     old: list[HopKey] = []
     for (alias, source), (row, flow) in waiting.items():
         stamp = stamps.get((alias, source))
@@ -300,7 +300,7 @@ def _forecast_expiries(
         kept = keeps[key]
         held = earliest.get(key, [])
         if held:
-            # Only changes are written down: it stood there until now.
+            # Only changes are written, so the last offset held until now.
             held = [*held, Earliest(observed_at=at, offset=held[-1].offset)]
         limit = None
         if kept.log_bytes is not None and key in sizes:

@@ -1,4 +1,4 @@
-"""The tables that questions of lag are asked of, cut by time and by offsets to what a question needs."""
+"""Limit the tables of a lag query to the times and offsets that it needs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, Lake, RelayPart, TableSchema, micros
 from mirrorlake.model.flow import SourcePartition
 
-# Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
-# a column: what is compared from below reaches further, or is a whole millisecond.
+# File statistics cut times to milliseconds, and DuckDB compares them with a query's bounds through any function: a lower bound
+# needs this margin, or a whole millisecond.
 _MARGIN = timedelta(seconds=1)
-# Offsets of one partition. Of fewer all are read; of more only what waits longest, where that is asked for: the driver of a target
-# that was away for a day would else read 400 million.
+# Offsets of one partition. Past this many, a query for the oldest waiting record reads that record alone: after a day's outage of
+# a target it would read 400 million.
 _MANY_OFFSETS = 50_000
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
 
@@ -34,11 +34,11 @@ class NothingSampled(UsageError):
 
 
 class LagTableFilter:
-    """Cut the tables of some flows.
+    """Limit the tables of some flows.
 
     Args:
         lake: the lake.
-        flows: the flows that are asked about.
+        flows: the flows to query.
         now: the clock, in UTC.
     """
 
@@ -46,7 +46,7 @@ class LagTableFilter:
         self._lake = lake
         self._flows = flows
         self._now = now
-        # A month is asked about in pieces: what these have in common is read once.
+        # A month is queried in intervals; what they share is read once.
         self._complete, self._reached, self._ranges = (
             LastRead[list[Any]](),
             LastRead[list[Any]](),
@@ -54,7 +54,7 @@ class LagTableFilter:
         )
 
     def all_rows(self) -> LagTables:
-        """Take all of the tables.
+        """Return the tables without limits.
 
         Raises:
             UsageError: nothing was landed yet.
@@ -69,7 +69,7 @@ class LagTableFilter:
         )
 
     def limit_to_time(self, start: datetime, end: datetime) -> LagTables:
-        """Cut the tables to the time from the last complete looks before `start` up to `end`.
+        """Limit the tables to the time from the last complete samples before `start` to `end`.
 
         Raises:
             NothingSampled: no sample reaches back to then.
@@ -81,7 +81,7 @@ class LagTableFilter:
             )
         tables = self.all_rows()
         firsts: dict[tuple[str, str], datetime] = {}
-        # A flow or a cluster that left the settings was looked at long ago: it would make every question read from then on.
+        # A flow or cluster that left the settings was sampled long ago; it would make every query read from then on.
         asked = {("flow", flow.name) for flow in self._flows} | {("relay", flow.source) for flow in self._flows}
         asked |= {("cluster", alias) for flow in self._flows for alias in (flow.source, flow.target)}
         for row in self._complete_samples():
@@ -95,7 +95,7 @@ class LagTableFilter:
             "end": micros(end),
             "end_at": end,
         }
-        # A look of a second before has ended when the complete one begins.
+        # A sample of a second before has ended when the complete one begins.
         since = "observed_at >= :near"
         samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
         if not firsts and not self._lake.query_rows(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
@@ -108,10 +108,10 @@ class LagTableFilter:
         return tables if end >= self._now() else self._with_later(tables, map(vars, self._read_landed_since(end)))
 
     def limit_to_waiting(self, tables: LagTables, *, oldest: bool = False) -> LagTables:
-        """Cut the relays to the records that waited, by the statistics of their files; to the `oldest` where these will do."""
+        """Limit the relays to records that waited, by file statistics; with `oldest` to the oldest ones."""
         later = tables.tables.get("later_positions")
         if all(self._lake.relay_log(flow.source) for flow in self._flows):
-            # Through Spark a month's moments would all come to the driver.
+            # Spark would bring all samples of a month to the driver.
             is_whole = tables.offset_map == "{offset_map}"
             tables = relay_lag.materialize_hops(tables, keep=self._keep_ranges if is_whole else None)
         rows = relay_lag.waiting_bounds(tables).rows()
@@ -119,7 +119,7 @@ class LagTableFilter:
             known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
             gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
             if gone:
-                # Lives that have ended since, and partitions that no complete look names. Where positions stood is not asked again.
+                # Generations that have ended since, and partitions that no complete sample names; their positions are known.
                 found = [*later.to_pylist(), *map(vars, self._read_landed_since(tables.values["end_at"], gone))]
                 tables = self._with_later(tables, found)
         bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
@@ -127,7 +127,7 @@ class LagTableFilter:
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
     def _backlog_positions(self, tables: LagTables, waited: Sequence[Any]) -> dict[SourcePartitionKey, Ints]:
-        """List where hops stood in partitions of which much waits, without those of which a flow withheld something."""
+        """Return the hop positions of partitions with a large backlog, except where a flow withheld records."""
         made = tables.tables.get("made_hops")
         much = {_partition_key(row) for row in waited if row.highest - row.lowest > _MANY_OFFSETS}
         if made is None or not much:
@@ -149,9 +149,9 @@ class LagTableFilter:
         aliases: Collection[str] = (),
         positions: Mapping[SourcePartitionKey, Ints] = MappingProxyType({}),
     ) -> LagTables:
-        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them.
+        """Limit the relays to offsets within `bounds`, by file statistics; None reads all.
 
-        Of partitions with `places` only the first record at or past each of these is needed.
+        Of a partition in `positions`, only the first record at or past each position is needed.
         """
         lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
         highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
@@ -185,9 +185,9 @@ class LagTableFilter:
         return self._complete.of(self._version(SAMPLES), lambda: self._lake.query_rows(_COMPLETE))
 
     def _read_landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
-        """Read how far landing has read since a time: the past is reported with today's knowledge.
+        """Read how far landing has read since a time, so that the past is reported with today's knowledge.
 
-        The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
+        The newest complete sample has every position, so a month need not be read; for `topics` it is.
         """
         newest: dict[str, datetime] = {}
         for row in () if topics else self._complete_samples():
@@ -198,7 +198,7 @@ class LagTableFilter:
         if topics:
             text = f"{text} AND array_contains(:topics, topic) {grouped}"
             return self._lake.query_rows(text, later=later, topics=sorted(topics))
-        # Of all times before the newest complete looks this is the same.
+        # The result is the same for all times before the newest complete samples.
         key = self._version(POSITIONS), later
         return self._reached.of(key, lambda: self._lake.query_rows(f"{text} {grouped}", later=later))
 

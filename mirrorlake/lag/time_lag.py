@@ -1,4 +1,4 @@
-"""One moment of lag: what is known of a hop at it, how parts are added up, and the one law of time lag.
+"""Define the samples of a hop, its time lag, and how lags add up.
 
 The time lag of a hop is the age of the oldest record that has not passed it, looked up by its offset and never interpolated.
 Records that a rule withheld, aborted records and markers do not wait. What is not known is None, and makes a sum None: a lag
@@ -28,15 +28,15 @@ TIME_LAG = """CASE WHEN position >= known_end THEN 0
 Readers = Callable[[str], AbstractContextManager[RecordReader]]
 """Open a reader of a source's records."""
 
-# The next record is read from the source for so many partitions; of the others it stays unknown.
+# Partitions whose next record is read from the source; the time lag of further ones stays unknown.
 _MAX_READ = 200
-# Offsets past a position where the oldest record that waits is sought first.
+# The oldest waiting record is searched first within this many offsets.
 _NEAR = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """What is known of one hop of one source partition at one moment.
+    """Position and lag of one hop of one source partition at one time.
 
     Attributes:
         position: next offset to pass the hop.
@@ -79,7 +79,7 @@ class Total(NamedTuple):
 
 
 def sum_lags(parts: Iterable[HasLag]) -> Total:
-    """Add up partitions, or totals of them: the total of totals is that of all partitions.
+    """Return the summed offset lag and the largest time lag; totals may be summed again.
 
     >>> sum_lags([Total(5, 700), Total(2, 900)]), sum_lags([Total(5, 700), Total(2, None)]), sum_lags([])
     (Total(offset_lag=7, time_lag_ms=900), Total(offset_lag=7, time_lag_ms=None), Total(offset_lag=0, time_lag_ms=0))
@@ -102,7 +102,7 @@ def combine_known(add: Callable[[Collection[int]], int], values: Iterable[int | 
 
 
 class FlowPosition(NamedTuple):
-    """How far a flow stands in a source partition: next offsets, and the partition's end."""
+    """The next offsets of a flow in a source partition, and the partition's end."""
 
     source: SourcePartition
     republished: int
@@ -119,17 +119,17 @@ def read_time_lags(
     landed: Mapping[SourcePartition, int],
     now: datetime,
 ) -> dict[SourcePartition, int | None]:
-    """Look up the time lags of a flow's positions, in milliseconds; None where the oldest record that waits is not landed.
+    """Return the time lags of a flow's positions in milliseconds, None where the oldest waiting record is not landed.
 
-    `held` is the next offset to land of every partition in the relay: files before it need not be read.
+    `landed` is the next offset to land of every partition in the relay; files before it are not read.
     """
     found: dict[SourcePartition, int | None] = dict.fromkeys((row.source for row in rows), 0)
     asked = {row.source: row for row in rows if row.republished < row.end}
     found |= dict.fromkeys(asked)
     if not asked or not lake.exists(lake.relay_location(alias)):
         return found
-    # The record that waits longest is nearly always among the first ones: a backlog of millions is not read for it. Nothing is
-    # landed as far as this question knows, so that a stretch without a record tells nothing.
+    # The oldest waiting record is nearly always among the first ones, so a backlog of millions is not read for it. This query
+    # counts nothing as landed: a range without a record then proves nothing.
     near = [row._replace(landed=-1, end=min(row.end, row.republished + _NEAR)) for row in asked.values()]
     ends = {row.source: row.end for row in near}
     part = RelayPart({row.source: row.republished for row in near}, ends=ends, others=False)

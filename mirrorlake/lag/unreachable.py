@@ -1,4 +1,4 @@
-"""Clusters that do not answer are asked again in the background, so that nobody waits for their time-outs."""
+"""Retry unreachable clusters in the background, so that no caller waits for their time-outs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TypeVar
 from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.lake import Subject
 
-# Requests that wait for brokers at the same time.
+# Requests in parallel.
 _WORKERS = 8
-# A cluster that is back answers within this; one that is away costs a look no more.
+# A reachable cluster answers within this; an unreachable one costs a poll no more.
 _ANSWER_TIMEOUT_S = 0.5
 
 T = TypeVar("T")
 
 
 class UnreachableClusters:
-    """Remember which clusters did not answer, and ask them again in the background; for all samplers of a process.
+    """Remember unreachable clusters and retry them in the background, for all samplers of a process.
 
     Example:
         >>> unreachable = UnreachableClusters()
@@ -37,14 +37,14 @@ class UnreachableClusters:
         self._lock = threading.Lock()
 
     def record(self, alias: str, why: ClusterError, *, ask: Callable[[], object]) -> None:
-        """Remember that a cluster did not answer, and begin to ask it again with `ask`, which raises while it does not."""
+        """Record that a cluster did not answer, and start to retry it with `ask`, which raises until it answers."""
         with self._lock:
             self._away[alias] = (why, ask)
             self._answered.discard(alias)
             self._begin(alias)
 
     def last_error(self, alias: str) -> ClusterError | None:
-        """Return why a cluster is not to be asked now, or None; wait a moment for one that may be back."""
+        """Return the error of an unreachable cluster, or None; wait a moment for a retry that is under way."""
         with self._lock:
             if alias not in self._away:
                 return None
@@ -60,7 +60,7 @@ class UnreachableClusters:
             return None
 
     def wait_for_retry(self, alias: str) -> None:
-        """Wait until the request that is under way has ended."""
+        """Wait until the retry under way has ended."""
         if alias in self._asking:
             self._asking[alias].join()
 
@@ -74,13 +74,13 @@ class UnreachableClusters:
                 return
             self._answered.add(alias)
 
-        # A daemon: a client's time-out must not hold up the end of the process.
+        # A daemon thread, because a client's time-out must not delay the end of the process.
         self._asking[alias] = threading.Thread(target=work, name=f"ask {alias}", daemon=True)
         self._asking[alias].start()
 
 
 class PollRound:
-    """Ask many subjects at a time; one that does not answer is not asked again in this round, and costs the others nothing."""
+    """Call subjects in parallel; skip a subject after its first failure."""
 
     def __init__(self) -> None:
         self.seconds: dict[Subject, float] = {}
@@ -88,7 +88,7 @@ class PollRound:
         self.unreachable: set[str] = set()
 
     def call(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
-        """Ask all that have not failed yet, and return their answers."""
+        """Call the subjects that have not failed yet, and return their results."""
         open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
         if not open_:
             return {}
@@ -97,7 +97,7 @@ class PollRound:
         return {subject: answer[0] for subject, answer in answers.items() if answer}
 
     def skip(self, subjects: Iterable[Subject], why: ClusterError) -> None:
-        """Do not ask these subjects, for a reason that is known before."""
+        """Skip subjects because of a known error."""
         for subject in subjects:
             self.seconds.setdefault(subject, 0.0)
             self.errors[subject] = why

@@ -1,4 +1,4 @@
-"""The records that wait at each position, looked up by offset in columns: what `WAITED_SINCE` says in SQL."""
+"""Find the records that wait at each position with NumPy (SQL twin: `WAITED_SINCE`)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _TIME = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class _Backlogs:
-    """The records of all piles, each pile's together and in the order of their offsets, so that one search finds them all."""
+    """The records of all backlogs, one backlog after another and ordered by offset, so that one binary search serves all."""
 
     offsets: Ints
     stamps: Ints
     starts: Ints
-    """Where each pile begins, and after the last where it ends; those before have records."""
+    """Start of each backlog, and the end of the last; no backlog is empty."""
 
     def find(self, pile: Ints, places: Ints) -> tuple[Ints, Ints]:
-        """Return the number of the first record at or past each place, and how many there are from it on."""
+        """Return the index of the first record at or past each offset, and the count of records from it on."""
         if not len(self.offsets):
             return np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
         begins, ends = self.starts[:-1], self.starts[1:]
         low, high = self.offsets[begins], self.offsets[ends - 1]
-        # Offsets of a pile follow those of the one before it, with room for a place past all records.
+        # Keys of a backlog follow those of the one before it, with room for an offset past all records.
         shift = np.concatenate([[0], np.cumsum(high - low + 2)[:-1]]) - low
         keys = self.offsets + np.repeat(shift, ends - begins)
         known = np.maximum(pile, 0)
@@ -42,7 +42,7 @@ def add_waiting(
     """Add to hops `waiting_since`, the time of the oldest record that waits, null where none does.
 
     Args:
-        hops: where each hop stood at each moment.
+        hops: the position of each hop at each sample.
         lines: the source partitions.
         records: the answer to `RECORDS_BY_PARTITION`.
         withheld: the answer to `WITHHELD_BY_BACKLOG`.
@@ -71,7 +71,7 @@ def add_waiting(
 
 
 def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Backlogs, Ints]:
-    """Put the records of all piles in order, and number these; a line without withheld records has those of its spot."""
+    """Order the records of all backlogs, and number these; a flow that withheld nothing shares its source partition's."""
     counts, held = lists(records["records"])
     spots = [
         SourcePartitionKey(*row)
@@ -86,7 +86,7 @@ def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> t
         known[spot] = offsets, stamps
     parts, number_of_spot = list(known.values()), {spot: number for number, spot in enumerate(known)}
     kept_back = _ranges(withheld)
-    # Of piles, which are numbers of lines and negative numbers of spots.
+    # By backlog: positive for a flow's partition, negative for a source partition.
     number_of = np.full(2 * len(lines) + 1, -1)
     for row in lines.to_pylist():
         spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
@@ -106,7 +106,7 @@ def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> t
 
 
 def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:
-    """Return the withheld stretches of each pile: where they begin, and their lengths."""
+    """Return the withheld ranges of each backlog: first offsets and lengths."""
     pile, first, length = (numbers(withheld[name]) for name in ("pile", "first", "length"))
     order = np.argsort(pile, kind="stable")
     each, begins = np.unique(pile[order], return_index=True)
@@ -115,7 +115,7 @@ def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:
 
 
 def _within(offsets: Ints, first: Ints, length: Ints) -> np.typing.NDArray[np.bool_]:
-    """Tell which offsets lie in one of the stretches; these may overlap, because a sender that went on wrote them again."""
+    """Flag the offsets in withheld ranges; ranges may overlap, because a restarted sender writes some again."""
     edges = np.zeros(len(offsets) + 1, np.int64)
     np.add.at(edges, np.searchsorted(offsets, first), 1)
     np.add.at(edges, np.searchsorted(offsets, first + length), -1)
