@@ -1,4 +1,4 @@
-"""The divergent tail of one failback: it is kept, then settled by the choice of a person."""
+"""Archive the divergent tail of a failback, and resolve it by a person's choice."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TAIL, CHOICE, RESOLVE = "tail", "choice", "settle"
 
 
 class DivergentTail:
-    """The records of a flow's source that never arrived, and what becomes of them.
+    """The records of a flow's source that never arrived on the target.
 
     Args:
-        work: what the failback works with.
-        choice: what becomes of them; None where nobody has chosen yet.
+        work: the context of the failback.
+        choice: what to do with them; None if nobody has chosen yet.
     """
 
     def __init__(self, work: OperationContext, choice: TailChoice | None) -> None:
@@ -36,7 +36,7 @@ class DivergentTail:
         self._choice = choice
 
     def archive(self, operation: Operation, over: Operation) -> Operation:
-        """Keep the landed tail in the table `divergent`."""
+        """Copy the landed tail to the table `divergent`."""
         work, flow = self._work, self._flow
         parts = archive_tail(
             work.lake,
@@ -48,11 +48,11 @@ class DivergentTail:
             been_on=self._been_on,
             now=work.now(),
         )
-        # No content of a record: an erasure would not find it in `audit`.
+        # Without contents, because an erasure would not find them in `audit`.
         return work.write(operation, TAIL, after={"parts": document(parts)})
 
     def resolve(self, operation: Operation) -> Operation:
-        """Send the tail, or step over it.
+        """Send the tail, or skip it.
 
         Raises:
             FailoverRefused: the choice is missing.
@@ -62,7 +62,7 @@ class DivergentTail:
         if parts and chosen is None:
             if self._choice is None:
                 raise not_failed_back(flow, [_ask_for_choice(parts, flow.target)])
-            # Written first: after a death between the two, another choice would say what is not so.
+            # Written first, so that a restart cannot record another choice than the one carried out.
             operation = work.write(operation, CHOICE, after=self._choice)
             chosen = operation.step(CHOICE)
         choice = chosen.after if parts and chosen is not None else None
@@ -76,15 +76,15 @@ class DivergentTail:
         return work.write(operation, RESOLVE, after={"choice": choice, "sent": sent})
 
     def archived(self, operation: Operation) -> tuple[TailPart, ...]:
-        """List what was kept."""
+        """Return the archived ranges."""
         done = operation.step(TAIL)
         return () if done is None else msgspec.convert(done.after["parts"], tuple[TailPart, ...])
 
     def preview(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
-        """Look at what would be kept now: all of it in offsets, and the first records of what is landed."""
+        """Return the ranges that would be archived now, and the first landed records of them."""
         work, flow = self._work, self._flow
         cut = self._arrived(over)
-        # Not landed yet: offsets, of which some may be markers.
+        # Offsets, because records that are not landed cannot be told from markers.
         parts = tuple(
             TailPart(
                 topic=s.topic,
@@ -100,7 +100,7 @@ class DivergentTail:
         return parts, preview_tail(work.lake, flow.source, work.topics(flow), cut, been_on=self._been_on)
 
     def move_past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
-        """Move groups that stand right before a dropped tail past it; what else a group has not read is never skipped."""
+        """Move groups that are right before a dropped tail past it; no other unread record is skipped."""
         settled = operation.step(RESOLVE)
         if settled is None or settled.after["choice"] != "drop":
             return plan
@@ -108,7 +108,7 @@ class DivergentTail:
         rows = []
         for one in plan:
             to, (first, end) = one.resume.downstream_offset, ends.get(one.resume.target, (0, 0))
-            # Between the last record that arrived and the tail nothing but markers and withheld records may stand.
+            # Only markers and withheld records may lie between the last record that arrived and the tail.
             stands_before = to is not None and to <= first and not self._unread(one.resume.target, to, first)
             if stands_before and one.action in ("move", "in_step"):
                 resume = replace(one.resume, downstream_offset=end, reason="it goes on after the dropped tail")
@@ -117,7 +117,7 @@ class DivergentTail:
         return GroupPlan(plan.flow, tuple(rows))
 
     def _unread(self, tp: TopicPartition, at: int, until: int) -> bool:
-        """Tell whether the source holds a record between two offsets."""
+        """Return whether the source holds a record between two offsets."""
         if at >= until:
             return False
         with closing(self._work.context.reader(self._flow.source)) as reader:
@@ -125,7 +125,7 @@ class DivergentTail:
         return record is not None and record.offset < until
 
     def _arrived(self, over: Operation) -> dict[SourcePartition, int]:
-        """Say up to where records have arrived on the target: the failover's cut, or past it where somebody resumed the flow."""
+        """Return the positions that arrived on the target: the failover's, or later ones if the flow was resumed."""
         cut, sent = positions_of(over), self._work.sent(self._flow)
         return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
 

@@ -1,8 +1,7 @@
-"""A rehearsal: a failover into a scratch cluster, from the relay, while the mirror runs; pass or fail for each objective.
+"""Report on a drill: a failover into a scratch cluster from the relay, while the mirror runs, judged by objective.
 
-The source is taken for lost: nothing of it is read, groups go by the positions that the lake recorded. The scratch cluster is
-filled from the relay first; what a real failover does with a target that is in step comes after that, and is what `rto_s`
-measures.
+The source counts as lost: nothing of it is read, and groups use positions that the lake recorded. The scratch cluster is filled
+from the relay first; `rto_s` measures the steps after that, which a real failover takes, too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mirrorlake.failover.report import FailoverReport
 from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, format_duration, plural, table
 from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
 
-# The live mirror may be slowed down by so much, or by what nobody sees.
+# The drill may slow the live mirror down by this share, or by this time.
 _MAX_CHANGE, _UNSEEN_MS = 0.1, 1000.0
 _SAMPLE_INTERVAL_S = 2.0
 _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
@@ -28,7 +27,7 @@ _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveResult:
-    """One objective of a drill, and whether it was met."""
+    """The result of one objective of a drill."""
 
     objective: str
     result: Literal["pass", "fail", "not judged"]
@@ -37,14 +36,14 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveLag:
-    """The time lag of the live flow in milliseconds, at the median of the looks before, while and after; None: not known."""
+    """The median time lag of the live flow in milliseconds, before, while and after the drill; None: not known."""
 
     before_ms: float | None = None
     while_ms: float | None = None
     after_ms: float | None = None
 
     def verdict(self) -> ObjectiveResult:
-        """Judge whether the drill disturbed the mirror: by less than 10 %, or by less than a second.
+        """Judge the effect on the mirror; less than 10 %, or less than a second, passes.
 
         >>> LiveLag(before_ms=20_000, while_ms=30_000).verdict().result
         'fail'

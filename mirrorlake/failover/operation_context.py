@@ -1,4 +1,4 @@
-"""What failover, failback, cutover and drill of one flow work with, and the looks and acts that they share."""
+"""Context of an operation on one flow, with the reads and actions that failover, failback, cutover and drill share."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from mirrorlake.verify import Verifications
 
 log = logging.getLogger(__name__)
 
-# A running mirror looks at the table `control` every 3 s, and ends the batch under way.
+# A running mirror reads the table `control` every 3 s, and ends the batch under way.
 _PAUSE_NOTICED_S = 8.0
-# A lander that shows no sign of life lands every second or so, a flow sends as often; what has not moved for so long is not there.
+# Landers and flows move about once a second; without progress for this long, none runs.
 _PROGRESS_TIMEOUT_S = 5.0
-# A mirror that is seen running is there all the same: a turn of its landing may be far from the next, or its machine busy.
+# A mirror that is known to run gets longer: its turns may be far apart, or its machine busy.
 _BUSY_TIMEOUT_S = 60.0
-# As long as an administrative call waited for its cluster before it was probed.
+# A restarting broker answers again within the time-out of an admin call.
 _RESTART_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.5
 
 StepHook = Callable[[str, str], None]
-"""Hears of each step when its work is done (`done`), and when its row is written (`written`)."""
+"""Called for each step when its work is `done`, and when its row is `written`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class OperationContext:
 
     @classmethod
     def of(cls, context: Context, flow: str, **more: Any) -> OperationContext:
-        """Put together what an operation on a flow works with."""
+        """Build the context of an operation on a flow."""
         settings = context.config.flow(flow)
         context.create_tables()
         return cls(context=context, flow=settings, journal=open_journal(context, settings), **more)
@@ -81,7 +81,7 @@ class OperationContext:
 
     @property
     def control(self) -> Control:
-        """What a person wants of the mirror."""
+        """The pauses and choices of people."""
         return self.context.control()
 
     def now(self) -> datetime:
@@ -89,7 +89,7 @@ class OperationContext:
         return self.context.now()
 
     def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
-        """Write that a step is done."""
+        """Write the row of a step that is done."""
         self.step_hook(step, "done")
         written = self.journal.write(operation, step, before=before, after=after)
         self.step_hook(step, "written")
@@ -98,10 +98,10 @@ class OperationContext:
     # -- looks ----------------------------------------------------------------------------------------------------
 
     def unreachable_reason(self, alias: str) -> str:
-        """Say why a cluster cannot be asked; empty where it can.
+        """Return why a cluster cannot be asked, or "" if it can.
 
         Raises:
-            LoginRefused: it answers, and refuses us: applications may write to it as before, so it is not lost.
+            LoginRefused: the cluster refuses the login; applications may still write to it, so it is not lost.
         """
         if self.lost and alias == self.flow.source:
             return self.lost
@@ -119,7 +119,7 @@ class OperationContext:
                     **error.facts,
                 ) from error
             except ClusterUnreachable as error:
-                # A broker that restarts refuses connections for seconds, and its cluster is not lost.
+                # A restarting broker refuses connections for seconds, but its cluster is not lost.
                 if time.monotonic() - began >= _RESTART_TIMEOUT_S:
                     return error.cause
                 self.wait(_POLL_INTERVAL_S)
@@ -127,16 +127,16 @@ class OperationContext:
                 return ""
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
-        """Read how far a flow has come, from its ledger."""
+        """Read the positions of a flow from its ledger."""
         with closing(self.context.ledger(flow)) as reader:
             return merged_positions(read_lanes(reader, self.context.admin(flow.target), flow.ledger_topic))
 
     def topics(self, flow: FlowConfig) -> list[str]:
-        """List the topics of a flow's source that were there when landing looked last."""
+        """List the flow's source topics that existed when landing last described them."""
         return present_topics(self.lake, flow)
 
     def leaderless_reason(self, flow: FlowConfig) -> str:
-        """Return which partitions of a flow's source have no leader, as a reason; "" where all have one.
+        """Return a reason that names the flow's leaderless source partitions, or "".
 
         Raises:
             ClusterError: the source does not answer.
@@ -149,10 +149,10 @@ class OperationContext:
         )
 
     def ends(self, flow: FlowConfig, *, needs_all: bool = True) -> dict[SourcePartition, int]:
-        """Read the ends of a flow's source, in the life of each partition that landing knows.
+        """Read the end offsets of a flow's source, in the generation of each partition that landing knows.
 
         Raises:
-            ClusterError: the source does not answer, or with `needs_all` nobody leads one of its partitions.
+            ClusterError: the source does not answer, or with `needs_all` a partition is leaderless.
         """
         known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
         led, leaderless = self._split_by_leader(flow)
@@ -166,9 +166,9 @@ class OperationContext:
         }
 
     def in_transactions(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> list[TopicPartition]:
-        """List the partitions of a flow's source that hold records of a transaction which is neither committed nor aborted.
+        """List the flow's source partitions with an open transaction.
 
-        `ends` are those that were just read; one that has grown since then is listed, too.
+        `ends` were just read; a partition that has grown since is listed, too.
 
         Raises:
             ClusterError: the source does not answer.
@@ -190,14 +190,14 @@ class OperationContext:
         return [tp for tp in list_partitions(states) if tp not in leaderless], leaderless
 
     def is_watched(self, flow: FlowConfig) -> bool:
-        """Tell whether a mirror that runs has sampled a flow a moment ago."""
+        """Return whether a running mirror sampled the flow a moment ago."""
         every = self.context.config.sampling.every or timedelta(seconds=30)
         text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'flow' AND name = :flow"
         rows = self.lake.query_rows(text, flow=flow.name, missing_ok=True)
         return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
 
     def is_live(self, flow: FlowConfig) -> bool:
-        """Tell whether long-lived tasks send a flow; they leave their sign when they end, and one that was killed does not."""
+        """Return whether live tasks send a flow; the marker of a killed task stays."""
         if self.lake.relay_log(flow.source) is None:
             return False
         return bool(
@@ -205,23 +205,23 @@ class OperationContext:
         )
 
     def is_running(self, stream: str) -> bool:
-        """Tell whether a process of any machine carries a stream now."""
+        """Return whether a process on any machine runs a stream now."""
         return bool(self.context.running_flows.find_running([stream]))
 
     def groups(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
-        """Make the planner of a flow's groups, or of some of them."""
+        """Build the planner of a flow's groups, or of some."""
         return GroupSync(self.context, flow, recorded=recorded, only=only)
 
     def verify(self, flow: FlowConfig, *, lost: Collection[str] = ()) -> VerifyReport:
-        """Compare the places where a flow's records stand, without asking the clusters in `lost`."""
+        """Verify a flow, without asking the clusters in `lost`."""
         return self.context.shared(Verifications).verify(flow.name, lost=lost)[0]
 
     # -- acts -----------------------------------------------------------------------------------------------------
 
     def wait_for_pause(self, flow: FlowConfig) -> None:
-        """Wait until a mirror that runs has heard of a pause, at most some seconds; a minute where it is seen running.
+        """Wait some seconds until a running mirror notices a pause; up to a minute if its live tasks are known to run.
 
-        Who took the flow over before that would be safe, too, and make it wait there.
+        Claiming the flow earlier is safe but makes the running mirror wait.
         """
         is_live, began = self.is_live(flow), time.monotonic()
         if is_live or self.is_watched(flow) or self.is_running(flow.name):
@@ -233,9 +233,9 @@ class OperationContext:
                 self.wait(_POLL_INTERVAL_S)
 
     def land_up_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
-        """Wait until a flow's source is landed up to some ends; land it here where nobody else does, or is far too slow.
+        """Wait until a flow's source is landed up to some ends; land it here if no lander makes progress.
 
-        The lander that runs waits then until this has landed.
+        A running lander then waits until this one ends.
         """
 
         def left() -> int:
@@ -247,7 +247,7 @@ class OperationContext:
         )
 
     def ensure_all_sent(self, flow: FlowConfig) -> int:
-        """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
+        """Wait until all landed records of a flow are sent; send them here if no running mirror does."""
         may_run = self.is_live(flow) or self.is_watched(flow) or self.is_running(flow.name)
         if may_run and self.control.state().of_stream(flow.name, flow.target) is None:
 
@@ -261,20 +261,20 @@ class OperationContext:
     def unsent(
         self, flow: FlowConfig, sent: Mapping[SourcePartition, int], landed: Mapping[SourcePartition, int] | None = None
     ) -> list[tuple[SourcePartition, int]]:
-        """List the partitions of which landed records were not sent, and how many offsets that are.
+        """List the partitions with landed records that were not sent, and the count of offsets.
 
-        `held` is what the relay held at a time; what it holds now without it.
+        `landed` are the relay's positions; by default the present ones.
         """
         landed = landed_positions(self.lake, flow.source).reached if landed is None else landed
         late = {
             source: sent.get(source, 0)
             for source, position in sorted(landed.items())
-            # A flow whose start leaves the past out owes nothing of a partition before its first record.
+            # A flow with a later start owes nothing of a partition before its first record.
             if flow.carries(source.topic)
             and sent.get(source, 0) < position
             and (source in sent or flow.start.kind == "earliest")
         }
-        # What was erased, or expired, before it was sent never will be.
+        # Records that were erased or expired before they were sent never will be.
         waiting = find_still_in_relay(self.lake, flow.source, late, landed)
         return [(source, landed[source] - at) for source, at in late.items() if source in waiting]
 
@@ -282,7 +282,7 @@ class OperationContext:
         return max(usual_s, _BUSY_TIMEOUT_S) if self.is_running(stream) else usual_s
 
     def _wait_while_moving(self, stream: str, left: Callable[[], int]) -> int:
-        """Wait while what is left shrinks, and return the rest."""
+        """Wait while `left` changes, and return the rest."""
         waiting, moved = left(), time.monotonic()
         while waiting and time.monotonic() - moved < self._timeout_s(stream, _PROGRESS_TIMEOUT_S):
             self.wait(_POLL_INTERVAL_S)
@@ -292,7 +292,7 @@ class OperationContext:
 
 
 def land_source(context: Context, alias: str) -> int:
-    """Land what a source holds now, and return how many records that were; a lander that is replaced comes back after it."""
+    """Land the present records of a source, and return their count; a replaced lander resumes afterwards."""
     with (
         context.running_flows.announce_running([landing_stream(alias)], temporary=True) as sign,
         context.board() as board,
@@ -302,9 +302,9 @@ def land_source(context: Context, alias: str) -> int:
 
 
 def drain_flow(context: Context, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
-    """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
+    """Send all landed records of a flow, paused or not, and return their count; its periodic tasks do not run.
 
-    `through` makes the view that records go through from the flow's own. A republisher that is replaced comes back after it.
+    `through` derives the view of the records from the flow's own. A replaced republisher resumes afterwards.
     """
     settings = republish.republish_settings(context, flow, context.control().state())
     if through is not None:
@@ -322,7 +322,7 @@ def open_journal(context: Context, flow: FlowConfig) -> Journal:
 
 
 def present_topics(lake: Lake, flow: FlowConfig) -> list[str]:
-    """List the topics that a flow carries of those that were there when landing looked last."""
+    """List the topics of a flow that existed when landing last described them."""
     known = newest_topics(lake, flow.source, "source", missing_ok=True)
     return sorted(name for name, topic in known.items() if topic.present and flow.carries(name))
 

@@ -1,4 +1,4 @@
-"""What a failover did, or would do: what may be lost, what each group reads again, where to write now, RPO and RTO."""
+"""Report on a failover, done or planned: possible loss, records read again by groups, where to write, RPO and RTO."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGroup:
-    """Where a group goes on at one partition, and how many records it reads again there (None: not known)."""
+    """The position of a group on one partition, and the count of records that it reads again (None: not known)."""
 
     group: str
     source: str
@@ -34,7 +34,7 @@ class PlacedGroup:
 
     @classmethod
     def of(cls, position: GroupPosition) -> PlacedGroup:
-        """Take what a report says of a group's position."""
+        """Build it from a planned position."""
         resume = position.resume
         return cls(
             group=position.group,
@@ -51,9 +51,9 @@ class PlacedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofSummary:
-    """What was proven before the groups were placed; `is_skipped` where the command was told to go on without.
+    """The proof made before groups were placed; `is_skipped` if the command was told to do without.
 
-    `unproven` then names where each partition's proof by earlier verifications ends, of those that went on past it.
+    `unproven` then names the partitions that earlier verifications prove only in part, with the offset where their proof ends.
     """
 
     is_skipped: bool = False
@@ -64,7 +64,7 @@ class ProofSummary:
 
     @classmethod
     def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> ProofSummary:
-        """Say what earlier verifications have proven of what has arrived.
+        """Summarize the proofs of earlier verifications.
 
         >>> here = SourcePartition("orders", 1, 0)
         >>> print(ProofSummary.skipped({here: 5}, {here: 9}))
@@ -75,9 +75,9 @@ class ProofSummary:
 
     @classmethod
     def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> ProofSummary:
-        """Take what a report says of a verification.
+        """Summarize the report of a verification.
 
-        A flow that is frozen `stops_at` some positions: what was landed past them waits for the failback, and is no difference.
+        A frozen flow `stops_at` its positions: records landed past them wait for the failback, and are no difference.
         """
         stops: dict[tuple[str, int], int] = {}
         for source, position in (stops_at or {}).items():
@@ -114,9 +114,9 @@ class TopicEndpoints:
 
     @classmethod
     def of(cls, topic: str, flow: FlowConfig, flows: Iterable[FlowConfig]) -> TopicEndpoints:
-        """Say where the producers and the consumers of a source topic go on at the target."""
+        """Return the target topics for producers and consumers of a source topic."""
         remote = flow.remote_topic(topic)
-        # A topic that carries its source's name came from there, and is never sent back there.
+        # A topic with its source's prefix came from there, and is never sent back.
         write_to = topic if flow.policy.kind == "default" else remote
         back = [each for each in flows if (each.source, each.target) == (flow.target, flow.source)]
         return cls(
@@ -129,7 +129,7 @@ class TopicEndpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:
-    """One step: when it was done, and what it came to in a few words."""
+    """A step: when it was done, and its result in a few words."""
 
     name: str
     at: datetime
@@ -176,22 +176,22 @@ class FailoverReport(JsonDisplayable):
 
     @property
     def missing(self) -> int:
-        """Offsets that were seen on the source and did not arrive; of those, records are lost with the source."""
+        """The source offsets that did not arrive; their records are lost with the source."""
         return sum(one.missing for one in self.partitions)
 
     @property
     def records_again(self) -> int | None:
-        """Records that groups read again, of all groups; None where that of one is not known."""
+        """The count of records that all groups read again, or None if one is not known."""
         counts = [one.records_again for one in self.groups if one.action != "hold"]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def held(self) -> int:
-        """Positions of groups that were left as they are, each with its reason."""
+        """The count of group positions that were left unchanged."""
         return sum(one.action == "hold" for one in self.groups)
 
     def sheet(self) -> Sheet:
-        """Show what may be lost first, then groups, where to write, and the steps."""
+        """Show the possible loss first, then groups, topics and steps."""
         again = self.records_again
         facts = (
             f"{plural(self.missing, 'offset')} seen and not arrived",
@@ -259,7 +259,7 @@ def _losses(rows: Iterable[PossibleLoss]) -> Table:
 
 
 def groups_table(rows: Iterable[PlacedGroup]) -> Table:
-    """Show where groups go on, those that are held back first."""
+    """Show the positions of groups, held ones first."""
     columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
     found = [
         (
@@ -278,7 +278,7 @@ def groups_table(rows: Iterable[PlacedGroup]) -> Table:
 
 
 def endpoints_table(rows: Iterable[TopicEndpoints], target: str) -> Table:
-    """Show where producers write and consumers read."""
+    """Show the topics of producers and consumers."""
     columns = ["topic", f"producers write to ({target})", "consumers read", "goes back by"]
     found = [(one.topic, one.write_to, ", ".join(one.read_from), one.goes_back_by) for one in rows]
     return table("topics that are open", columns, found)

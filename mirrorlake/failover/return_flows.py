@@ -1,4 +1,4 @@
-"""The way home: the flows of the settings that bring records written on the target since the failover to the old source."""
+"""The return flows of a failback: they send records written on the target since the failover to the old source."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _UNBOUNDED = 2**63 - 1
 
 
 def derive_return_flow(flow: FlowConfig, topics: Collection[str] | None = None) -> FlowConfig | None:
-    """Derive the flow that takes home what applications write on a flow's target, or None if only a person can.
+    """Return the reverse flow, or None unless its policy is `default`.
 
-    The flow has the name that it would have in the settings: a flow of that name that is added later goes on where it ends.
-    The rules of `flow` apply to it. Under the default policy names tell what came from where; under others a topic on the
-    target holds both.
+    The flow has the name that it would have in the settings: a flow of that name that is added later resumes where it ends.
+    The rules of `flow` apply to it. Under the default policy topic names tell the origin of records; under others a topic on
+    the target mixes origins.
 
     Args:
         flow: the flow that was failed over.
@@ -50,16 +50,16 @@ def derive_return_flow(flow: FlowConfig, topics: Collection[str] | None = None) 
             "exclude_groups": list(flow.exclude_groups.expressions),
             "policy": flow.policy.plain(),
             "rules": flow.rules,
-            # Nobody could say so in a settings file that does not have the flow.
+            # A settings file without the flow cannot set this.
             "existing": "append",
         }
     )
 
 
 def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[str]:
-    """List the topics that applications of a failed-over flow use on its target: those it carried, under their own names.
+    """List the topics that applications of a failed-over flow use on its target: the flow's, under their own names.
 
-    A name that one of `flows` fills on the target is left out: its records came from another cluster.
+    A remote topic of one of `flows` is left out, because its records came from another cluster.
     """
     filled = {
         each.remote_topic(topic) for each in flows if each.target == flow.target for topic in present_topics(lake, each)
@@ -68,10 +68,10 @@ def local_topics(lake: Lake, flow: FlowConfig, flows: Iterable[FlowConfig]) -> l
 
 
 def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str, Any]]:
-    """Read the end offsets of topics on the target of a failover, with their topic ids, as a step of the journal holds them.
+    """Read the end offsets and ids of topics on the target of a failover, as stored in the journal.
 
-    A topic that does not exist is left out. One that the principal may not describe has no position: a failover goes on
-    without it, and failback then judges its records by their timestamps.
+    A missing topic is left out. A topic that the principal may not describe has no position; failback then judges its records
+    by timestamp.
     """
     refused: dict[str, MirrorlakeError] = {}
     states = target.describe(topics, refused=refused)
@@ -84,7 +84,7 @@ def target_ends(target: ClusterAdmin, topics: Collection[str]) -> list[dict[str,
 
 
 class ReturnFlows:
-    """Bring records from a flow's target to its source; those of the topics in `leave` stay where they are."""
+    """Send records from a flow's target back to its source, except those of the topics in `leave`."""
 
     def __init__(self, work: OperationContext, leave: Collection[str] = ()) -> None:
         self._work = work
@@ -93,7 +93,7 @@ class ReturnFlows:
 
     @cached_property
     def flows(self) -> tuple[FlowConfig, ...]:
-        """The flows that lead from the target to the source; one that was made for this only where it has something to bring."""
+        """The flows from the target to the source; the derived flow only if it has records to send."""
         flow, made = self._flow, self._work.derived_flow
         found = [each for each in self._work.context.config.flows_to(flow.source) if each.source == flow.target]
         return tuple(
@@ -104,7 +104,7 @@ class ReturnFlows:
 
     @property
     def derived(self) -> FlowConfig | None:
-        """The flow that was made for this, where it has something to bring."""
+        """The derived flow, if it has records to send."""
         return next((each for each in self.flows if each.name == self._work.derived_flow), None)
 
     @property
@@ -121,9 +121,9 @@ class ReturnFlows:
 
     @cached_property
     def _frozen_ends(self) -> dict[TopicPartition, int]:
-        """The ends of local topics on the target when the flow was frozen; what is before them stays there.
+        """The ends of local topics on the target when the flow was frozen; records before them stay there.
 
-        A topic that was deleted and created since has none. Where no end was read, timestamps tell what is older.
+        A topic that was created again since has none. If no end was read, timestamps decide.
         """
         over = failed_over(self._work.journal.operations())
         step = None if over is None else over.step(FREEZE)
@@ -149,13 +149,13 @@ class ReturnFlows:
 
     @cached_property
     def _names(self) -> list[str]:
-        """The topics on the target that applications write to after a failover: remote ones, and local ones of the same name."""
+        """The target topics that applications write to after a failover: remote ones, and local ones of the same name."""
         flow = self._flow
         remotes = {flow.remote_topic(topic): topic for topic in self._work.topics(flow)}
         return sorted({*remotes, *(remotes.values() if flow.policy.kind == "default" else ())})
 
     def refusals(self, over: Operation) -> list[str]:
-        """Say why the records written on the target since cannot go home, or why others would go with them."""
+        """Return why records written on the target since cannot be sent back, or why others would be sent, too."""
         flow = self._flow
         left = (
             name for name in self._names if name not in self._leave and not any(e.carries(name) for e in self.flows)
@@ -172,7 +172,7 @@ class ReturnFlows:
             ]
         if not self.flows or not flow.adds_hops or (over.steps[0].after or {}).get("adds_hops"):
             return []
-        # Records that the flow brought before the settings had a way back carry no header that says where they have been.
+        # Records that the flow sent before the settings had a return flow carry no provenance header.
         target, mapped = self._work.context.admin(flow.target), self._mapped_ends()
         late = []
         for each in self.flows:
@@ -185,10 +185,10 @@ class ReturnFlows:
         return [f"{why}: {'; '.join(late[:5])}; give it the start {self._suggest_settings(over)}"] if late else []
 
     def send_back(self, over: Operation) -> dict[str, int]:
-        """Send to the source what was written since a failover, and count its records by flow.
+        """Send records written since a failover to the source, and count them by flow.
 
         Raises:
-            FailoverRefused: not all of it could be sent.
+            FailoverRefused: not all could be sent.
         """
         work, came = self._work, {}
         for each in self.flows:
@@ -205,7 +205,7 @@ class ReturnFlows:
         return came
 
     def _send(self, flow: FlowConfig, over: Operation) -> None:
-        """Send all that is landed of a flow home; the derived flow withholds what is older than the failover."""
+        """Send all landed records of a return flow; the derived flow withholds records from before the failover."""
         if flow.name != self._work.derived_flow:
             self._work.ensure_all_sent(flow)
             return
@@ -220,14 +220,14 @@ class ReturnFlows:
         drain_flow(self._work.context, flow, through=partial(SkipTailView, bounds=bounds, reason=reason))
 
     def _written_since(self, names: Iterable[str]) -> list[str]:
-        """List the topics on the target that hold a record past the flow's own that no flow sent there, nor an erasure."""
+        """List the target topics with a record past the flow's own that neither a flow nor an erasure wrote."""
         flow, target = self._flow, self._work.context.admin(self._flow.target)
         states = target.describe(names)
         if not states:
             return []
         places = list_partitions(states)
         starts, ends = self._frozen_ends | self._mapped_ends(), target.last_stable_offsets(places)
-        # Read after the ends: whatever a flow sent before them is in it.
+        # Read after the ends, so that it has everything that flows sent before them.
         sent = self._sent_by_flows(states)
         found = set()
         with self._work.context.reader(flow.target) as reader:
@@ -240,7 +240,7 @@ class ReturnFlows:
         return sorted(found)
 
     def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Read which downstream offsets flows wrote, re-drives among them, and erasures; as `(first, end)`, ascending."""
+        """Read the downstream offsets that flows, re-drives and erasures wrote, as ascending `(first, end)`."""
         flow, lake, clusters = self._flow, self._work.lake, self._work.context
         flows = [*clusters.config.flows_to(flow.target)]
         again = {each.redrive().ledger_topic: each.redrive() for each in flows}
@@ -257,7 +257,7 @@ class ReturnFlows:
         return {place: sorted(spans) for place, spans in found.items()}
 
     def _mapped_ends(self) -> dict[TopicPartition, int]:
-        """Read up to where the flow itself has written each target partition."""
+        """Read the end of the flow's own records on each target partition."""
         maps = load_offset_maps(self._work.lake, [self._flow], self._work.context)
         return {
             TopicPartition(row.topic, row.partition): int(row.end) for row in maps.ask(_MAPPED, flow=self._flow.name)
@@ -267,7 +267,7 @@ class ReturnFlows:
         flow = self._flow
         entry = f"{{source: {flow.target}, target: {flow.source}, topics: {list(flow.topics.expressions)}"
         if flow.policy.kind == "identity":
-            # What the flow brought before carries no header that says where it has been.
+            # Earlier records of the flow carry no provenance header.
             entry += f", policy: identity, start: {{timestamp: {over.began_at.isoformat(timespec='seconds')}}}"
         return f"- {entry}}}"
 

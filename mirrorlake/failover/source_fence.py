@@ -1,4 +1,4 @@
-"""Keep producers off a source that was failed over; only on request, and as a plan (laws G and H)."""
+"""Fence a source that was failed over against producers; only on request, and as a plan (laws G and H)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SETTING, _UNREACHABLE_COUNT = "min.insync.replicas", "32767"
 
 
 def plan_source_fence(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: ClusterAdmin) -> Plan:
-    """Plan what keeps producers from writing to the flow's topics on the source; empty where that is so already.
+    """Plan to keep producers from writing to the flow's topics on the source; empty if that is so already.
 
-    `acl` denies everybody to write, which needs an authorizer; super users are not kept off. `topic` asks for more replicas
-    in sync than there can be: producers with `acks=all`, the default, fail, those with fewer acknowledgements do not.
+    `acl` denies writes to everybody, which needs an authorizer and does not bind super users. `topic` requires more in-sync
+    replicas than can exist: producers with `acks=all`, the default, fail, those with fewer acknowledgements do not.
 
     Raises:
         NotAuthorized: the ACLs of the source may not be seen.
@@ -87,15 +87,15 @@ def deny_writes(topic: str) -> Acl:
 
 
 def fence_changes(operation: Operation) -> tuple[Change, ...]:
-    """Return the changes that fence the source of a failover; none where no fence was asked for."""
+    """Return the changes that fence the source of a failover, or none if no fence was requested."""
     planned = operation.step(FENCE_PLAN)
     return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])
 
 
 def active_source_fence(operations: Iterable[Operation]) -> tuple[Change, ...]:
-    """Return the changes that fence the source since the flow was failed back last.
+    """Return the changes that fence the source since the last failback.
 
-    A failover that was taken back by a resumption leaves its fence, and the one after it has nothing to put up.
+    A failover that was ended by `resume` leaves its fence, and the next failover has none to add.
     """
     standing: dict[tuple[str, str], Change] = {}
     for one in operations:

@@ -94,7 +94,7 @@ def archive_tail(
 ) -> tuple[TailPart, ...]:
     """Copy the tail into the table `divergent`, and return what it is; a second call adds what is new only (law F).
 
-    `been_on` is that of `read_tail`.
+    `been_on` is that of `read_divergent_tail`.
     """
     lake.create_side_table(DIVERGENT)
     kept = {
@@ -132,13 +132,13 @@ def archive_tail(
 def preview_tail(
     lake: Lake, alias: str, topics: Sequence[str], cut: Mapping[SourcePartition, int], *, been_on: str | None = None
 ) -> tuple[TailRecord, ...]:
-    """Return the first records of the tail, to look at; `been_on` is that of `read_tail`."""
+    """Return the first records of the divergent tail; `been_on` is that of `read_divergent_tail`."""
     found = read_divergent_tail(lake, alias, topics, cut, been_on=been_on, at_most=MAX_SHOWN)
     return tuple(_record(row) for rows in found for row in rows)
 
 
 def archived_tail_records(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
-    """Return the first records of a tail that `divergent` still holds."""
+    """Return the first records of a divergent tail in the table `divergent`."""
     return tuple(_record(row) for row in lake.query_rows(_FIRST, failover=failover, most=MAX_SHOWN, missing_ok=True))
 
 
@@ -157,7 +157,7 @@ def _record(row: Any) -> TailRecord:
 
 @dataclass(frozen=True)
 class SkipTailView:
-    """The view of a flow that steps over a tail: these records are withheld, all others go through the flow's own view.
+    """A view that withholds a divergent tail, and passes all other records through the flow's own view.
 
     Picklable, because it runs in Spark's workers. `bounds` are first offset and end of the tail, by source partition.
     """
@@ -174,7 +174,7 @@ class SkipTailView:
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
         """Return the view of records of one source partition."""
         first, end = self.bounds.get(source, (0, 0))
-        # What came from the target is in the loop's own account, so the flow's view comes first.
+        # The flow's view comes first, because it accounts for records that came from the target.
         viewed = Viewed(records=records) if self.inner is None else self.inner(source, records)
         offsets = viewed.records.column("offset").to_numpy(zero_copy_only=False)
         is_tail = (offsets >= first) & (offsets < end)
