@@ -1,4 +1,4 @@
-"""Repair: land again what broken files of a relay held; find the records that it holds more than once, and leave each once.
+"""Repair a relay: land the records of broken files again, and remove duplicates.
 
 Flows send such a record once anyway (law D); counts, questions and proofs of the relay see it twice.
 """
@@ -27,7 +27,7 @@ _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]
 
 @dataclass(frozen=True, slots=True)
 class Doubled:
-    """What a relay holds more than once of a source partition: `rows` beside the first ones, in a range of offsets.
+    """The duplicates of a source partition in a relay: `rows` beside the first ones, in a range of offsets.
 
     `differing` counts offsets that it holds with more than one content: two histories of a source, which nobody may merge.
     """
@@ -41,7 +41,7 @@ class Doubled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair(Displayable):
-    """What was found broken or doubled in the relay of a source.
+    """The broken files and duplicates of a source's relay.
 
     `removed` doubled rows were taken out, and `mended` files were landed again; with broken files, doubled rows are looked for
     once those are mended.
@@ -57,17 +57,17 @@ class Repair(Displayable):
 
     @property
     def rows(self) -> int:
-        """How many rows the relay held beside the first ones."""
+        """The count of duplicate rows."""
         return sum(one.rows for one in self.doubled)
 
     @property
     def left(self) -> int:
-        """How many doubled rows and broken files it, and the side tables, still hold."""
+        """The count of duplicate rows and broken files that relay and side tables still hold."""
         in_tables = sum(one.files for one in self.tables) if self.is_check else 0
         return self.rows - self.removed + len(self.broken) - len(self.mended) + in_tables
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding as a JSON-ready document."""
+        """Build the JSON document."""
         return {
             "source": self.source,
             "doubled": [
@@ -98,7 +98,7 @@ class Repair(Displayable):
         return next((one.spans for one in self.mended if one.broken == broken), unmended)
 
     def sheet(self) -> Sheet:
-        """Return the broken files, and the partitions with doubled rows."""
+        """Show the broken files, and the partitions with duplicates."""
         files = [
             (str(span.source), span.first_offset, span.last_offset, span.records, landed, lost)
             for one in self.broken
@@ -134,7 +134,7 @@ def repair_relay(
     now: Callable[[], datetime],
     check: bool = False,
 ) -> Repair:
-    """Find broken files and doubled rows of a source's relay and, unless `check` only looks, land again and remove.
+    """Find the broken files and duplicates of a source's relay and, without `check`, repair them.
 
     Broken files of side tables, which belong to the whole lake, are taken out of them first.
 
@@ -146,7 +146,7 @@ def repair_relay(
         ClusterUnreachable: the source does not answer, and holds what a broken file held.
         LanderReplaced: a lander claimed the relay at the same moment.
     """
-    # First: what follows reads some of them.
+    # First, because later steps read some of these tables.
     tables = repair_side_tables(lake, now=now, check=check)
     if tables and check:
         return Repair(source=alias, tables=tables, is_check=True)
@@ -158,7 +158,7 @@ def repair_relay(
     held = lake.open_maintenance(location)
     broken = () if held is None else tuple(broken_files(held))
     if broken and check:
-        # Spark cannot count what it cannot read.
+        # Spark cannot count duplicates in files that it cannot read.
         return Repair(source=alias, broken=broken)
     mended = tuple(map(mending().mend, broken)) if broken else ()
     if mended:
@@ -223,7 +223,7 @@ def _range(one: Doubled) -> str:
 
 
 def _each_once(rows: DataFrame) -> DataFrame:
-    """Keep each content of an offset once, as it was landed first."""
+    """Return each content of an offset once, as it was landed first."""
     same = Window.partitionBy(*_PLACE, *_CONTENT).orderBy("landed_at")
     once = rows.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
     return once.repartition(*SOURCE_KEY).sortWithinPartitions(*_PLACE)

@@ -1,4 +1,4 @@
-"""A report of one verification that can be signed off: what was proven, of which topics and table versions, with digests.
+"""Report on one verification for sign-off: proven ranges with digests, topic ids and table versions.
 
 It is made of the rows of `proofs`, so it can be made again at any time; the fingerprint tells whether two are the same.
 """
@@ -24,7 +24,7 @@ _ROWS = ("kind", "flow", "partition", "range", "how", "records", "target", "dige
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProofReport(Displayable):
-    """What one verification proved; `reports` are the counts and differences, where it was made by this `Mirror`.
+    """The proofs of one verification; `reports` has counts and differences if this `Mirror` made it.
 
     Example:
         >>> mirror.proof_report(mirror.verify().verification).write("proof.html")  # doctest: +SKIP
@@ -51,7 +51,7 @@ class ProofReport(Displayable):
 
     @property
     def ends(self) -> dict[str, int]:
-        """Where the cut ended, of all that is proven here.
+        """The ends of the cut, of all proven partitions.
 
         `source.partition` is past the last landed record, `flow partition` the flow's position, `->partition` the end of the
         target's log.
@@ -161,7 +161,7 @@ class ProofReport(Displayable):
 def proof_report(
     lake: Lake, verification: str, reports: tuple[VerifyReport, ...] = (), at: datetime | None = None
 ) -> ProofReport:
-    """Make the report of a verification from the table `proofs`.
+    """Build the report of a verification from the table `proofs`.
 
     `reports` and `at` are what this process knows of it: a verification that found nothing new to prove wrote no row.
 

@@ -1,4 +1,4 @@
-"""Take broken files out of side tables, so that every command goes on, and say by name what is made again and what is not."""
+"""Remove broken files from side tables, so that commands work again, and name which rows are rebuilt and which are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_LEDGER = (
     "the next start of each flow writes again what its ledger still holds; of older rows `offsets` and `groups` know less, never "
     "something wrong"
 )
-# What becomes of the rows, and what a person does next.
+# The effect on the rows, and the next command.
 _THEN = {
     "positions": (
         "how far landing accounts for offsets is made again from the relay by its next start; samples, and where another mirror "
@@ -46,7 +46,7 @@ _THEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenTable:
-    """What a side table has lost with broken files: `rows` in `files`, what becomes of them, and the next command."""
+    """The loss of a side table with broken files: `rows` in `files`, the effect, and the next command."""
 
     name: str
     files: int
@@ -56,7 +56,7 @@ class BrokenTable:
 
 
 def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool = False) -> tuple[BrokenTable, ...]:
-    """Find the broken files of side tables and, unless `check` only looks, take them out of their tables."""
+    """Find the broken files of side tables and, without `check`, remove them from their tables."""
     tables = []
     for schema in SIDE_TABLES:
         upkeep = lake.open_maintenance(lake.meta_location(schema))
@@ -67,7 +67,7 @@ def repair_side_tables(lake: Lake, *, now: Callable[[], datetime], check: bool =
         tables.append(BrokenTable(name=schema.name, files=len(broken), rows=rows, then=then, next_step=next_step))
         if not check:
             upkeep.ensure_properties(REMOVABLE)
-            # False where upkeep has taken them out meanwhile.
+            # False if maintenance has removed them meanwhile.
             upkeep.replace([file for file, _ in broken], [], data_change=True, why="repair")
             upkeep.ensure_properties({name: schema.properties[name] for name in REMOVABLE})
     if tables and not check and lake.exists(lake.meta_location(AUDIT)):

@@ -1,4 +1,4 @@
-"""What the lake, and the source itself where it is asked, say of the topics of one source."""
+"""Read facts about the topics of one source from the lake and, unless it is lost, from the source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceFacts:
-    """Read what the lake says of a source now, and ask the source later.
+    """Facts about a source: those of the lake read now, those of the source on demand.
 
     Args:
         context: of the mirror.
@@ -51,7 +51,7 @@ class SourceFacts:
 
     @cached_property
     def default_cleanup(self) -> str:
-        """The policy of topics that set none themselves, or "" if nobody can tell."""
+        """The policy of topics that set none, or "" if unknown."""
         if not self.is_asked:
             return ""
         admin, recorded = self._context.admin(self._alias), self.recorded
@@ -60,7 +60,7 @@ class SourceFacts:
         )
 
     def find_leaderless(self, topics: Iterable[str]) -> None:
-        """Find and log the partitions of topics that nobody leads."""
+        """Find and log the leaderless partitions of topics."""
         if not self.is_asked:
             return
         _, self.leaderless = describe_with_leaders(self._context.admin(self._alias), set(topics))
@@ -68,7 +68,7 @@ class SourceFacts:
             log.warning("verify.no_leader source=%s partitions=%s", self._alias, format_partitions(self.leaderless))
 
     def available_ranges(self, sources: Iterable[SourcePartition]) -> dict[SourcePartition, OffsetRange]:
-        """Find what the source still holds whole of partitions that somebody leads."""
+        """Return the ranges that the source still holds complete, of partitions with a leader."""
         led = [s for s in sources if TopicPartition(s.topic, s.partition) not in self.leaderless]
         admin = self._context.admin(self._alias)
         return read_available_ranges(admin, self.recorded, led, default_cleanup=self.default_cleanup)

@@ -1,4 +1,4 @@
-"""The first hop: the relay holds what the source gives to a `read_committed` consumer, record by record.
+"""Compare the first hop: the relay holds what the source returns to a `read_committed` consumer, record by record.
 
 What the source no longer holds cannot be compared any more; it is said to be gone, once, and not asked for again.
 """
@@ -26,7 +26,7 @@ from mirrorlake.verify.unit import ComparisonUnit, FeedSpec, UnitResult, group_b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSide:
-    """A source and its relay: which topics are compared, and what is known of them.
+    """A source and its relay, with the topics to compare.
 
     `default_cleanup` is the policy of topics that set none themselves. Of `leaderless` partitions nothing is asked.
     """
@@ -67,7 +67,7 @@ def compare_dense_offsets(side: SourceSide, scope: Scope) -> HopResult:
 def compare_with_source(
     side: SourceSide, admin: ClusterAdmin, scope: Scope, capacity: RunnerChoice, tell: Callable[[int], None]
 ) -> HopResult:
-    """Compare what is due of the relay with the source.
+    """Compare the due records of the relay with the source.
 
     Raises:
         ClusterError: the source does not answer.
@@ -104,7 +104,7 @@ def compare_with_source(
 def read_log_ranges(
     admin: ClusterAdmin, ids: Mapping[str, str], sources: Iterable[SourcePartition]
 ) -> dict[SourcePartition, OffsetRange]:
-    """Find which offsets a source still holds of some partitions, of which the newest lives count; `ids` are the recorded ones.
+    """Return the ranges that a source still holds of some partitions in their newest generation; `ids` are recorded topic ids.
 
     Raises:
         ClusterError: the source does not answer.
@@ -115,7 +115,7 @@ def read_log_ranges(
     for source in sources:
         tp = TopicPartition(source.topic, source.partition)
         newest[tp] = max(source, newest.get(tp, source))
-    # A topic that was deleted and created again holds other records than those that were landed.
+    # A topic that was created again holds other records than the landed ones.
     newest = {
         tp: source
         for tp, source in newest.items()
@@ -124,7 +124,7 @@ def read_log_ranges(
         and not is_different_topic(ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
     }
     earliest, ends = admin.log_start_offsets(newest), admin.last_stable_offsets(newest)
-    # A log that went back ends before what was landed.
+    # A truncated log ends before the landed records.
     return {source: OffsetRange(earliest[tp], ends[tp]) for tp, source in newest.items()}
 
 
@@ -163,7 +163,7 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetRange], toge
 
 
 def compacts(topic: KnownTopic | None, default_cleanup: str) -> bool:
-    """Tell whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none themselves."""
+    """Return whether the log of a topic may be compacted; `default_cleanup` is the policy of topics that set none."""
     return topic is not None and topic.may_compact(default_cleanup)
 
 

@@ -1,4 +1,4 @@
-"""The second hop: a target holds what the relay's records became, each in the place that the offset map gives it.
+"""Compare the second hop: a target holds the relay's records as the rules changed them, at the mapped offsets.
 
 Records that rules changed are compared with what the rules make of the relay's; of those that older rules changed, only the
 presence is checked. Where a remote topic holds records that no flow wrote, they are neither extra nor verified.
@@ -194,7 +194,7 @@ def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
     with suppress(ClusterError):
         policies = {name: settings.get("cleanup.policy") for name, settings in admin.configs(topics).items()}
         if bare := [name for name, policy in policies.items() if policy is None]:
-            # A topic without a policy of its own has the brokers'.
+            # A topic without a policy uses the brokers'.
             default = admin.default_cleanup(bare)
             policies = {name: policy or default for name, policy in policies.items()}
         return frozenset(name for name, policy in policies.items() if "compact" in (policy or ""))

@@ -1,4 +1,4 @@
-"""Track: what a verification found becomes an MLflow run, and the table `audit` names it.
+"""Track a verification as an MLflow run, and store its id in the table `audit`.
 
 Parameters are names and choices of the settings. The settings themselves go in as their fingerprint, so that runs under the
 same settings can be told apart from others, and no password is logged.
@@ -27,7 +27,7 @@ VERIFICATION = "verification"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A verification and when it was made."""
+    """A verification with its times."""
 
     found: VerifyReport
     began_at: datetime
@@ -35,7 +35,7 @@ class Timed:
 
 
 def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig) -> TrackedRun:
-    """Make the run of one flow's verification; the settings are those it was found under."""
+    """Build the tracked run of one flow's verification; `config` are the settings at that time."""
     found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
     sums = {name: sum(getattr(proof, name) for proof in found.partitions) for name in COUNTS}
     problems = Counter(difference.problem for difference in found.differences)
@@ -82,12 +82,12 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        # Run from a folder that was never installed, or on a platform that brings its own.
+        # The package runs from a folder without installation, or the platform brings its own.
         return "unknown"
 
 
 def track_verification(context: Context, timed: Timed, flow: FlowConfig) -> str | None:
-    """Log a verification's run, write its id into `audit`, and return it; None where runs are not logged.
+    """Log a verification's run, write its id to `audit`, and return it; None if runs are not logged.
 
     Raises nothing: neither the tracking store nor the audit row may change what a verification says.
     """

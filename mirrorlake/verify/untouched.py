@@ -1,4 +1,4 @@
-"""Fetch from a source that nobody ever consumed from, by Spark: Java's client asks for no group's coordinator (law H).
+"""Fetch by Spark from a source without any group: Java's client needs no group coordinator (law H).
 
 librdkafka asks for one, and a broker then makes `__consumer_offsets` (`kafka/fetcher.py`).
 """
@@ -22,12 +22,12 @@ from mirrorlake.verify.unit import Fetching
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Collected at once, of all partitions.
+# Offsets of all partitions that are collected at once.
 _OFFSETS = 100_000
 
 
 def fetch_by_spark(spark: SparkSession, options: Mapping[str, str]) -> Fetching:
-    """Make what fetches the partitions of a unit by Spark, with its options for the cluster."""
+    """Return a factory of fetchers that read by Spark, with its options for the cluster."""
     return lambda _, spans: SparkFetcher(spark, options, spans)
 
 
@@ -74,7 +74,7 @@ class SparkFetcher:
         return Fetched(rows, ends)
 
     def _next(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Take ranges of several partitions: a job takes about as long for one as for many."""
+        """Return ranges of several partitions, because a job takes about as long for one as for many."""
         chosen: dict[TopicPartition, tuple[int, int]] = {}
         while self._left:
             tp, first, end = self._left[0]

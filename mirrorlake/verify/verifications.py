@@ -175,19 +175,19 @@ class Verifications:
             lost=lost,
             direct=direct,
             waits=waits,
-            # Beside streams a job's tasks would stand in line before those that send.
+            # In a running mirror a job's tasks would delay the live tasks that send.
             session=context.standing_session() if may_job else None,
             tell=tell,
         ).run()
 
     def _with_redrives(self, target: str) -> list[FlowConfig]:
-        """Return the flows into a target, and the flows that sent quarantined records of theirs again."""
+        """Return the flows into a target, and their re-drives."""
         flows = self._context.config.flows_to(target)
         again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
         return [*flows, *(again[topic] for topic in sorted(self._context.admin(target).describe(again)))]
 
     def _views(self) -> dict[str, View]:
-        """Return the view of each flow that has one, under its name and under that of its re-drive."""
+        """Return the view of each flow that has one, by its name and that of its re-drive."""
         found: dict[str, View] = {}
         flows = self._context.config.flows
         for flow in flows:

@@ -1,4 +1,4 @@
-"""Stretches of a fetched partition and what feeds hold for them, as columns in downstream order."""
+"""Align fetched rows with the records of feeds, as columns in downstream order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrorlake.verify.content import Offsets, joined
 
 @dataclass(slots=True)
 class FeedRecords:
-    """Records of one way of a feed, ascending in both offsets."""
+    """Records of a feed for one target, ascending in both offsets."""
 
     feed: int
     label: int
@@ -23,7 +23,7 @@ class FeedRecords:
     rows: pa.RecordBatch
 
     def sliced(self, start: int, end: int) -> FeedRecords:
-        """Keep the records from one number up to another."""
+        """Return the records from one index up to another."""
         return FeedRecords(
             self.feed,
             self.label,
@@ -34,7 +34,7 @@ class FeedRecords:
 
 
 class Window:
-    """What is fed for a stretch, in downstream order; `origin` is the number of the piece that a record came in."""
+    """The records of feeds for an offset range, in downstream order; `origin` is the index of a record's part."""
 
     def __init__(self, pieces: Sequence[FeedRecords]) -> None:
         self.parts = pieces
@@ -57,11 +57,11 @@ class Window:
             self.rows = self.rows.take(pa.array(order))
 
     def part_of(self, row: int) -> FeedRecords:
-        """Return the piece that a record came in."""
+        """Return the part of a record."""
         return self.parts[0 if self.origin is None else int(self.origin[row])]
 
     def by_target(self, chosen: Offsets | None) -> Iterator[tuple[FeedRecords, Offsets, Offsets, pa.RecordBatch]]:
-        """Yield chosen rows, None for all: a piece of their way, their offsets on both ends and their content."""
+        """Yield chosen rows, None for all, by target: a part of it, upstream and downstream offsets, and content."""
         if self.origin is None:
             if chosen is None:
                 yield self.parts[0], self.upstream, self.downstream, self.rows
@@ -84,14 +84,14 @@ class Window:
 
 
 def windows(pieces: list[FeedRecords], offsets: Offsets) -> Iterator[tuple[Window | None, int, int]]:
-    """Cut a stretch into windows that are compared at once, each with its part of the fetched offsets."""
+    """Split an offset range into windows that are compared at once, each with its part of the fetched offsets."""
     if not pieces:
         if len(offsets):
             yield None, 0, len(offsets)
         return
     pieces = sorted(pieces, key=lambda piece: int(piece.downstream[0]))
     lie_apart = all(one.downstream[-1] < after.downstream[0] for one, after in pairwise(pieces))
-    # Of many small pieces the joint costs less than the calls for each.
+    # Joining many small parts costs less than comparing each.
     if not lie_apart or len(pieces) > 8:
         yield Window(pieces), 0, len(offsets)
         return
@@ -105,10 +105,10 @@ def windows(pieces: list[FeedRecords], offsets: Offsets) -> Iterator[tuple[Windo
 
 
 def chosen_rows(rows: pa.RecordBatch, at: Offsets | None) -> pa.RecordBatch:
-    """Take some rows, None for all."""
+    """Return some rows, None for all."""
     return rows if at is None else rows.take(pa.array(at))
 
 
 def chosen_values(values: Offsets, at: Offsets | None) -> Offsets:
-    """Take some values, None for all."""
+    """Return some values, None for all."""
     return values if at is None else values[at]
