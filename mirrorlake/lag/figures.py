@@ -20,7 +20,7 @@ _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What one look at the tables found: verdicts and lags of every hop, and the newest latency by flow and topic.
+    """The figures of one read: verdicts and lags of every hop, and the newest latency by flow and topic.
 
     `gaps` are offsets that were never landed, by source and kind (law E); `withheld` records that were kept from the target,
     by flow and kind (`filtered`, `quarantined`); both are 0 before their first event. `proven` is the position up to which the
@@ -41,7 +41,7 @@ class Figures:
 
 
 def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
-    """Read the figures of this moment from the tables; of latency the newest bucket of each topic counts.
+    """Read the present figures from the tables, with the newest latency bucket of each topic.
 
     Raises:
         StoreError: the lake failed.
@@ -59,7 +59,7 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         at=now(),
         lag=verdict,
         latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
-        # From 0 on: an alert compares with an earlier sample, and misses the first event of a series that begins with it.
+        # Series start at 0, because an alert misses the first event of a series that begins with it.
         gaps={(flow.source, kind): 0 for flow in lag.flows for kind in GAP_KINDS}
         | _sums(lake, GAPS, "source", "missing"),
         withheld={(flow.name, kind): 0 for flow in lag.flows for kind in (FILTERED, QUARANTINED)}
@@ -67,7 +67,7 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         proven={
             (flow.name, TopicPartition(source.topic, source.partition)): position
             for flow in lag.flows
-            # Of several lives the newest comes last.
+            # The newest generation comes last.
             for source, position in sorted(proven_until(lake, flow).items())
         },
     )

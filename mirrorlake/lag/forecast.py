@@ -1,4 +1,4 @@
-"""What becomes of a lag: when a hop will have caught up, and whether retention deletes first what it has not passed.
+"""Forecast a lag: when a hop catches up, and whether retention deletes records before they pass it.
 
 Both go on with the rates of the window as straight lines and say so; neither guesses where the window cannot tell.
 
@@ -24,9 +24,9 @@ By = Literal["age", "size", "estimate", "lost"]
 """What deletes: `retention.ms`; the first offset of the log that comes nearer, whatever moves it; `retention.bytes`, by an
 estimate of what follows; nothing any more, as it is gone."""
 
-# Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
+# A batch may be under way between two samples, so one difference proves neither rest nor movement.
 FEWEST_SAMPLES = 3
-# A healthy mirror has records of up to so many seconds under way: its batches, transactions of a few seconds, and their commits.
+# A healthy mirror has records of up to this age under way: batches, transactions of a few seconds, and their commits.
 # Within that, a lag grows or falls by chance.
 PACE_S = 10.0
 
@@ -46,7 +46,7 @@ class CatchUp:
 
 
 def catch_up(window: Sequence[LagSample]) -> CatchUp:
-    """Forecast when a hop will have caught up; what lies before a step back of the position does not count.
+    """Forecast when a hop catches up; samples before a step back of the position do not count.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -91,7 +91,7 @@ def catch_up(window: Sequence[LagSample]) -> CatchUp:
 
 
 def is_in_pace(window: Sequence[LagSample]) -> bool:
-    """Return whether no more waits than a healthy mirror has under way, by its age or at the rate of the window.
+    """Return whether no more records wait than a healthy mirror has under way, by age or by rate.
 
     A position that stands still for longer, with records that wait, is not in pace: producers may date records later than they
     were written.
@@ -115,7 +115,7 @@ def is_in_pace(window: Sequence[LagSample]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earliest:
-    """The first offset that a partition still held at a time."""
+    """The log start offset of a partition at a time."""
 
     observed_at: datetime
     offset: int
@@ -123,7 +123,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimit:
-    """What bounds a partition's log by size: `retention.bytes`, and the bytes that one of its offsets takes there at most.
+    """The size limit of a partition's log: `retention.bytes`, and the largest size of one offset.
 
     A broker deletes a segment once what follows it reaches `retention.bytes`. So a record is safe while less follows it, its
     own segment's rest included: how large segments are need not be known.
@@ -135,7 +135,7 @@ class LogLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRisk:
-    """Whether retention deletes what a hop has not passed.
+    """Whether retention deletes records before they pass a hop.
 
     Attributes:
         at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
@@ -158,7 +158,7 @@ class RetentionRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """When retention deletes the oldest record that waits, at the present rate and if nothing passes from now on.
+    """When retention deletes the oldest waiting record, at the present rate and if nothing passes from now on.
 
     `by` is `lost` where it is gone already.
     """
@@ -169,7 +169,7 @@ class Expiry:
     reason: str
 
 
-# Of the time that a topic is kept, or of its bytes, or where the log's movement decides: less is a verdict of its own.
+# Less than this share of retention time or bytes, or less than this time if the log's movement decides, makes a verdict.
 _SOON_SHARE, _SOON_MS = 0.1, 3_600_000
 
 
@@ -182,7 +182,7 @@ def next_expiry(
     limit: LogLimit | None = None,
     end_per_s: float | None = None,
 ) -> Expiry | None:
-    """Tell when the oldest record that waits is deleted, the nearest of age and sizes; None where nothing waits or is deleted.
+    """Return when the oldest waiting record is deleted, by age or size, whichever is first; None if nothing waits or is deleted.
 
     `end_per_s` is the rate at which the log grows, in offsets a second; None where it is not known.
 
@@ -204,7 +204,7 @@ def next_expiry(
         soon = age.soonest_ms < _SOON_SHARE * (retention_ms or 0)
         found.append(Expiry(in_ms=age.soonest_ms, by="age", is_soon=soon, reason=age.reason))
     if (moved := _by_size([sample], held)) is not None and moved.soonest_ms is not None:
-        # Where a log turns over within the hour, half of it is time enough for a lander in pace.
+        # If a log turns over within the hour, half of it is enough time for a healthy lander.
         is_near = 2 * _before_deletion(sample, held) < (sample.end_position or 0) - held[-1].offset
         soon = moved.soonest_ms < _SOON_MS and is_near
         found.append(Expiry(in_ms=moved.soonest_ms, by="size", is_soon=soon, reason=moved.reason))
@@ -226,7 +226,7 @@ def retention_risk(
     earliest: Sequence[Earliest] = (),
     limit: LogLimit | None = None,
 ) -> RetentionRisk:
-    """Forecast whether retention will delete what has not passed the hop, by age and by size; the nearest of all.
+    """Forecast whether retention deletes records before they pass the hop, by age or size, whichever is first.
 
     Kafka deletes whole segments, and never the one being written, so it may delete later than said here, not sooner.
 
@@ -272,7 +272,7 @@ def retention_risk(
 
 
 def no_older_than(window: Sequence[LagSample], last_passed: datetime | None) -> list[LagSample]:
-    """Give what waits a bound for its age where its timestamp is not known, as it is not landed.
+    """Return the samples with a bound for the unknown age of waiting records that are not landed.
 
     It came after the last look at which nothing waited, and after the last record that passed (`last_passed` is its timestamp);
     its age is reported too large by that, never too small, so that a risk is not said too late.
@@ -309,7 +309,7 @@ def _by_age(samples: Sequence[LagSample], retention_ms: int | None, now: datetim
 
 
 def _slope(samples: Sequence[LagSample]) -> float:
-    """Tell by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
+    """Return by how much the age of the oldest waiting record grows in a unit of time, at most 1.
 
     0 where too few samples tell, or where nothing waited at some moment: what waits now came later and shows no trend.
     """
@@ -344,7 +344,7 @@ def _by_size(samples: Sequence[LagSample], held: Sequence[Earliest]) -> Retentio
 
 
 def _before_deletion(last: LagSample, held: Sequence[Earliest]) -> int:
-    """Count the offsets before the position, less the largest step of the first offset: the next one may come at once."""
+    """Count the offsets before the position, less the largest step of the log start offset, which may recur at once."""
     step = max(after.offset - before.offset for before, after in pairwise(held))
     return max(0, last.position - held[-1].offset - step)
 
@@ -376,7 +376,7 @@ def _passed_per_s(samples: Sequence[LagSample]) -> float:
 
 
 def _grows(samples: Sequence[LagSample]) -> float | None:
-    """Compute the rate of the end over the looks that know it."""
+    """Return the rate of the end over the samples that know it."""
     known = [(one.observed_at, one.end_position) for one in samples if one.end_position is not None]
     span_s = (known[-1][0] - known[0][0]).total_seconds() if known else 0.0
     return (known[-1][1] - known[0][1]) / span_s if span_s > 0 else None

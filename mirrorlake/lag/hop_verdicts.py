@@ -1,4 +1,4 @@
-"""The verdicts on the hops of a mirror, and what they come to for each flow and group."""
+"""The verdicts on the hops of a mirror, and the resulting verdict of each flow and group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOPS = ("landed", "republished", "consumed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopKey:
-    """One hop of one source partition: `group_id` where it is consumed, `cluster` where the position is held."""
+    """One hop of one source partition; `group_id` of the hop `consumed`, and `cluster` that holds the position."""
 
     flow: str
     source: str
@@ -36,7 +36,7 @@ class HopKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopVerdict:
-    """The verdict on one hop, by its last so many `samples`; `retention` is None where its topic's retention is not known."""
+    """The verdict on one hop by its last `samples`; `retention` is None if its topic's retention is unknown."""
 
     key: HopKey
     verdict: Verdict
@@ -48,7 +48,7 @@ class HopVerdict:
 
     @property
     def at_risk(self) -> bool:
-        """Whether retention deletes first what has not passed."""
+        """Whether retention deletes records before they pass the hop."""
         return self.retention is not None and self.retention.at_risk
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class LagVerdict(Displayable):
 
     @property
     def complete(self) -> float:
-        """The share of hops of which something is known, 0 to 1; 1 of none (Burrow's `complete`)."""
+        """The share of hops with a known verdict, 0 to 1; 1 without hops (Burrow's `complete`)."""
         known = sum(hop.verdict is not Verdict.UNKNOWN for hop in self.hops)
         return known / len(self.hops) if self.hops else 1.0
 
@@ -113,7 +113,7 @@ class LagVerdict(Displayable):
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Why the verdict of each flow is what it is; empty without a status."""
+        """The reason of each flow's verdict; empty without a status."""
         return {} if self.status is None else {one.flow: one.reason for one in self.status.flows}
 
     @property

@@ -62,14 +62,14 @@ class Lag:
     Args:
         lake: the lake.
         flows: the flows to report on.
-        look: looks at all positions now, and writes nothing.
+        look: samples all positions now, and writes nothing.
         runs: reads the offset map of the named flows, their ledgers' newest runs included.
         readers: opens a reader of a source's records.
         now: the clock, in UTC.
-        retention_of: looks up how long the topic is kept that a hop reads from.
-        status: reads where the flows stand now; without it, verdicts are those of the samples.
-        paused: tells what is paused.
-        every: the time between two looks of the sampler.
+        retention_of: returns the retention of the topic that a hop reads.
+        status: reads the status of the flows; without it, verdicts use the samples alone.
+        paused: reads the pauses.
+        every: the sampling interval.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -104,7 +104,7 @@ class Lag:
         self._asked = LagQueries(lake, self.flows, now=now)
 
     def now(self) -> DataFrame:
-        """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.
+        """Sample all positions and return the present lag, in the columns `lag.sql.LAG_COLUMNS`; writes nothing.
 
         Where the oldest record that waits is not landed yet, its timestamp is read from the source. A cluster that does not
         answer leaves its figures out.
@@ -132,7 +132,7 @@ class Lag:
                 "nothing was landed yet, so there is no lag", remedy="mirrorlake run --once, then ask again"
             )
         at = sample.observed_at
-        # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
+        # The newest mapped ranges and group positions of a target that did not answer are unknown.
         runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})
         moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
         tables = self._asked.filter.all_rows()
@@ -168,7 +168,7 @@ class Lag:
         return self._now_table().to_pandas()
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Return the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
+        """Return the lag at every sample of a time range, in the columns `lag.sql.LAG_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -176,12 +176,12 @@ class Lag:
         return self.query_over(since, until).frame()
 
     def query_over(self, since: When = "1h", until: When | None = None) -> LagQuery:
-        """Ask what `over` returns."""
+        """Build the query of `over`."""
         start, end = self.span(since, until)
         return self._asked.over(start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
+        """Return the loss at each sample, had the source been lost then, in the columns `lag.sql.RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -189,12 +189,12 @@ class Lag:
         return self.query_rpo(since, until).frame()
 
     def query_rpo(self, since: When = "1h", until: When | None = None) -> LagQuery:
-        """Ask what `rpo` returns."""
+        """Build the query of `rpo`."""
         start, end = self.span(since, until)
         return self._asked.rpo(start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
-        """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
+        """Return percentiles of the time from record to target, in the columns `lag.sql.LATENCY_COLUMNS`.
 
         Every record that reached a target in that time counts; no samples are needed.
 
@@ -206,7 +206,7 @@ class Lag:
     def query_latency(
         self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m"
     ) -> LagQuery:
-        """Ask what `latency` returns."""
+        """Build the query of `latency`."""
         start, end = self.span(since, until)
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
@@ -214,7 +214,7 @@ class Lag:
         return self._asked.latency(start, end, bucket_s=int(bucket_s))
 
     def at(self, group: str, moment: When) -> DataFrame:
-        """Read where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
+        """Return the positions of a group at a past time, by the newest sample up to it, on sources and targets.
 
         The rows are those of `over`, of hop `consumed`.
 
@@ -245,7 +245,7 @@ class Lag:
         return replace(found, text=text).frame()
 
     def loss_at(self, moment: When) -> Loss:
-        """Tell what would have been lost had the sources died at a past moment, by the last look before it.
+        """Return the loss had the sources died at a past time, by the last sample before it.
 
         Records that were on the source and not on the target count, withheld ones left out. A look is exact for its own
         moment; one that is older than two intervals of the sampler covers nothing, and the loss is unknown then, as it is
@@ -288,7 +288,7 @@ class Lag:
             >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
             'OK'
         """
-        # Before the questions: the time that they take is not silence.
+        # Read before the queries, because their duration must not count as silence.
         now = self._now()
         start = self._look_before(WINDOW_SAMPLES)
         asked = self.query_over(start)
@@ -300,7 +300,7 @@ class Lag:
         return replace(found, objectives=objectives)
 
     def windows(self) -> dict[tuple[str, SourcePartition], Sequence[LagSample]]:
-        """Read the newest samples of the hop `republished`, oldest first, by flow and partition, for one that comes now.
+        """Read the newest samples of the hop `republished` by flow and partition, oldest first, without a present one.
 
         Those from before the sampler rested are left out: they say nothing of this moment.
 
@@ -320,7 +320,7 @@ class Lag:
         }
 
     def _look_before(self, looks: int) -> When:
-        """Find the time of the look that is so many looks back."""
+        """Return the time of the sample that is so many samples back."""
         text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
         return min((row.observed_at for row in self._lake.query_rows(text, missing_ok=True, looks=looks)), default="1h")
 
@@ -336,7 +336,7 @@ class Lag:
     # -- pieces ---------------------------------------------------------------------------------------------------
 
     def _fill_in_timestamps(self, rows: Sequence[Any], at: datetime, sample: PositionSnapshot) -> list[Any]:
-        """Fill in what only the source knows: the timestamps of records that are not landed."""
+        """Add what only the source knows: the timestamps of records that are not landed."""
         positions = sample.positions
 
         def place(row: Any) -> tuple[str, SourcePartition]:
@@ -359,7 +359,7 @@ class Lag:
         return filled
 
     def span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
-        """Read the beginning and the end of a time.
+        """Parse the start and end of a time range.
 
         Raises:
             UsageError: a time cannot be read.

@@ -1,4 +1,4 @@
-"""What several questions about the same tables have in common, read once."""
+"""Cache the last value that was read, for queries that share it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Value = TypeVar("Value")
 
 
 class LastRead(Generic[Value]):
-    """The newest value that was read, and what it was read of; several threads that want it at once read it once."""
+    """The last value and its key; threads that need it at once read it once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: tuple[Hashable, Value] | None = None
 
     def of(self, key: Hashable, read: Callable[[], Value]) -> Value:
-        """Return the value of a key, read if the last one was of another."""
+        """Return the value of a key, and read it if the last value had another key."""
         with self._lock:
             if self._held is None or self._held[0] != key:
                 self._held = key, read()

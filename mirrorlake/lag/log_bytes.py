@@ -1,4 +1,4 @@
-"""How many bytes an offset of a source's log takes at most, by the records that were landed of it last.
+"""Estimate the largest size of an offset in a source's log, from the records landed last.
 
 Brokers tell the size of a log to Java's admin client only. What the relay knows bounds it from above: the log holds records
 compressed, and is counted here as if each had a batch of its own, so that a forecast by it comes too early, never too late.
@@ -15,18 +15,18 @@ from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 OffsetBytes = Mapping[tuple[str, SourcePartition], int]
-"""By alias and source partition; one of which nothing was landed yet is left out."""
+"""Bytes by alias and source partition; a partition without landed records is left out."""
 
-# Enough to be typical of what comes next; one file of a partition, or few.
+# Enough records to be typical, in one or few files of a partition.
 _NEWEST = 1_000
 # A batch header of 61 bytes, a record's lengths and deltas of 36 at most, and what a codec adds to what it cannot shrink.
 _AROUND, _EXPANSION = 128, 1.01
-# A header's two lengths.
+# The two lengths of a header.
 _HEADER = 10
 
 
 def read_offset_bytes(lake: Lake, landed: Mapping[tuple[str, SourcePartition], int]) -> OffsetBytes:
-    """Average the newest landed records of partitions, given the next offset to land of each; reads no more than these.
+    """Return the average size of partitions' newest landed records, given the next offset to land of each.
 
     A partition without one among them gets the largest average of its topic.
     """

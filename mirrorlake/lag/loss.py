@@ -1,4 +1,4 @@
-"""What would have been lost had a source died at a past moment: records and seconds, by flow and partition.
+"""Compute the loss had a source died at a past time: records and seconds, by flow and partition.
 
 Law E: what no look covers is unknown and not zero.
 """
@@ -13,13 +13,13 @@ from typing import Any
 from mirrorlake.lag.time_lag import combine_known
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, format_duration, table
 
-# A look that comes late, or fails once, still covers the time up to the next one.
+# A sample that is late, or fails once, still covers the time up to the next one.
 SNAPSHOTS_APART = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLoss:
-    """What one source partition had and the target lacked.
+    """The possible loss of one source partition.
 
     Attributes:
         records: records that were not on the target, withheld ones left out; None where it is not known.
@@ -43,7 +43,7 @@ class PartitionLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowLoss:
-    """What one flow would have lost, by the look of `observed_at`; None where no look covers the moment, with the reason."""
+    """The possible loss of one flow by the sample of `observed_at`; None with a reason if no sample covers the time."""
 
     flow: str
     observed_at: datetime | None
@@ -52,19 +52,19 @@ class FlowLoss:
 
     @property
     def records(self) -> int | None:
-        """The records of all partitions; None where that of one is not known."""
+        """The records of all partitions, or None if one is unknown."""
         return None if self.observed_at is None else combine_known(sum, (one.records for one in self.partitions))
 
     @property
     def seconds(self) -> float | None:
-        """The age of the oldest record; None where that of one partition is not known."""
+        """The age of the oldest record, or None if that of one partition is unknown."""
         if self.observed_at is None or any(one.seconds is None for one in self.partitions):
             return None
         return max((one.seconds for one in self.partitions if one.seconds is not None), default=0.0)
 
     @property
     def is_exact(self) -> bool:
-        """Whether every record that counts is in the relay."""
+        """Whether every counted record is in the relay."""
         return self.observed_at is not None and all(one.is_exact for one in self.partitions)
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class FlowLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Loss(JsonDisplayable, Sequence[FlowLoss]):
-    """What each flow would have lost had its source died at a moment (see `Lag.loss_at`).
+    """The loss of each flow had its source died at a past time (see `Lag.loss_at`).
 
     Example:
         >>> print(Loss(at=datetime(2026, 1, 1), flows=(FlowLoss(flow="east->central", observed_at=None, reason="nobody looked"),)))
@@ -108,7 +108,7 @@ class Loss(JsonDisplayable, Sequence[FlowLoss]):
         return all(flow.records is not None and flow.seconds is not None for flow in self.flows)
 
     def sheet(self) -> Sheet:
-        """Show flows, and partitions that would have lost something or are not known."""
+        """Show the flows, and the partitions with a loss or an unknown one."""
         unknown = sum(flow.records is None or flow.seconds is None for flow in self.flows)
         lost = sum(flow.records or 0 for flow in self.flows)
         word = "unknown" if unknown else "lost" if lost else "nothing lost"
@@ -146,7 +146,7 @@ def _span(seconds: float | None) -> str | None:
 
 
 def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedelta) -> FlowLoss:
-    """Choose each partition's newest row up to a moment, of the columns of `sql.LOSS`; older ones than `apart` cover nothing.
+    """Build the loss from each partition's newest row of `sql.LOSS` up to a time; rows older than `apart` cover nothing.
 
     Between the look and the moment records may have come and gone: a look tells its own moment exactly.
     """

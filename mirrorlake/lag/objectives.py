@@ -1,4 +1,4 @@
-"""Objectives beside what is measured: RPO of this moment, RTO of the last failover or drill.
+"""Compare objectives with measurements: the present RPO, and the RTO of the last failover or drill.
 
 What was not measured is neither met nor missed.
 """
@@ -18,7 +18,7 @@ from mirrorlake.render import Table, badge, format_duration, table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRto:
-    """The time to serve again that the last `failover` or `drill` of a flow took."""
+    """The recovery time of the last `failover` or `drill` of a flow."""
 
     seconds: float
     at: datetime
@@ -27,7 +27,7 @@ class MeasuredRto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowObjectives:
-    """The objectives of a flow in seconds and what is measured beside them; None where it is not set, or not measured.
+    """The objectives of a flow and the measurements in seconds; None if not set, or not measured.
 
     Example:
         >>> one = FlowObjectives(flow="east->central", rpo_s=30, measured_rpo_s=2.5, rto_s=300)
@@ -47,12 +47,12 @@ class FlowObjectives:
 
     @property
     def rpo(self) -> Met | None:
-        """Whether RPO is kept now; None without an objective."""
+        """Whether the RPO is met now; None without an objective."""
         return _met(self.rpo_s, self.measured_rpo_s)
 
     @property
     def rto(self) -> Met | None:
-        """Whether RTO was kept the last time; None without an objective."""
+        """Whether the RTO was met the last time; None without an objective."""
         return _met(self.rto_s, self.measured_rto_s)
 
     @property
@@ -61,7 +61,7 @@ class FlowObjectives:
         return tuple(name for name, met in (("RPO", self.rpo), ("RTO", self.rto)) if met == "missed")
 
     def rows(self) -> list[tuple[str, float, float | None, Met]]:
-        """List name, objective, measured and verdict of what is set."""
+        """List name, objective, measurement and verdict of each objective."""
         found = (
             ("rpo", self.rpo_s, self.measured_rpo_s, self.rpo),
             ("rto", self.rto_s, self.measured_rto_s, self.rto),
@@ -101,7 +101,7 @@ def _span(seconds: float) -> str:
 def judge_objectives(
     flows: Iterable[FlowConfig], rpo_ms: Mapping[str, int | None], rto: Mapping[str, MeasuredRto]
 ) -> tuple[FlowObjectives, ...]:
-    """Put what is measured of flows beside their objectives; a flow without any is left out."""
+    """Compare flows' objectives with measurements; a flow without objectives is left out."""
     found = []
     for flow in flows:
         wanted = flow.objectives

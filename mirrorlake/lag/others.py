@@ -15,7 +15,7 @@ from mirrorlake.render import JsonDisplayable, Sheet, Table, badge, format_count
 from mirrorlake.republish import LedgerCopy
 from mirrorlake.topics import settings_in_force
 
-# A stream that works signs each 20 s, and may miss one on a busy machine.
+# A working stream writes its sign each 20 s, and may miss one on a busy machine.
 SIGN_TIMEOUT = timedelta(seconds=3 * SIGN_INTERVAL_S)
 
 
@@ -37,11 +37,11 @@ class OtherFlow(JsonDisplayable):
 
     @property
     def holds_back(self) -> bool:
-        """Whether records stay in the relay for a flow that nobody carries."""
+        """Whether records stay in the relay for a flow that no process runs."""
         return self.waiting > 0 and self.state != "runs"
 
     def sheet(self) -> Sheet:
-        """Show what it holds back, and why."""
+        """Show the records that it holds back, and why."""
         facts = (
             f"{format_count(self.waiting)} offsets wait in the relay of {self.source}",
             self.reason or None,

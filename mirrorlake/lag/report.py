@@ -1,4 +1,4 @@
-"""Report: lag, latency, RPO, verdicts and proofs of a stretch of time on one page that needs no network and no script.
+"""Report lag, latency, RPO, verdicts and proofs of a time range on one page that needs no network and no script.
 
 The page is made of tables and still pictures (`render/svg_chart.py`), so that it reads the same in a mail, in an archive and where
 JavaScript is off; its own policy forbids it to load or to run anything. Everything that others wrote is escaped.
@@ -36,7 +36,7 @@ from mirrorlake.render import (
     table,
 )
 
-# Nobody reads a longer page; `mirrorlake lag --json` has them all.
+# A longer page would not be read; `mirrorlake lag --json` has all rows.
 MAX_ROWS = 500
 
 _STYLE = (
@@ -47,7 +47,7 @@ _STYLE = (
     "@media print{:root{color-scheme:light}body{margin:0;max-width:none;font-size:11px}figure,tr,dt{break-inside:avoid}"
     "h2,figcaption{break-after:avoid}details:not([open]){display:none}thead{display:table-header-group}}@page{margin:15mm}"
 )
-# Explained on the page itself: who gets it by mail has no other.
+# The page explains its terms, because a reader may get it by mail alone.
 _WORDS = {
     "offset lag": "how many offsets of the source a hop has not passed yet; markers of transactions count, too",
     "time lag": "how long the oldest record that waits for a hop has waited; 0 where none waits",
@@ -70,7 +70,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Displayable):
-    """A report on a stretch of time; `html` is the page, `write` makes a file of it.
+    """A report on a time range; `html` is the page, `write` makes a file of it.
 
     `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
     points are in the order of time; `verifications` are the last ones of this process, and `recorded` the newest of any other one;
@@ -92,7 +92,7 @@ class Report(Displayable):
 
     @property
     def title(self) -> str:
-        """What the page is called: the mirror, and the machine that made the report."""
+        """The title of the page: the mirror, and the machine that made the report."""
         return " · ".join(
             part for part in ("mirrorlake report", self.mirror, self.host and f"made on {self.host}") if part
         )
@@ -196,7 +196,7 @@ class Report(Displayable):
         return table("flows, from the source's end to the target", columns, rows)
 
     def _lag_of(self, flow: str) -> tuple[Total, int | None]:
-        """Return the lag of a flow and its time to catch up, as its status says; groups have lags of their own."""
+        """Return the lag of a flow and its time to catch up, from its status; groups have their own lags."""
         status = None if self.verdict.status is None else self.verdict.status.get(flow)
         if status is not None:
             return Total(status.offset_lag if status.is_whole else None, status.time_lag_ms), status.eta_ms
@@ -206,7 +206,7 @@ class Report(Displayable):
         return sum_lags(hop.last for hop in sent), combine_known(max, (hop.catch_up.eta_ms for hop in sent))
 
     def _rpo_of_flows(self) -> dict[str, tuple[int | None, int | None]]:
-        """Find per flow the newest RPO and the largest that is known, in milliseconds."""
+        """Return by flow the newest RPO and the largest known one, in milliseconds."""
         found: dict[str, tuple[int | None, int | None]] = {}
         for point in self.rpo:
             before = found.get(point.flow, (None, None))[1]
@@ -324,7 +324,7 @@ def make_report(
     mirror: str = "",
     host: str = "",
 ) -> Report:
-    """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
+    """Build the report on a time range; times without samples, or before landing, are left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
     try:
         verdict, over = lag.verdict(), lag_points(lag.query_over, start, end)

@@ -1,4 +1,4 @@
-"""Sample: look at every position of a mirror at one moment, and write down what has changed since the last look.
+"""Sample every position of a mirror at one time, and store the changes since the last sample.
 
 Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
 lane; the relay is asked for its newest batches only. Positions are read before the ends: lag may be reported too large by
@@ -48,9 +48,9 @@ from mirrorlake.republish import merged_positions, read_lanes
 
 log = logging.getLogger(__name__)
 
-# A look that writes everything bounds how far back a question has to read, at the price of one row a position.
+# A complete sample bounds how far back a query reads, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# Every so many looks a group is asked for all topics, where asking each time would move more positions than this.
+# If reading all topics of all groups would move more positions than this, a group is read in full every tenth sample only.
 _ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
 
 
@@ -60,7 +60,7 @@ Lanes = Mapping[int, LedgerRecord | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionSnapshot:
-    """All looks of one moment: `landed` by source and `lanes` by flow, what the positions rest on, and `errors` by subject."""
+    """All samples of one time, with relay positions by source, ledger records by flow, and errors by subject."""
 
     observed_at: datetime
     looks: tuple[SubjectSample, ...]
@@ -70,35 +70,35 @@ class PositionSnapshot:
 
     @property
     def changed(self) -> int:
-        """How many positions were new."""
+        """The count of changed positions."""
         return sum(look.changed for look in self.looks)
 
     @property
     def unanswered(self) -> tuple[SubjectSample, ...]:
-        """The looks that had no answer."""
+        """The samples whose subject did not answer."""
         return tuple(look for look in self.looks if look.error is not None)
 
     @property
     def positions(self) -> dict[PositionKey, int]:
-        """Every position that was seen."""
+        """All sampled positions."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
     def silent_subject(self, flow: FlowConfig) -> Subject | None:
-        """Return what had no answer, so that nothing is known of a flow: its source or its target; None where both had."""
+        """Return the subject of a flow (source, relay or target) that did not answer, or None."""
         subjects = (("cluster", flow.source), ("relay", flow.source), ("flow", flow.name))
         return next((subject for subject in subjects if subject in self.errors), None)
 
     def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
-        """Tell how far a flow has come in the newest life of each partition that it carries."""
+        """Return the positions of a flow in the newest generation of each of its partitions."""
         seen = {look.key: look.positions for look in self.looks}
         reached, ends = seen.get(("relay", flow.source), {}), seen.get(("cluster", flow.source), {})
         found: dict[TopicPartition, FlowPosition] = {}
-        # Sorted by topic and life: a partition keeps the newest it has.
+        # Sorted by topic and generation, so that each partition ends with its newest.
         for key, offset in sorted(seen.get(("flow", flow.name), {}).items(), key=lambda item: item[0][2:5]):
             _, _, topic, generation, partition, _, _ = key
             end = ends.get(PositionKey(flow.source, None, topic, generation, partition, "last_stable", None))
             if end is None:
-                # Nobody leads it now; the log names it.
+                # A leaderless partition, which the log names.
                 continue
             found[TopicPartition(topic, partition)] = FlowPosition(
                 source=SourcePartition(topic, generation, partition),
@@ -115,13 +115,13 @@ class PositionSnapshot:
 
 
 class Sampler:
-    """Look at the positions of one mirror, and remember them, so that only changes are written.
+    """Sample the positions of one mirror, and remember them, so that only changes are written.
 
     Args:
         context: of the mirror.
-        flows: look at these, and at no group; without them at all that the settings have at each look, groups included.
+        flows: sample these and no group; by default all flows of the settings at each sample, and groups.
         now: the clock, in UTC, where it is not that of the context.
-        unreachable: the clusters that another sampler has found away.
+        unreachable: the unreachable clusters that other samplers know.
 
     Example:
         >>> sample = mirror.sample(once=True)  # doctest: +SKIP
@@ -156,7 +156,7 @@ class Sampler:
         self._unreachable = unreachable or UnreachableClusters()
 
     def once(self) -> PositionSnapshot:
-        """Look, write what is new, and return what was seen.
+        """Sample once, write the changes, and return the snapshot.
 
         A cluster that does not answer is reported in `PositionSnapshot.unanswered`, in the table and in the log; the others are
         sampled all the same.
@@ -173,7 +173,7 @@ class Sampler:
         try:
             write_samples(self._lake, at, looks)
         except Exception:
-            # What is in the table is not known: it is read again.
+            # The state of the table is unknown, so it is read again.
             self._remembered = None
             raise
         for look in looks:
@@ -184,9 +184,9 @@ class Sampler:
         return replace(seen, looks=looks)
 
     def read_positions(self) -> PositionSnapshot:
-        """Look at where everything stands now; writes nothing."""
+        """Read all positions now; writes nothing."""
         context, round_ = self._context, PollRound()
-        # A running mirror adopts new settings between two looks.
+        # A running mirror adopts new settings between two samples.
         flows = self._flows = context.config.flows if self._chosen is None else self._chosen
         sources = list(dict.fromkeys(flow.source for flow in flows))
         self._clusters = {*sources, *(flow.target for flow in flows)} - {*context.config.lake_clusters}
@@ -194,12 +194,12 @@ class Sampler:
             if (why := self._unreachable.last_error(alias)) is not None:
                 self._skip_cluster(round_, alias, why)
         found = round_.call({("cluster", a): partial(self._read_topics, a) for a in sources})
-        # After the first questions, where a cluster that has just gone away costs its time-out.
+        # After the first requests, because a cluster that has just become unreachable costs its time-out there.
         at = self._now()
         for (_, alias), topics in found.items():
             self._current_topics[alias] = topics
         for alias in set(sources) - self._current_topics.keys():
-            # It has not answered since this sampler was made: its topics as the lake knows them.
+            # The source has not answered this sampler yet, so the lake's topics are used.
             self._current_topics[alias] = dict(self._read_recorded_topics(alias))
         with_groups = self._clusters if self._chosen is None else ()
         held = round_.call({("cluster", a): partial(self._read_group_positions, a) for a in with_groups})
@@ -254,7 +254,7 @@ class Sampler:
         sent: Mapping[Subject, Mapping[SourcePartition, int]],
         positions: dict[Subject, dict[PositionKey, int]],
     ) -> None:
-        """Fill in how far the partitions of a source are landed and republished."""
+        """Add the landed and republished positions of a source's partitions."""
         living = self._current_topics.get(alias, {})
         ends = self._ends.get(alias, {})
         flows = [(flow, sent["flow", flow.name]) for flow in self._flows_from(alias) if ("flow", flow.name) in sent]
@@ -264,7 +264,7 @@ class Sampler:
             return left_before(self._lake, alias), erased_from(self._lake, alias)
 
         def waits_from(source: SourcePartition, position: int, holds: int) -> int:
-            """Step over records that left the relay before a flow reached them: it does not wait for them."""
+            """Skip records that left the relay before the flow sent them, because it does not wait for them."""
             if position >= holds:
                 return position
             left, erased = gone()
@@ -280,7 +280,7 @@ class Sampler:
                 source = SourcePartition(name, topic.generation_of(partition), partition)
                 tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
                 holds = relay.reached.get(source)
-                # A life that landing has not seen has no id yet, and what landing has read is of another one.
+                # A generation that landing has not seen has no id yet, and landing's positions are of another one.
                 read = seen.get(source, 0) if topic.topic_id else 0
                 place = partial(landed_and_republished, holds=holds, seen=read, end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
@@ -288,7 +288,7 @@ class Sampler:
                     sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
                     offset = place(sent=sent_to)[1]
                     put(("flow", flow.name), flow.name, source, "republished", offset)
-        # An earlier life of a recreated topic is followed until all flows have sent it.
+        # An earlier generation of a topic is sampled until all flows have sent it.
         for source, holds in relay.reached.items():
             life = living.get(source.topic)
             if life is not None and source.generation >= life.generation_of(source.partition):
@@ -316,7 +316,7 @@ class Sampler:
                 n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
             }
 
-        # A topic that nobody lands stays unknown for ever.
+        # A topic that nobody lands stays unknown, so it must not cause a read at each sample.
         if (now := unexpected()) and (now != self._unexpected.get(alias) or self._snapshots % _ASK_ALL_EVERY == 0):
             topics.known = self._read_recorded_topics(alias)
             self._unexpected[alias] = unexpected()
@@ -331,7 +331,7 @@ class Sampler:
         return SourceTopics(self._lake, alias).load()
 
     def _partitions(self, alias: str) -> dict[TopicPartition, int]:
-        """Return the partitions of a cluster whose groups count, with their generations: sources, and remote topics."""
+        """Return the partitions of a cluster whose group positions are sampled, with generations: source and remote topics."""
         remote = {
             flow.remote_topic(name)
             for flow in self._flows
@@ -370,11 +370,11 @@ class Sampler:
         return found
 
     def _read_landed(self, alias: str) -> tuple[LandedPositions, Mapping[SourcePartition, int]]:
-        # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
+        # A lake cluster has several publishers, so the times of its batches may be out of order.
         known = self._landed.get(alias) if alias in self._clusters else None
         if not self._lake.exists(self._lake.relay_location(alias)):
             return LandedPositions({}, {}), {}
-        # Before the relay: what is read and not in the relay is a marker then, and needs no republishing.
+        # Read before the relay, so that offsets which were read but are not in the relay are markers.
         seen = read_landing_positions(self._lake, alias)
         self._landed[alias] = (
             landed_positions(self._lake, alias) if known is None else update_landed_positions(self._lake, alias, known)
@@ -387,7 +387,7 @@ class Sampler:
             TopicPartition(n, p) for n, topic in self._current_topics[alias].items() for p in range(topic.partitions)
         ]
         if alias not in self._clusters:
-            # What is published is landed, also between two questions.
+            # Published records are landed at once.
             reached = self._landed.get(alias, LandedPositions({}, {})).reached
             return dict.fromkeys(partitions, 0), {
                 tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions
@@ -411,10 +411,10 @@ class Sampler:
         self._logged_leaderless[alias] = names
 
     def _log_unanswered(self, look: SubjectSample) -> None:
-        # An outage would otherwise be logged at every look.
+        # Without this an outage would be logged at every sample.
         error = look.error or ""
         if error and self._logged_errors.get(look.key) != error:
-            # A flow's reason is often its cluster's, which was said.
+            # A flow's error is often its cluster's, which was logged.
             level = logging.INFO if error in self._logged_errors.values() else logging.WARNING
             log.log(level, "sample.unanswered %s=%s why=%s", look.subject, look.name, error)
         self._logged_errors[look.key] = error

@@ -1,4 +1,4 @@
-"""Lag, latency and RPO as series over time: partitions added up in the lake, and the worst of each stretch of a picture."""
+"""Read lag, latency and RPO as time series: partitions summed in the lake, and the worst value of each bucket of a chart."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mirrorlake.lag.lag import Lag, When
 from mirrorlake.lag.sql import LagQuery
 from mirrorlake.render import MAX_POINTS
 
-# 80 positions that all move between two looks of 30 s: 0.4 GB; a piece costs 0.3 CPU-s whatever it holds.
+# 80 positions that all move between two samples of 30 s take 0.4 GB; an interval costs 0.3 CPU-s, however few rows it has.
 _INTERVAL = timedelta(days=4)
-# Each on a core of its own: DuckDB answers in one thread.
+# Each on its own core, because DuckDB runs in one thread.
 _MAX_PARALLEL = 2
 
 LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
@@ -24,7 +24,7 @@ LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagPoint:
-    """The worst lag of one hop of one flow in a stretch of time; None where it was not known of every partition.
+    """The worst lag of one hop of one flow in a time bucket, or None if a partition's was unknown.
 
     `line` names flow, hop and group.
     """
@@ -37,7 +37,7 @@ class LagPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPoint:
-    """Percentiles of the time from a record's timestamp to its target, in milliseconds, of one bucket of time."""
+    """Percentiles of the time from a record's timestamp to its target, in milliseconds, in one time bucket."""
 
     at: datetime
     flow: str
@@ -50,7 +50,7 @@ class LatencyPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpoPoint:
-    """What would have been lost: records, and the age of the oldest in milliseconds, None where it is not known yet."""
+    """A possible loss: the count of records, and the age of the oldest in milliseconds, None while it is unknown."""
 
     at: datetime
     flow: str
@@ -59,7 +59,7 @@ class RpoPoint:
 
 
 def lag_lines(lag: Lag, since: When = "1h") -> Any:
-    """Return the worst total lag of each hop in each stretch of time, as a pandas frame with as many points as a picture holds.
+    """Return the worst total lag of each hop by time bucket, as a pandas frame with as many points as a chart holds.
 
     Raises:
         UsageError: nothing was sampled yet.
@@ -70,7 +70,7 @@ def lag_lines(lag: Lag, since: When = "1h") -> Any:
     return pd.DataFrame([{**vars(row), "observed_at": row.at} for row in rows], columns=list(LINE_COLUMNS))
 
 
-# Partitions are added up as `moment.total` does: a lag that leaves a part out looks better than it is.
+# Partitions are summed as in `time_lag.sum_lags`: an unknown part makes the sum unknown.
 _TOTALS = """
     SELECT observed_at, flow, hop, group_id,
         CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
@@ -80,11 +80,11 @@ _TOTALS = """
 
 
 Over = Callable[[datetime, datetime], LagQuery]
-"""Ask about a stretch of time: `Lag.query_over`, `Lag.query_rpo`."""
+"""Query a time range: `Lag.query_over`, `Lag.query_rpo`."""
 
 
 def lag_points(over: Over, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
-    """Read the lag of each hop, as many points as a picture holds."""
+    """Read the lag of each hop, with as many points as a chart holds."""
     return tuple(
         LagPoint(
             at=row.at,
@@ -107,13 +107,13 @@ def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
 
 
 def _by_interval(text: str, over: Over, start: datetime, end: datetime) -> Iterator[Any]:
-    """Ask piece by piece, so that the moments of a month are never in memory together; pieces hold whole buckets.
+    """Query interval by interval, so that the samples of a month are never in memory together; intervals hold whole buckets.
 
     Raises:
         UsageError: nothing was sampled up to the end.
     """
     values, least = _buckets(start, end), timedelta(seconds=bucket_s(start, end))
-    # The buckets begin at a whole second.
+    # Buckets start at a whole second.
     length, at = max(1, _INTERVAL // least) * least, start.replace(microsecond=0)
     begins = [at + length * number for number in range(-(-(end - at) // length))]
 
@@ -124,7 +124,7 @@ def _by_interval(text: str, over: Over, start: datetime, end: datetime) -> Itera
             answer = over(max(begin, start), end if is_last else following - timedelta(microseconds=1))
             return answer.rows(text, **values)
         except UsageError:
-            # A piece from before the first sample.
+            # The interval is older than the first sample.
             if is_last:
                 raise
             return []
@@ -134,13 +134,13 @@ def _by_interval(text: str, over: Over, start: datetime, end: datetime) -> Itera
 
 
 def latency_points(latency: LagQuery) -> tuple[LatencyPoint, ...]:
-    """Read the rows of the answer of latency, oldest first; one question."""
+    """Read the rows of a latency query, oldest first."""
     text = "SELECT bucket AS at, flow, topic, records, p50_ms, p95_ms, p99_ms FROM {answer} ORDER BY at, flow, topic"
     return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
 
 
 def rpo_points(rpo: Over, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
-    """Read the worst RPO of each stretch of time, not known where one of its moments is not."""
+    """Read the worst RPO of each time bucket, unknown if that of one sample is."""
     text = f"""
         SELECT flow, max(records) AS records, max(observed_at) AS at,
             CASE WHEN count(data_ms) = count(*) THEN max(data_ms) END AS data_ms
@@ -150,7 +150,7 @@ def rpo_points(rpo: Over, start: datetime, end: datetime) -> tuple[RpoPoint, ...
 
 
 def bucket_s(start: datetime, end: datetime) -> int:
-    """Choose the length of a stretch of time in seconds, of which a picture holds all.
+    """Return the bucket length in seconds with which a chart holds the whole time range.
 
     >>> from datetime import timedelta, timezone
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""Where positions stood, and what each hop of a flow had passed: the first half of the texts of `lag/sql_texts.py`.
+"""SQL texts of the positions of each hop of a flow: the first half of the texts of `lag/sql_texts.py`.
 
 Names are numbered where a table is read, and only the numbers go through windows and joins: of a month these hold millions of
 rows, and sorting the names with them took 13 times as long (2026-11-22).
@@ -19,17 +19,17 @@ _WAY = "flow, source, source_topic, generation, source_partition, target, target
 _PLACE = f"kind, flow, {KEY}, group_id"
 PRECEDING = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
-# Spark computes a common table again wherever it is named, unless its rows might differ each time; a plan of these would hold
+# Spark computes a common table again wherever it is named, unless its rows may differ each time; otherwise a plan would hold
 # hundreds of scans.
 _ONCE = "rand() >= 0"
 
 
 def same(left: str, right: str, names: str = KEY) -> str:
-    """Write that two tables agree in some columns."""
+    """Return the SQL condition that two tables agree in some columns."""
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
 
 
-# Runs are cut at their holes into stretches, so that no record has to be compared with every hole.
+# Mapped ranges are split at their holes, so that no record is compared with every hole.
 DENSE_RANGES = f"""
 cuts AS (
   SELECT *, first_upstream AS first, CAST(0 AS BIGINT) AS missing FROM runs
@@ -49,7 +49,7 @@ stretches AS (
 
 
 def runs(which: str) -> str:
-    """Write the runs of flows, each once, that a condition holds for."""
+    """Return the SQL text of the mapped ranges that a condition holds for, each once."""
     return f"""
 runs AS (
   SELECT {_OF_RUN}, f.source, f.target, any_value(m.last_upstream) AS last_upstream, any_value(m.holes) AS holes,
@@ -60,7 +60,7 @@ runs AS (
 )"""  # noqa: S608  no value enters the text
 
 
-# Where each place was seen.
+# The sampled values of each position.
 LISTED = f"""
 listed AS (
   SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
@@ -73,7 +73,7 @@ listed AS (
 )
 """  # noqa: S608  no value enters the text
 
-# Where each position stood from which look to which other one. A complete look ends what it does not name: a sampler that
+# The value of each position from a sample to a sample. A complete sample ends positions that it lacks: a sampler that
 # was restarted cannot know what went away before.
 _PLACES = f"""
 subjects AS (
@@ -205,7 +205,7 @@ hops AS (
 {_SIDES}
 """  # noqa: S608  no value enters the text
 
-# What `lag/position_history.py` makes of a folder's tables, and what it is made of.
+# Input and output of `lag/position_history.py`.
 SAMPLED_POSITIONS = f"WITH {LISTED} SELECT * FROM listed ORDER BY subject, name"  # noqa: S608  no value enters the text
 SAMPLE_TIMES = """
 SELECT subject, name, collect_list(named_struct('seen_at', observed_at, 'complete', complete)) AS looks
@@ -215,7 +215,7 @@ _HAS_HOLES = "coalesce(size(m.holes), 0) > 0"
 _TO_GROUPS = (
     "JOIN {read_targets} g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition"
 )
-# Most runs have no hole, and are taken as they are: a run that is there twice is read twice, to no effect.
+# Most mapped ranges have no hole and are taken as they are; a duplicate has no effect.
 DENSE_RANGES_BY_ROUTE = f"""
 WITH {runs(f"{_TO_GROUPS} WHERE {_HAS_HOLES}")}, {DENSE_RANGES}
 SELECT {_WAY}, collect_list(named_struct('first', first, 'downstream', downstream, 'length', length)) AS stretches
@@ -235,7 +235,7 @@ reached AS (SELECT * FROM {{made_reached}}),
 """  # noqa: S608  no value enters the text
 KNOWN_HOPS = f"hops AS (SELECT * FROM {{made_hops}}), {KNOWN_SIDES}"  # noqa: S608  no value enters the text
 
-# Between which offsets records waited: no other records of the relays are needed.
+# The offset ranges in which records waited; no other records of the relays are needed.
 WAITED = f"""(
   SELECT p.scope, {", ".join(f"p.{name}" for name in KEY.split(", "))}, w.lowest, w.highest
   FROM (SELECT pile, min(position) AS lowest, max(known_end) AS highest FROM hops WHERE position < known_end GROUP BY pile) w

@@ -1,4 +1,4 @@
-"""The texts of lag, RPO and latency, in Spark's SQL with `{names}` for what `lag/sql.py` fills in.
+"""SQL texts of lag, RPO and latency in Spark's dialect, with `{names}` that `lag/sql.py` fills in.
 
 Their words are those of `lag/sql_hops.py`.
 """
@@ -42,7 +42,7 @@ known_lines AS (SELECT l.*, n.newest_landed FROM lines l JOIN newest n ON {same(
 
 
 def _past(which: str) -> str:
-    """Write what is told from the records at or past an offset, the newest first."""
+    """Return a window expression over the records at or past an offset, the newest first."""
     return f"{which} OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {PRECEDING})"
 
 
@@ -62,7 +62,7 @@ found AS (
 """  # noqa: S608  no value enters the text
 _SINCE = "place IS NOT NULL AND oldest < known_end"
 
-# Since when the oldest record waited at each position.
+# The time of the oldest waiting record at each position.
 WAITED_SINCE = f"""
 {_RECORDS},
 asked AS (
@@ -93,7 +93,7 @@ waited AS (
 )
 """  # noqa: S608  no value enters the text
 
-# The same as `lag/waiting.py` makes it of what is read here.
+# Input and output of `lag/waiting.py`, which computes the same.
 KNOWN_WAITED = "waited AS (SELECT * FROM {made_waited})"
 WITHHELD_BY_BACKLOG = f"""
 WITH {{hops}}, {_WITHHELD_PARTS} SELECT pile, part.first AS first, part.length AS length FROM withheld_parts

@@ -49,7 +49,7 @@ def _shown(column: str, days: int) -> str:
 
 def _bodies(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
     tables = _tables(lake, flows, days=days)
-    # Of the map only what is shown: lag needs all of it, because a group may have read nothing for long.
+    # Only lag needs the whole offset map, because a group may have read nothing for long.
     recent = tables | {"offset_map": _newer(lake, OFFSET_MAP, "committed_at", days=days)}
     return {
         "lag": _with_hops(LAG, WAITED_SINCE).format(**tables),
@@ -63,7 +63,7 @@ def _with_hops(text: str, waited: str) -> str:
 
 
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
-    # A day more: the first complete look of the time that is shown lies in it.
+    # A day more, which has the first complete sample of the shown time.
     positions = _newer(lake, POSITIONS, "observed_at", days=days + 1)
     return {
         "bounds": WAITED,

@@ -1,4 +1,4 @@
-"""What lag means: a verdict on a window of samples by rule, without thresholds.
+"""Judge a window of samples by rule, without thresholds.
 
 The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *samples* instead of commits:
 
@@ -31,12 +31,12 @@ from itertools import pairwise
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, PACE_S, is_in_pace
 from mirrorlake.lag.time_lag import LagSample
 
-# Burrow's `intervals`: the verdict is on the newest so many samples of a hop.
+# Burrow's `intervals`: the count of newest samples of a hop that a verdict uses.
 WINDOW_SAMPLES = 10
 
 
 class Verdict(IntEnum):
-    """What a window of samples says; the numbers are Burrow's, which keeps 0 for not found. Its 3, an error, is a pause here."""
+    """The verdict on a window of samples, numbered as in Burrow, where 0 is not found. Burrow's 3, an error, is a pause here."""
 
     UNKNOWN = 0
     OK = 1
@@ -47,7 +47,7 @@ class Verdict(IntEnum):
     REWIND = 6
 
 
-# What one look cannot tell may be wrong: UNKNOWN is worse than OK.
+# UNKNOWN is worse than OK, because what is not known may be wrong.
 SEVERITY = (
     Verdict.REWIND,
     Verdict.STALL,
@@ -60,7 +60,7 @@ SEVERITY = (
 
 
 def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the first of `SEVERITY` that holds somewhere; UNKNOWN of none.
+    """Return the worst verdict by `SEVERITY`; UNKNOWN of none.
 
     >>> some = ([Verdict.OK, Verdict.UNKNOWN], [Verdict.OK, Verdict.PAUSED], [])
     >>> tuple(worst_hop_verdict(verdicts).name for verdicts in some)
@@ -71,7 +71,7 @@ def worst_hop_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict, and the rule in words with its numbers."""
+    """A verdict with its reason in words and numbers."""
 
     verdict: Verdict
     reason: str
@@ -138,7 +138,7 @@ def _seconds(first: LagSample, last: LagSample) -> float:
 
 
 def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[LagSample]:
-    """Leave the last position where it was if it went back in the last sample only.
+    """Return the samples without a step back of the last position that only the last sample shows.
 
     Two samplers that look at one moment see positions in either order, and markers at the end of a partition count as passed
     until a record follows them: the next sample tells.
@@ -149,7 +149,7 @@ def _without_step_back_of_one_sample(samples: Sequence[LagSample]) -> Sequence[L
 
 
 def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
-    """Judge a position that has not moved since a moment at which nothing waited; None where that may be a spike."""
+    """Judge a position that has not moved since a time when nothing waited, or return None if that may be a spike."""
     last = samples[-1]
     since = next(index for index in range(len(samples) - 1, -1, -1) if samples[index].waiting == 0)
     after = samples[since + 1 :]
@@ -163,7 +163,7 @@ def _standstill(samples: Sequence[LagSample]) -> tuple[Verdict, str] | None:
 
 
 def _rewound(samples: Sequence[LagSample]) -> tuple[int, int] | None:
-    """Find the positions before and after the first step back that was not made up for.
+    """Return the positions before and after the first step back that was not recovered.
 
     A rebalance makes a group commit what it had before and go on: Burrow does not hold that against it.
     """

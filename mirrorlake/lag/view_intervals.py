@@ -1,4 +1,4 @@
-"""Answers about a long time as a frame: each of Spark's tasks asks a folder or a store as a person would, without the JVM."""
+"""Query a long time range as a frame: each Spark task queries some intervals of it in a folder or store, without the JVM."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mirrorlake.runtime import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A piece costs 0.2 CPU-s whatever it holds.
+# An interval costs 0.2 CPU-s, however few rows it has.
 LONGEST, _SHORTEST = timedelta(days=2), timedelta(minutes=10)
 LATENCY_BUCKET_S = 60
-# What a piece may hold, positions times looks or records, at 0.3 KB each: two days of 80 positions that are looked at every 30 s.
+# Rows of an interval (positions times samples, or records) at 0.3 KB each: two days of 80 positions, sampled every 30 s.
 _MAX_ROWS = 500_000
 _DAY_OF_LOOKS = """
     SELECT max(held) AS held FROM (
@@ -40,7 +40,7 @@ QueryInterval = Callable[[LagQueries, datetime, datetime], LagQuery]
 
 
 class TimeView(NamedTuple):
-    """What a view shows: its columns, the one that tells the time, how a piece of it is asked for, and what its busiest day holds."""
+    """A view: its columns, its time column, the query of an interval, and the SQL for the row count of its busiest day."""
 
     columns: Mapping[str, tuple[str, str]]
     column: str
@@ -58,7 +58,7 @@ VIEWS = {
 
 
 def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, days: int) -> DataFrame:
-    """Return a view of a lake as a frame that asks again whenever it is asked.
+    """Return a view of a lake as a frame that queries again whenever it is read.
 
     Args:
         lake: the lake; Spark's workers see its folder, or it is on a store with settings.
@@ -66,7 +66,7 @@ def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, day
         name: the view.
         days: how far back it reaches.
     """
-    # A task for each core, not for each piece: a local session has 24 slots more, and a worker that asks takes 0.3 GB.
+    # One task a core, because a local session has 24 slots more, and a worker takes 0.3 GB.
     piece = choose_interval(lake, name)
     numbered = lake.spark.range(count_intervals(days, piece)).selectExpr(
         "id", "unix_micros(current_timestamp()) AS now"
@@ -77,26 +77,26 @@ def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, day
 
 
 def choose_interval(lake: Lake, name: str) -> timedelta:
-    """Choose how long a piece of a view is, by its busiest day until now: two days of little, ten minutes or more of much."""
+    """Return the interval of a view by its busiest day: from ten minutes to two days."""
     [row] = lake.query_rows(VIEWS[name].held)
     fitting = int(timedelta(days=1) // _SHORTEST * _MAX_ROWS // max(1, row.held or 0))
     return min(LONGEST, max(1, fitting) * _SHORTEST)
 
 
 def count_intervals(days: int, piece: timedelta) -> int:
-    """Count the pieces: they begin at whole minutes, as buckets of latency do, and so the time that is shown begins within one."""
+    """Count the intervals; they start at whole minutes, as latency buckets do, so the shown time starts within one."""
     return -(-timedelta(days=days) // piece) + 1
 
 
 def query_intervals(
     root: str, store: Store | None, flows: Sequence[FlowConfig], view: TimeView, days: int, length: timedelta
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for `mapInArrow` that answers about pieces, numbered from the newest on, as of a time `now`."""
+    """Build the function for `mapInArrow` that queries intervals, numbered from the newest, as of a time `now`."""
     schema = _schema(view)
 
     def rows(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = [piece for batch in numbers for piece in batch.to_pylist()]
-        # All of one query: what they have in common is read once.
+        # All intervals belong to one query, so shared tables are read once.
         settings = None if store is None else tuple(sorted(store.values.items()))
         asked = LagQueries(_lake(root, settings), flows, now=lambda: from_micros(pieces[0]["now"]))
         for piece in pieces:
@@ -111,7 +111,7 @@ def _query_interval(
 ) -> pa.Table:
     length_us = length // timedelta(microseconds=1)
     begin = (micros(now) // length_us - number) * length_us
-    # The newest piece is cut short by the present, the oldest by the time that is shown.
+    # The present limits the newest interval, the shown time the oldest.
     shown = (now - timedelta(days=days)).replace(microsecond=0)
     first, last = max(from_micros(begin), shown), min(from_micros(begin + length_us - 1), now)
     if last < first:
@@ -129,7 +129,7 @@ def _schema(view: TimeView) -> pa.Schema:
 
 @lru_cache(maxsize=4)
 def _lake(root: str, settings: tuple[tuple[str, str], ...] | None) -> Lake:
-    """Keep the tables of a folder, or of a store with settings, open from query to query."""
+    """Return a lake whose tables stay open from query to query."""
     store = None if settings is None else Store(root, dict(settings))
     return Lake(_no_session, LakeConfig(root=root), sees_all=lambda: True, store=store)
 
