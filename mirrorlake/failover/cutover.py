@@ -1,4 +1,4 @@
-"""Move a flow's consumers and producers to the target for good: a checklist that runs, is left, and goes on.
+"""Move a flow's consumers and producers to the target for good, by a checklist that can be left and resumed.
 
     topics      topics, partitions, settings and ACLs of the target are as the plan wants them
     groups      each group has its place on the target
@@ -34,7 +34,7 @@ from mirrorlake.render import JsonDisplayable, Mood, Sheet, badge, document, plu
 from mirrorlake.topics import settings_in_force
 
 TOPICS, PROVEN, CONSUMERS, PRODUCERS, BACK = "topics", "proven", "consumers", "producers", "back"
-# What has not grown for so long is held to be still; the commit looks again.
+# A source that has not grown for this long counts as quiet; the commit checks again.
 QUIET_S = 5.0
 _MOODS: dict[str, Mood] = {"ok": "good", "open": "warn", "waits": "off"}
 _WORDS: dict[str, tuple[str, Mood]] = {
@@ -47,7 +47,7 @@ _WORDS: dict[str, tuple[str, Mood]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistLine:
-    """One line of the checklist: `ok`, `open` with what is to be done, or `waits` for a line before it."""
+    """A line of the checklist: `ok`, `open` with the next action, or `waits` for an earlier line."""
 
     name: str
     state: Literal["ok", "open", "waits"]
@@ -57,7 +57,7 @@ class ChecklistLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CutoverReport(JsonDisplayable):
-    """Where a cutover stands: `open`, `ready` (every line is fine), `committed`, or `back` (consumers were brought home).
+    """The state of a cutover: `open`, `ready` (every line is ok), `committed`, or `back` (consumers returned).
 
     `mirrored` answers whether all that was produced to the source is on the target; None until its end is frozen and compared.
     """
@@ -108,7 +108,7 @@ class Cutover:
         self._still_s = quiet_s
 
     def run(self, *, commit: bool = False) -> CutoverReport:
-        """Look at every line of the checklist, do what it can, and with `commit` end it.
+        """Check every line, do what is possible, and with `commit` complete the cutover.
 
         Raises:
             FailoverRefused: the commit is asked for and a line is open.
@@ -124,7 +124,7 @@ class Cutover:
         last = next((one for one in reversed(operations) if one.command == CUTOVER), None)
         if last is not None and (done := last.step(DONE)) is not None and last.step(BACK) is None:
             return replace(msgspec.convert(done.after, CutoverReport), is_repeat=True)
-        # One that was killed once the consumers were home is over, too.
+        # A cutover that was killed after the consumers returned is over, too.
         is_open = last is not None and not last.is_done and last.step(BACK) is None
         operation = last if last is not None and is_open else work.journal.begin(CUTOVER)
         checks, mirrored = self._checks(operation)
@@ -142,7 +142,7 @@ class Cutover:
         return self._commit(operation, report) if commit else report
 
     def back(self) -> CutoverReport:
-        """Bring the consumers home: each group goes on at the source after what it has read on the target (law A).
+        """Return the consumers: each group resumes at the source after what it has read on the target (law A).
 
         Raises:
             FailoverRefused: it was committed, or a group has members on either side.
@@ -169,7 +169,7 @@ class Cutover:
         placed = [PlacedGroup.of(one) for one in apply_groups(plan, target=work.context.groups(flow.source))]
         paused = Subject(kind="flow", name=flow.name)
         if (held := work.control.state().pauses.get(paused)) is not None and held.reason == _describe_commit(operation):
-            # A commit was killed after its pause; another person's pause stays.
+            # The pause of a killed commit is removed; another person's pause stays.
             settings_in_force.resume(work.control, paused, reason=f"cutover {operation.id}: taken back")
         report = CutoverReport(
             flow=flow.name,
@@ -230,7 +230,7 @@ class Cutover:
         work, flow = self._work, self._flow
         plan = work.groups(flow).apply()
         live = work.context.groups(flow.target).active()
-        # Once all had their place, who is past it has read on there, and need not run all the time.
+        # After all groups were placed, a group past its position has read on, and need not run all the time.
         held = [one for one in plan.held if one.group not in live and not (was_placed and one.is_past)]
         if held:
             said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])

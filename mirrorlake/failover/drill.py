@@ -63,7 +63,7 @@ class LiveLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DrillReport(JsonDisplayable):
-    """What a drill found: `failover` is the report of the rehearsed failover, `fill_s` the seconds that filling took."""
+    """The report of a drill: `failover` is that of the rehearsed failover, `fill_s` the seconds of filling."""
 
     flow: str
     scratch: str
@@ -79,7 +79,7 @@ class DrillReport(JsonDisplayable):
 
     @property
     def rpo_s(self) -> float | None:
-        """The seconds whose records might have been lost, had the source gone when the drill began."""
+        """The seconds whose records might have been lost, had the source failed when the drill began."""
         return self.failover.rpo_s
 
     @property
@@ -89,7 +89,7 @@ class DrillReport(JsonDisplayable):
 
     @property
     def verdicts(self) -> tuple[ObjectiveResult, ...]:
-        """Each objective, and whether it was met."""
+        """The result of each objective."""
         over = self.failover
         proof = over.proof
         proven = proof is not None and not proof.is_skipped and not proof.differences
@@ -109,7 +109,7 @@ class DrillReport(JsonDisplayable):
 
     @property
     def passed(self) -> bool:
-        """Whether no objective was missed."""
+        """Whether no objective failed."""
         return all(one.result != "fail" for one in self.verdicts)
 
     def sheet(self) -> Sheet:
@@ -135,7 +135,7 @@ def _judge_objective(name: str, found: float | None, wanted: float | None) -> Ob
 
 
 class LagWatch:
-    """Look at the time lag of the live flow in the background, from the start of a `with` block to its end.
+    """Sample the time lag of the live flow in the background, during a `with` block.
 
     Args:
         look: returns the time lag in milliseconds, None where it is not known.
@@ -160,7 +160,7 @@ class LagWatch:
 
     @property
     def median_lag(self) -> float | None:
-        """The median of the looks."""
+        """The median of the samples."""
         return median_known(self._found)
 
     def _watch(self) -> None:
@@ -170,7 +170,7 @@ class LagWatch:
 
 
 def read_lag(look: Callable[[], float | None]) -> float | None:
-    """Look once; a cluster that does not answer shows no lag."""
+    """Return the lag, or None if a cluster does not answer."""
     try:
         return look()
     except MirrorlakeError:
@@ -178,7 +178,7 @@ def read_lag(look: Callable[[], float | None]) -> float | None:
 
 
 def median_known(found: Sequence[float | None]) -> float | None:
-    """Return the median of what is known.
+    """Return the median of the known values.
 
     >>> median_known([5, None, 7, 6]), median_known([None])
     (6, None)

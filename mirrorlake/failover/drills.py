@@ -1,4 +1,4 @@
-"""Rehearse a failover into a scratch cluster: its settings, its broker, and what is written down of it."""
+"""Run drills: set up a scratch cluster, rehearse a failover into it, and store the report."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run_drills(
     stop: threading.Event,
     tell: Callable[[DrillReport], None],
 ) -> None:
-    """Rehearse again and again until `stop` is set; a drill that is refused or fails is logged, and the next one comes."""
+    """Run drills at an interval until `stop` is set; a refused or failed drill is logged."""
     while not stop.is_set():
         try:
             tell(run_drill(context, flow, into=into))
@@ -74,7 +74,7 @@ def run_drills(
 
 
 def list_drills(context: Context, flow: str) -> list[DrillReport]:
-    """List the drills of a flow that came to their end, newest first."""
+    """List the completed drills of a flow, newest first."""
     settings = context.config.flow(flow)
     journal = open_journal(context, settings)
     done = [step.after for one in journal.operations() if one.command == DRILL and (step := one.step(DONE)) is not None]
@@ -103,10 +103,10 @@ def _scratch(context: Context, into: str | None) -> Iterator[tuple[str, ClusterC
             )
         yield into, cluster
         return
-    # What production runs on needs no sandbox.
+    # Production needs no sandbox, so it is imported here.
     from mirrorlake.sandbox import KafkaCluster
 
-    # Deleted here: a command leaves its process before finalizers run, and each drill is a copy of the flow.
+    # Deleted here, because a command exits before finalizers run, and each drill is a copy of the flow.
     with (
         TemporaryDirectory(prefix=f"{_ALIAS}-", ignore_cleanup_errors=True) as folder,
         KafkaCluster(_ALIAS, directory=folder) as broker,
@@ -121,7 +121,7 @@ def _servers(context: Context, alias: str) -> list[str]:
 
 
 def _settings(context: Context, flow: FlowConfig, alias: str, cluster: ClusterConfig, name: str) -> MirrorConfig:
-    """Make settings in which the flow leads to the scratch cluster, and nothing else leads anywhere."""
+    """Build settings whose only flow leads to the scratch cluster."""
     config = context.config
     made = flow.model_copy(update={"name": name, "target": alias, "replication_factor": None})
     made = made.bound_to(config.never_leave(flow.source), adds_hops=False)
@@ -168,7 +168,7 @@ def _run_rehearsal(context: Context, flow: FlowConfig, alias: str, cluster: Clus
 
 
 def _require_empty(scratch: Context, flow: FlowConfig) -> None:
-    """Refuse a scratch cluster that holds a topic of the name of a remote one."""
+    """Refuse a scratch cluster that has a topic named like a remote topic."""
     [drilled] = scratch.config.flows
     names = {drilled.remote_topic(topic) for topic in present_topics(scratch.lake, drilled)}
     if there := sorted(scratch.admin(drilled.target).describe(names)):
@@ -186,7 +186,7 @@ def _lag(context: Context, flow: FlowConfig) -> float | None:
 
 
 def _clear(scratch: Context) -> None:
-    """Delete from a named scratch cluster what the drill made there, by id: the next one wants it empty."""
+    """Delete the drill's topics from a named scratch cluster by id, because the next drill needs it empty."""
     [flow] = scratch.config.flows
     try:
         admin = scratch.admin(flow.target)

@@ -1,4 +1,4 @@
-"""Fail a flow back: settle the records that never arrived, bring home newer ones, return the groups, run the flow again.
+"""Fail a flow back: resolve the divergent tail, send newer records back, return the groups, resume the flow.
 
     unfence   a fence that the failover put up on the source is taken down
     land      what the source holds is landed; records past where the flow stopped are the divergent tail
@@ -45,7 +45,7 @@ UNFENCE, LAND, BACK, RESUME = "unfence", "land", "back", "resume"
 
 
 class Failback:
-    """One failback of one flow; `run` goes on where an earlier one was killed.
+    """One failback of one flow; `run` resumes an earlier one that was killed.
 
     Args:
         work: what it works with.
@@ -74,7 +74,7 @@ class Failback:
         self._unproven = unproven
 
     def run(self, *, dry_run: bool = False) -> FailbackReport:
-        """Fail back, or with `dry_run` only say what would be done.
+        """Fail back, or with `dry_run` only report the plan.
 
         Raises:
             FailoverRefused: it is not safe, or the tail waits for a choice; all reasons.
@@ -104,7 +104,7 @@ class Failback:
         return report
 
     def _asked(self, over: Operation) -> dict[str, Any]:
-        """Write down what was asked for, and the flow that was made for it."""
+        """Return the options for the journal, with the derived flow."""
         made = self._home.derived
         return {
             "failover": over.id,
@@ -185,7 +185,7 @@ class Failback:
             return self._work.write(operation, PROVE, after=document(ProofSummary(is_skipped=True)))
         found = []
         for each in (self._flow, *self._home.flows):
-            # What is landed of a paused flow meanwhile is sent when it runs again.
+            # Records landed while the flow is paused are sent when it runs again.
             stops_at = self._work.sent(each) if each is self._flow else None
             one = ProofSummary.of(self._work.verify(each), stops_at=stops_at)
             if one.differences:
@@ -289,7 +289,7 @@ def _steps_of(operation: Operation | None) -> tuple[ReportedStep, ...]:
 
 
 def _as_returned(placed: PlacedGroup, flow: FlowConfig) -> PlacedGroup:
-    """Say where a group goes back to: the flow's source is the target of that."""
+    """Return a group's position with source and target swapped for the way back."""
     return replace(placed, reason=placed.reason.replace("on the target", f"on {flow.source}"))
 
 

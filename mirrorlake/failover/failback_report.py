@@ -1,4 +1,4 @@
-"""What a failback did, or would do: the divergent tail and what becomes of it, what went back, and the groups."""
+"""Report on a failback, done or planned: the divergent tail, the records sent back, and the groups."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class FailbackReport(JsonDisplayable):
 
     @property
     def tail_records(self) -> int:
-        """How many records of the source never arrived on the target."""
+        """The count of source records that never arrived on the target."""
         return sum(part.records for part in self.tail)
 
     @property
     def held(self) -> int:
-        """Positions of groups that were left as they are, each with its reason."""
+        """The count of group positions that were left unchanged."""
         return sum(one.action == "hold" for one in self.groups)
 
     def sheet(self) -> Sheet:
@@ -107,7 +107,7 @@ def _tail_table(parts: Sequence[TailPart]) -> Table:
 
 
 def not_failed_back(flow: FlowConfig, reasons: Sequence[str]) -> FailoverRefused:
-    """Say why a flow is not failed back, with all reasons."""
+    """Return the error of a refused failback, with all reasons."""
     return FailoverRefused(
         f"{flow.name} is not failed back: {'; '.join(reasons)}",
         consequence="no group was placed, and the flow stays paused",

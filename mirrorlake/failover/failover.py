@@ -57,7 +57,7 @@ DRAIN, PROVE, GROUPS, FENCE = "drain", "prove", "groups", "fence"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
-    """What a person asks of a failover; `groups` is None for all, `reports` reads what never arrived where the source answers."""
+    """The options of a failover; `groups` is None for all, `reports` reads records that never arrived if the source answers."""
 
     groups: tuple[str, ...] | None = None
     unproven: bool = False
@@ -66,18 +66,18 @@ class FailoverOptions:
 
 
 class Failover:
-    """One failover of one flow; `run` goes on where an earlier one was killed."""
+    """One failover of one flow; `run` resumes an earlier one that was killed."""
 
     def __init__(self, work: OperationContext, options: FailoverOptions) -> None:
         self._work = work
         self._flow = work.flow
         self._options = options
-        # Why the source does not answer, and why some of its partitions do not; empty where they do.
+        # Errors of the source and of its leaderless partitions, or "".
         self._silent = ""
         self._incomplete = ""
 
     def run(self, *, dry_run: bool = False) -> FailoverReport:
-        """Fail over, or with `dry_run` only say what would be done.
+        """Fail over, or with `dry_run` only report the plan.
 
         Raises:
             FailoverRefused: it is not safe, with all reasons; the flow may be frozen by then, and nothing is lost.
@@ -91,7 +91,7 @@ class Failover:
                 consequence="there is nothing to fail over",
                 remedy="name a flow between Kafka clusters",
             )
-        # A person who resumed the flow has taken the failover back: it has sent since, and another one is a new one.
+        # `resume` ends a failover, because the flow has sent since; the next one is new.
         is_frozen = Subject(kind="flow", name=flow.name) in work.control.state().pauses
         held = failed_over(work.journal.operations())
         if held is not None and is_frozen:
@@ -103,7 +103,7 @@ class Failover:
                 remedy=f"mirrorlake failover --flow '{flow.name}' --dry-run",
                 flow=flow.name,
             )
-        # Also what finding a source silent takes is time in which nobody serves.
+        # The time to find the source unreachable is an outage, too.
         asked_at = work.now()
         self._inspect_source()
         operation = work.journal.last(FAILOVER)
@@ -133,7 +133,7 @@ class Failover:
         return {**steps, FENCE: self._fence} if self._options.fence else steps
 
     def _repeat(self, held: Operation, *, dry_run: bool) -> FailoverReport:
-        """Return the report of a failover that is done, after putting up a fence that only this call asks for."""
+        """Return the report of a completed failover, after adding a fence that only this call requests."""
         done = held.step(DONE)
         report = msgspec.convert(done.after if done is not None else {}, FailoverReport)
         if self._options.fence and not dry_run and held.step(FENCE) is None:
@@ -151,7 +151,7 @@ class Failover:
         return replace(report, is_repeat=True)
 
     def _place_others(self, held: Operation, report: FailoverReport, *, dry_run: bool) -> tuple[PlacedGroup, ...]:
-        """Place the groups that this call asks for and that no earlier call of this failover placed.
+        """Place the requested groups that no earlier call of this failover placed.
 
         Raises:
             FailoverRefused: one of them has members on the target.
@@ -172,7 +172,7 @@ class Failover:
         return placed
 
     def _read_lost_records(self, held: Operation) -> tuple[TailRecord, ...]:
-        """Read the records that the source holds past where the flow stopped; the first ones of very many."""
+        """Read the source's first records past the flow's positions."""
         work, flow, cut = self._work, self._flow, positions_of(held)
         found: list[TailRecord] = []
         with work.context.reader(flow.source) as reader:
@@ -182,14 +182,14 @@ class Failover:
                     records = reader.read(source.topic, source.partition, first)
                     found += [raw_record(source, record) for record in islice(records, MAX_READ - len(found))]
         if flow.adds_hops:
-            # Where clusters mirror each other, what has been on the target came from there.
+            # If clusters mirror each other, records that visited the target came from there.
             found = [one for one in found if flow.target not in one.been_on]
         return tuple(found)
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
     def _refusals(self, operation: Operation | None) -> tuple[list[str], GroupPlan]:
-        """List why it would not be safe, and plan the groups as they stand now."""
+        """Return the reasons to refuse, and the present plan of the groups."""
         work, flow = self._work, self._flow
         state, found = work.control.state(), []
         if (pause := state.of_cluster(flow.target)) is not None:
@@ -233,7 +233,7 @@ class Failover:
         ends = {} if self._silent else work.ends(flow, needs_all=False)
         if was is None:
             work.wait_for_pause(flow)
-        # Read last: what an application writes on the target from now on is newer than the failover.
+        # Read last, because records written on the target from now on are newer than the failover.
         local = local_topics(work.lake, flow, work.context.config.flows) if flow.policy.kind == "default" else []
         after = {
             "since": pause.since.isoformat(),
@@ -251,7 +251,7 @@ class Failover:
             try:
                 landed = work.land_up_to(flow, wanted)
             except (ClusterError, SafetyError) as error:
-                # What cannot be landed does not keep back what is landed; the report says what is missing.
+                # Landed records go on although others cannot be landed; the report has the missing ones.
                 why = error.cause
         why = why or self._incomplete
         held = landed_positions(work.lake, flow.source).reached
@@ -297,7 +297,7 @@ class Failover:
         source = work.context.admin(flow.source)
         if operation.step(FENCE_PLAN) is None:
             plan = plan_source_fence(flow, work.topics(flow), self._options.fence, source=source)
-            # Written first: after a death between the two, what was before is still known.
+            # Written first, so that a restart still knows the state before.
             operation = work.write(operation, FENCE_PLAN, after=document(plan.changes))
         changes = fence_changes(operation)
         for change in changes:
@@ -308,7 +308,7 @@ class Failover:
 
     @property
     def _unreachable_reason(self) -> str:
-        """Why not all of the source can be asked; empty where it can."""
+        """The reasons why the source cannot be read in full, or ""."""
         return self._silent or self._incomplete
 
     def _inspect_source(self) -> None:
@@ -381,12 +381,12 @@ class Failover:
     def _source_seen(
         self, reached: Mapping[SourcePartition, PartitionProgress], frozen: Mapping[str, Any], *, silent: bool
     ) -> SourceSeen:
-        """Take the newest look at the source: this failover's own, or what the lake recorded."""
+        """Return the newest ends of the source: read by this failover, or recorded in the lake."""
         ends = positions_from_json(frozen.get("ends", ()))
         recorded = read_source_seen(self._work.lake, self._flow, reached)
         if not ends:
             return recorded
-        # The freeze read no ends of partitions without a leader.
+        # The freeze has no ends of leaderless partitions.
         ends = {**recorded.ends, **ends}
         at = datetime.fromisoformat(frozen["at"])
         is_whole = all(end <= reached.get(source, NO_PROGRESS).landed for source, end in ends.items())
@@ -413,6 +413,6 @@ def _describe_step(step: str, after: Any) -> str:
 
 
 def positions_of(operation: Operation) -> dict[SourcePartition, int]:
-    """Read up to where the flow had sent when it was drained: the next upstream offset of each source partition."""
+    """Return the flow's position in each source partition after the drain."""
     drained = operation.step(DRAIN)
     return positions_from_json(drained.after["cut"]) if drained is not None else {}

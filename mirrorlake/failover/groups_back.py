@@ -1,4 +1,4 @@
-"""Groups return to the old source: from what they have read on the remote topics, back through the flow's own offset map.
+"""Return groups to the old source: translate what they read on remote topics back by the flow's offset map.
 
 Law A (never ahead): a group goes on right after the last record that it has read, of all target partitions that its source
 partition feeds, and never past the first that it has not. What it has read on the source itself is never taken back.
@@ -24,7 +24,7 @@ _FROM = tuple[TopicPartition, SourcePartition]
 
 
 def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str] | None = None) -> GroupPlan:
-    """Plan where each group of a flow goes on at the flow's source, by what it has committed on the remote topics.
+    """Plan the position of each group at the flow's source, from its commits on the remote topics.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -34,7 +34,7 @@ def plan_groups_back(context: Context, flow: FlowConfig, *, only: Collection[str
     feeding: dict[SourcePartition, set[TopicPartition]] = {}
     for row in maps.ask(_FEEDING, flow=flow.name):
         source = SourcePartition(row.source_topic, row.generation, row.source_partition)
-        # A life of the topic that is over has no offsets on the source any more.
+        # Earlier generations of a topic have no offsets on the source any more.
         if source.topic in known and source.generation == known[source.topic].generation_of(source.partition):
             feeding.setdefault(source, set()).add(TopicPartition(row.target_topic, row.target_partition))
     held = _committed(context, flow, {tp for targets in feeding.values() for tp in targets}, only)
@@ -78,9 +78,9 @@ def _committed(
 def _find_neighbours(
     maps: OffsetMaps, flow: FlowConfig, held: _CommittedByGroup
 ) -> dict[tuple[_FROM, int], tuple[int | None, int | None]]:
-    """Find, before and from each position on a target partition on, the upstream offsets of a source partition's records."""
+    """Return the upstream offsets of the records before and at each target position."""
     asked = sorted({(tp.topic, tp.partition, one.offset) for found in held.values() for tp, one in found.items()})
-    # A partition that a group has no position on counts as not read.
+    # A partition without a group position counts as not read.
     asked += sorted({(topic, partition, 0) for topic, partition, _ in asked if (topic, partition, 0) not in asked})
     points = pa.Table.from_pylist([dict(zip(_POINTS.names, one, strict=True)) for one in asked], _POINTS)
     found: dict[tuple[_FROM, int], tuple[int | None, int | None]] = {}
@@ -108,7 +108,7 @@ def _resume(
     read = [last for last, _ in known if last is not None]
     position = resume_offset(read, [unread for _, unread in known if unread is not None])
     first = next(tp for tp in targets if tp in positions)
-    # Only where records went to several partitions may it have read some past the first that it has not.
+    # Only if records went to several partitions may it have read some past the first unread one.
     again = 0 if position is None or max(read, default=-1) < position else None
     reason = "" if position is not None else "nothing of this partition stands in the remote topic"
     return Resume(

@@ -1,4 +1,4 @@
-"""The steps of failovers, failbacks, cutovers and drills, as rows of `audit`.
+"""Store the steps of failovers, failbacks, cutovers and drills as rows of `audit`.
 
 Law F (repeatable): a step's row is written when the step is done, so a command that was killed goes on with the first step
 that has no row. Each step may be done twice: what it does to clusters and lake is the same the second time.
@@ -22,7 +22,7 @@ BEGIN, FREEZE, DONE = "begin", "freeze", "done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
-    """A step that was carried out: when, by whom, and what was before and after it."""
+    """A completed step: its time, its author, and the state before and after it."""
 
     name: str
     at: datetime
@@ -33,7 +33,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One failover, failback, cutover or drill of a flow, with the steps that are done, oldest first."""
+    """One failover, failback, cutover or drill of a flow, with its completed steps, oldest first."""
 
     id: str
     command: str
@@ -41,7 +41,7 @@ class Operation:
     steps: tuple[StepDone, ...] = field(default_factory=tuple)
 
     def step(self, name: str) -> StepDone | None:
-        """Return the newest row of a step; None where it is not done."""
+        """Return the newest row of a step, or None if it is not done."""
         return next((one for one in reversed(self.steps) if one.name == name), None)
 
     @property
@@ -51,7 +51,7 @@ class Operation:
 
     @property
     def began_at(self) -> datetime:
-        """When its first step was written."""
+        """The time of its first step."""
         return self.steps[0].at
 
 
@@ -65,7 +65,7 @@ class Journal:
         self._now = now
 
     def operations(self) -> list[Operation]:
-        """List the operations of the flow, by the time at which they began; none before the lake is made."""
+        """List the operations of the flow by start time; none before the lake exists."""
         rows = self._lake.query_rows(
             _STEPS, flow=self._flow, commands=[FAILOVER, FAILBACK, CUTOVER, DRILL], missing_ok=True
         )
@@ -82,11 +82,11 @@ class Journal:
         return list(found.values())
 
     def last(self, *commands: str) -> Operation | None:
-        """Return the operation of some kinds that began last; None where there was none."""
+        """Return the last operation of some kinds, or None."""
         return next((one for one in reversed(self.operations()) if one.command in commands), None)
 
     def begin(self, command: str, *, before: Any = None, after: Any = None) -> Operation:
-        """Begin an operation under an id of its own, later than every operation of the flow before it.
+        """Begin an operation with a new id, timed after every earlier operation of the flow.
 
         Rows are ordered by their times, so a host whose clock is ahead of another's would otherwise keep its failover in force.
         """
@@ -95,7 +95,7 @@ class Journal:
         return self._write(operation, BEGIN, before=before, after=after, earlier=earlier)
 
     def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
-        """Write that a step is done, later than every step before it, also where clocks disagree."""
+        """Write a completed step, timed after every earlier step, also if clocks disagree."""
         return self._write(operation, step, before=before, after=after, earlier=[one.at for one in operation.steps])
 
     def _write(
@@ -119,7 +119,7 @@ class Journal:
 
 
 def failed_over(operations: Iterable[Operation]) -> Operation | None:
-    """Return the failover that is done and holds: no failback after it is done; None where the flow was not failed over."""
+    """Return the completed failover that no failback has ended, or None."""
     held: Operation | None = None
     for one in operations:
         if one.command == FAILOVER and one.is_done:

@@ -1,4 +1,4 @@
-"""What may be lost with a source: how far it was seen to reach, against how far it was landed (law E).
+"""Estimate the loss of a source: its last known ends against the landed positions (law E).
 
 A source that is gone tells nothing any more. What is known is how far it reached when it was last looked at, and that it
 answered no more when it was looked at next: records of the time between may be lost without anybody having seen them.
@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PossibleLoss:
-    """What may be lost of one source partition; positions are next offsets.
+    """The possible loss of one source partition; positions are next offsets.
 
     `seen_end` is the source's end when it was last seen, at `seen_at`; None where nobody looked. `missing` are the offsets
     before it that did not arrive: records and markers, so an upper bound of the seen records that are lost.
@@ -37,13 +37,13 @@ class PossibleLoss:
 
     @property
     def missing(self) -> int:
-        """Offsets that were seen on the source and did not arrive."""
+        """The source offsets that did not arrive."""
         return max(0, (self.seen_end or 0) - self.republished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSeen:
-    """When a source was asked: last with an answer, and first without one after that.
+    """When a source was sampled: last with an answer, and first without one after that.
 
     `ends` were read at `ends_at`. `in_step_at` is the last time up to which everything that it showed is landed now; None where
     there was no such time.
@@ -57,7 +57,7 @@ class SourceSeen:
 
 
 class PartitionProgress(NamedTuple):
-    """How far one source partition is landed and has arrived on the target; next offsets, markers counted."""
+    """The next offsets to land and to republish of one source partition; markers count."""
 
     landed: int
     republished: int
@@ -66,16 +66,16 @@ class PartitionProgress(NamedTuple):
 def read_flow_progress(
     lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]
 ) -> dict[SourcePartition, PartitionProgress]:
-    """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
+    """Read the landed and republished positions of a flow's partitions; `sent` are those of its ledger."""
     read = read_landing_positions(lake, flow.source)
-    # After that: what is read and not held is a marker then.
+    # Read afterwards, so that offsets which were read but are not in the relay are markers.
     held = landed_positions(lake, flow.source).reached
     late = {source: sent.get(source, 0) for source, position in held.items() if sent.get(source, 0) < position}
     waiting = find_still_in_relay(lake, flow.source, late, held) if sent else late.keys()
     found = {}
     for source in {*held, *sent, *read}:
         if flow.carries(source.topic):
-            # Control records at the end are read, and never landed nor sent.
+            # Control records at the end are read, but neither landed nor sent.
             landed = max(held.get(source, 0), read.get(source, 0))
             found[source] = PartitionProgress(landed, sent.get(source, 0) if source in waiting else landed)
     return found
@@ -84,7 +84,7 @@ def read_flow_progress(
 def find_still_in_relay(
     lake: Lake, alias: str, late: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int]
 ) -> Collection[SourcePartition]:
-    """Choose the partitions of which a relay has records from a `late` position up to `held`; of others they left unsent.
+    """Return the partitions whose relay has records from a `late` position up to `held`; the others' records left it unsent.
 
     The statistics of files tell; where only Spark reaches the relay, it is all of them.
     """
@@ -102,7 +102,7 @@ NO_PROGRESS = PartitionProgress(0, 0)
 
 
 def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, PartitionProgress]) -> SourceSeen:
-    """Find how far the source of a flow was seen to reach, and when; asks the lake only."""
+    """Read the last known ends of a flow's source, and their time, from the lake."""
     ends = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.position)
         for row in lake.query_rows(_ENDS, source=flow.source)
@@ -114,7 +114,7 @@ def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartit
     if beyond and beyond[0].first_at is not None:
         [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at
-    # A sampler asks every half a minute, a live lander twice a second.
+    # A sampler reads the ends every half a minute, a live lander twice a second.
     mark = read_mark(lake, flow.source)
     if mark is not None:
         answered_at = _newest(answered_at, mark.answered_at)
@@ -142,7 +142,7 @@ def estimate_loss(
     *,
     seen_at: datetime | None,
 ) -> tuple[PossibleLoss, ...]:
-    """Set the ends that were seen against what was landed and what has arrived, a row a source partition.
+    """Compare known ends with landed and republished positions, by source partition.
 
     Example:
         >>> orders = SourcePartition("orders", 1, 0)
@@ -165,7 +165,7 @@ def estimate_loss(
 
 
 def rpo_seconds(seen: SourceSeen, *, lost_at: datetime) -> float | None:
-    """Bound the time whose records may be lost: from the last look with nothing missing to when the source was gone.
+    """Bound the time whose records may be lost: from the last sample without any missing to the loss of the source.
 
     None where nobody looked at the source; `lost_at` counts where no look found it silent.
     """

@@ -1,4 +1,4 @@
-"""Fail flows over and back, and cut over: the choices that a person makes, and the settings that each needs."""
+"""Fail flows over and back, and cut over: check the options, and run the operation in its context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def _no_hook(_step: str, _when: str) -> None:
-    """Hear of no step."""
+    """Ignore a step."""
 
 
 def fail_over(
@@ -35,7 +35,7 @@ def fail_over(
     report: bool = False,
     step_hook: StepHook = _no_hook,
 ) -> FailoverReport:
-    """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
+    """Fail a flow over (see `FlowHandle.failover`); `step_hook` is called for each step, for tests."""
     fence = _choose(fence_source, FENCES, "a way to keep producers off a source")
     options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report)
     return Failover(OperationContext.of(context, flow, step_hook=step_hook), options).run(dry_run=dry_run)
@@ -52,7 +52,7 @@ def fail_back(
     unproven: bool = False,
     step_hook: StepHook = _no_hook,
 ) -> FailbackReport:
-    """Fail a flow back (see `FlowHandle.failback`); `seam` hears of each step, for tests."""
+    """Fail a flow back (see `FlowHandle.failback`); `step_hook` is called for each step, for tests."""
     choice = _choose(tail, TAIL_CHOICES, "what a tail can be settled by")
     with_home, made = _with_return_flow(context, flow)
     work = OperationContext.of(with_home, flow, derived_flow=made, step_hook=step_hook)
@@ -72,7 +72,7 @@ def _choose(given: str | None, choices: Sequence[_Choice], what: str) -> _Choice
 
 
 def _with_return_flow(context: Context, flow: str) -> tuple[Context, str]:
-    """Make a context in which a flow leads home; this one where it has such a flow, or where none can be made."""
+    """Return a context with a return flow: this one if it has one or none can be derived."""
     config, settings = context.config, context.config.flow(flow)
     topics = local_topics(context.lake, settings, config.flows)
     made = derive_return_flow(settings, topics) if topics else None
@@ -92,7 +92,7 @@ def cut_over(
     back: bool = False,
     step_hook: StepHook = _no_hook,
 ) -> CutoverReport:
-    """Go on with the cutover of a flow (see `FlowHandle.cutover`); `plan` tells what its topics lack."""
+    """Run or resume the cutover of a flow (see `FlowHandle.cutover`); `plan` plans changes to its topics."""
     if commit and back:
         raise UsageError("commit and back exclude each other", remedy="name one of them")
     work = Cutover(OperationContext.of(context, flow, step_hook=step_hook), plan=plan)
@@ -100,5 +100,5 @@ def cut_over(
 
 
 def rehearse(context: Context, flow: str, *, silent: str) -> FailoverReport:
-    """Fail a flow over as if its source were lost; `silent` says so in the report."""
+    """Fail a flow over as if its source were lost; `silent` is the reason in the report."""
     return Failover(OperationContext.of(context, flow, lost=silent), FailoverOptions()).run()

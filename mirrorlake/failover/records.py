@@ -1,4 +1,4 @@
-"""One record of an old source that never arrived on the target, with its coordinates and its content."""
+"""A record of the divergent tail, with its coordinates and content."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import hops
 from mirrorlake.render import Table, headers, table
 
-# A report is a value that fits into memory; the table `divergent` holds all of them after a failback.
+# A report must fit into memory; the table `divergent` has all records after a failback.
 MAX_READ = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRecord:
-    """One record of the tail, with its coordinates on the old source; `been_on` are clusters that its headers name."""
+    """A record of the tail, with its coordinates on the old source; `been_on` are clusters that its headers name."""
 
     topic: str
     generation: int
@@ -33,7 +33,7 @@ class TailRecord:
 
 
 def raw_record(source: SourcePartition, record: RawRecord) -> TailRecord:
-    """Take a record as it was read from its source."""
+    """Build it from a record read from its source."""
     at = None if record.timestamp_ms < 0 else datetime.fromtimestamp(record.timestamp_ms / 1000, tz=timezone.utc)
     return TailRecord(
         topic=source.topic,
@@ -59,5 +59,5 @@ def records_table(title: str, records: Iterable[TailRecord]) -> Table:
 
 
 def _cell(data: bytes | None) -> bytes | str:
-    # A dash would not tell a null from nothing to say.
+    # A dash would not tell null from an unknown value.
     return "‹null›" if data is None else data

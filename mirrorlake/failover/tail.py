@@ -27,13 +27,13 @@ RULE = "failback"
 """The rule under which records of a tail are withheld."""
 
 _BATCH_SIZE = 20_000
-# A person looks at some of them; the table holds all.
+# A report shows some records; the table has all.
 MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPart:
-    """The tail of one source partition: the offsets from `first` to before `end`, and how many records they hold."""
+    """The tail of one source partition: offsets `first..end - 1`, and their count of records."""
 
     topic: str
     generation: int
@@ -57,7 +57,7 @@ def read_divergent_tail(
     been_on: str | None = None,
     at_most: int | None = None,
 ) -> Iterator[list[Any]]:
-    """Yield the landed records of some topics at or past a cut, in offset order, some thousands at a time.
+    """Yield batches of the landed records of some topics at or past a cut, in offset order.
 
     Where clusters mirror each other, records that have `been_on` the target came from there: they are left out.
     """
@@ -92,7 +92,7 @@ def archive_tail(
     been_on: str | None = None,
     now: datetime,
 ) -> tuple[TailPart, ...]:
-    """Copy the tail into the table `divergent`, and return what it is; a second call adds what is new only (law F).
+    """Copy the tail into the table `divergent`, and return its ranges; a second call adds only new records (law F).
 
     `been_on` is that of `read_divergent_tail`.
     """
@@ -168,7 +168,7 @@ class SkipTailView:
 
     @property
     def version(self) -> str:
-        """Return the fingerprint of the flow's own view: what is sent, is sent by that."""
+        """The fingerprint of the flow's own view, which sent records go through."""
         return "" if self.inner is None else self.inner.version
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
