@@ -120,12 +120,12 @@ def read_dense_ranges(rows: pa.Table) -> RangesByRoute:
     """Read the answer to `DENSE_RANGES_BY_ROUTE`."""
     counts, held = lists(rows["stretches"])
     found, end = {}, 0
-    for way, count in zip(_rows(rows, PartitionRoute._fields), counts, strict=True):
+    for route, count in zip(_rows(rows, PartitionRoute._fields), counts, strict=True):
         begin, end = end, end + count
         downstream, first, length = (held[name][begin:end] for name in ("downstream", "first", "length"))
         last = downstream + length - 1
         order = np.argsort(last, kind="stable")
-        found[PartitionRoute(*way)] = DenseRanges(first[order], downstream[order], last[order])
+        found[PartitionRoute(*route)] = DenseRanges(first[order], downstream[order], last[order])
     return found
 
 
@@ -179,7 +179,7 @@ class PositionHistory:
         """List the source partitions as flows carry them."""
         rows = [
             {
-                "line": number,
+                "flow_partition": number,
                 "spot": self._source_partitions[spot] + 1,
                 "flow": flow,
                 **spot._asdict(),
@@ -286,7 +286,7 @@ class PositionHistory:
         spot_of = np.array([self._source_partitions[spot] for _, spot in self._flow_partitions], np.int64)
         marks = _PositionGrid(ends, landed, republished, spot_of, width)
         parts = [marks.of(0), marks.of(1), *self._consumed(held, marks)]
-        named = ("line", "hop", "reader", "pile", "moment", "position", "end_position", "known_end")
+        named = ("flow_partition", "hop", "reader", "backlog", "moment", "position", "end_position", "known_end")
         columns = {name: np.concatenate(values) for name, values in zip(named, zip(*parts, strict=True), strict=True)}
         times = pa.array(self._moments[columns.pop("moment")]).cast(_TIME)
         made = {"observed_at": times, **{name: pa.array(values) for name, values in columns.items()}}
@@ -299,7 +299,7 @@ class PositionHistory:
 
     @cached_property
     def _flow_partition_numbers(self) -> dict[tuple[str, SourcePartitionKey], int]:
-        return {line: number for number, line in enumerate(self._flow_partitions)}
+        return {flow_partition: number for number, flow_partition in enumerate(self._flow_partitions)}
 
     def _flow_row(self, number: int) -> int:
         _, flow, _, spot = self._places[number]
@@ -326,20 +326,23 @@ class PositionHistory:
         for number, (_, spot) in enumerate(self._flow_partitions):
             by_spot.setdefault(spot, []).append(number)
         by_end: dict[tuple[str, str, int], list[tuple[int, DenseRanges]]] = {}
-        for way, held_records in self._read_ranges().items() if self.read_targets() else ():
-            known = self._flow_partition_numbers.get((way.flow, way.spot))
+        for route, held_records in self._read_ranges().items() if self.read_targets() else ():
+            known = self._flow_partition_numbers.get((route.flow, route.spot))
             if known is not None:
-                by_end.setdefault(way.end, []).append((known, held_records))
+                by_end.setdefault(route.end, []).append((known, held_records))
         pairs: dict[tuple[int, int], int] = {}
         rows: list[tuple[int, int, DenseRanges | None]] = []
         for number, (kind, _, group, spot) in enumerate(self._places):
             if kind == "group":
                 reader = self._readers[group, spot.source]
-                ways = [
-                    *((line, None) for line in by_spot.get(spot, ())),
+                routes = [
+                    *((flow_partition, None) for flow_partition in by_spot.get(spot, ())),
                     *by_end.get((spot.source, spot.topic, spot.partition), ()),
                 ]
-                rows += [(number, pairs.setdefault((line, reader), len(pairs)), way) for line, way in ways]
+                rows += [
+                    (number, pairs.setdefault((flow_partition, reader), len(pairs)), route)
+                    for flow_partition, route in routes
+                ]
         if not pairs:
             return
         width = len(self._moments)
@@ -360,8 +363,8 @@ class PositionHistory:
                     translated[at] |= stretches is not None
         found = np.flatnonzero(there)
         pair_of, moment = np.divmod(found, width)
-        of_line, of_reader = np.array(list(pairs), np.int64).T
-        yield marks.read(of_line[pair_of], of_reader[pair_of], moment, positions[found], translated[found])
+        of_flow_partition, of_reader = np.array(list(pairs), np.int64).T
+        yield marks.read(of_flow_partition[pair_of], of_reader[pair_of], moment, positions[found], translated[found])
 
 
 class _PositionGrid:
@@ -373,27 +376,41 @@ class _PositionGrid:
 
     def of(self, hop: int) -> tuple[Any, ...]:
         """Return the columns of the hop `landed` (0) or `republished` (1)."""
-        line, moment = np.divmod(np.arange(len(self._republished)), max(1, self._width))
-        at = self._spot_of[line] * self._width + moment
+        flow_partition, moment = np.divmod(np.arange(len(self._republished)), max(1, self._width))
+        at = self._spot_of[flow_partition] * self._width + moment
         position = self._landed[at] if hop == 0 else self._republished
-        pile = -1 - self._spot_of[line] if hop == 0 else line + 1
-        return self._columns(line, hop, np.zeros(len(line), np.int64), pile, moment, position)
+        backlog = -1 - self._spot_of[flow_partition] if hop == 0 else flow_partition + 1
+        return self._columns(flow_partition, hop, np.zeros(len(flow_partition), np.int64), backlog, moment, position)
 
-    def read(self, line: Ints, reader: Ints, moment: Ints, position: Ints, translated: Any) -> tuple[Any, ...]:
+    def read(
+        self, flow_partition: Ints, reader: Ints, moment: Ints, position: Ints, translated: Any
+    ) -> tuple[Any, ...]:
         """Return the columns of the hop `consumed`; on a target it is no further than what was republished."""
-        republished = self._republished[line * self._width + moment]
+        republished = self._republished[flow_partition * self._width + moment]
         position = np.where(translated, np.minimum(position, republished), position)
         return self._columns(
-            line, 2, reader, np.where(translated, line + 1, -1 - self._spot_of[line]), moment, position
+            flow_partition,
+            2,
+            reader,
+            np.where(translated, flow_partition + 1, -1 - self._spot_of[flow_partition]),
+            moment,
+            position,
         )
 
-    def _columns(self, line: Ints, hop: int, reader: Ints, pile: Ints, moment: Ints, position: Ints) -> tuple[Any, ...]:
-        at = self._spot_of[line] * self._width + moment
+    def _columns(
+        self, flow_partition: Ints, hop: int, reader: Ints, backlog: Ints, moment: Ints, position: Ints
+    ) -> tuple[Any, ...]:
+        at = self._spot_of[flow_partition] * self._width + moment
         end, landed = self._ends[at], self._landed[at]
         known_end = np.where(end == NOTHING, landed, end)
         known = (position != NOTHING) & (landed != NOTHING)
         narrow = np.int32
-        columns = (line + 1).astype(narrow), np.full(len(line), hop, narrow), reader.astype(narrow), pile.astype(narrow)
+        columns = (
+            (flow_partition + 1).astype(narrow),
+            np.full(len(flow_partition), hop, narrow),
+            reader.astype(narrow),
+            backlog.astype(narrow),
+        )
         return tuple(column[known] for column in (*columns, moment, position, end, known_end))
 
 
@@ -404,7 +421,13 @@ _SOURCE_PARTITION = [
     ("partition", pa.int32()),
 ]
 _FLOW_PARTITIONS = pa.schema(
-    [("line", pa.int32()), ("spot", pa.int32()), ("flow", pa.string()), *_SOURCE_PARTITION, ("target", pa.string())]
+    [
+        ("flow_partition", pa.int32()),
+        ("spot", pa.int32()),
+        ("flow", pa.string()),
+        *_SOURCE_PARTITION,
+        ("target", pa.string()),
+    ]
 )
 _READERS = pa.schema([("reader", pa.int32()), ("group_id", pa.string()), ("cluster", pa.string())])
 _LANDED = pa.schema([*_SOURCE_PARTITION, ("furthest", pa.int64())])

@@ -140,8 +140,8 @@ class LagTables:
     `positions`, `samples`, `offset_map` and `withheld` are the side tables; `relays` holds the rows of all relays with a column
     `source`, the alias; `flows` is a table of `flow`, `source` and `target`; `later` says how far landing has read since the last
     of `positions`, in the columns of `LATER_COLUMNS`. Each may be cut to what a question needs: positions
-    and samples from a complete look on, relays to the offsets between positions and ends. Moments before `since` say where
-    positions stood, and are not shown themselves. What the texts name is in the lake, in `tables`, `parts` or `values`.
+    and samples from a complete look on, relays to the offsets between positions and ends. Samples before `since` give
+    positions, and are not shown. What the texts name is in the lake, in `tables`, `parts` or `values`.
     """
 
     lake: Lake
@@ -206,7 +206,7 @@ def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> La
     """
 
     def stretches() -> RangesByRoute:
-        targets = stood.read_targets()
+        targets = history.read_targets()
         about = replace(
             tables, tables={**tables.tables, "read_targets": pa.Table.from_pylist(targets, schema=_TARGETS)}
         )
@@ -216,14 +216,14 @@ def materialize_hops(tables: LagTables, *, keep: KeepRanges | None = None) -> La
     listed, looks, flows = (
         _build_query(text, tables).table() for text in (SAMPLED_POSITIONS, SAMPLE_TIMES, "SELECT * FROM {flows}")
     )
-    stood = PositionHistory(
+    history = PositionHistory(
         listed, looks, flows, since=micros(tables.since) if tables.since else 0, read_ranges=stretches
     )
     made = {
-        "made_hops": stood.hops(),
-        "made_lines": stood.flow_partitions(),
-        "made_readers": stood.readers(),
-        "made_reached": stood.landed(),
+        "made_hops": history.hops(),
+        "made_flow_partitions": history.flow_partitions(),
+        "made_readers": history.readers(),
+        "made_reached": history.landed(),
     }
     return replace(tables, hops=KNOWN_HOPS, tables={**tables.tables, **made})
 
@@ -249,7 +249,7 @@ def _build_waiting_query(text: str, waited: str, tables: LagTables) -> LagQuery:
         return _build_query(text.replace("{waited}", waited), tables)
     made = add_waiting(
         hops,
-        tables.tables["made_lines"],
+        tables.tables["made_flow_partitions"],
         records=_build_query(RECORDS_BY_PARTITION, tables).table(),
         withheld=_build_query(WITHHELD_BY_BACKLOG, tables).table(),
         counted=waited is WAITED_COUNTED,

@@ -3,11 +3,11 @@
 Names are numbered where a table is read, and only the numbers go through windows and joins: of a month these hold millions of
 rows, and sorting the names with them took 13 times as long (2026-11-22).
 
-    place    one position that is followed: kind, flow, source partition, group
-    line     a source partition as one flow carries it; `spot` is the same of all flows
-    way      a source partition and a target partition that it goes to
-    reader   a group on one cluster; 0 is the mirror itself
-    pile     the records that a hop waits for: of a spot, or of a line without what its flow withheld
+    place            one position that is sampled: kind, flow, source partition, group
+    flow_partition   a source partition in one flow; `spot` is the same for all flows
+    route            a source partition and a target partition that it feeds
+    reader           a group on one cluster; 0 is the mirror itself
+    backlog          the records that a hop waits for: of a spot, or of a flow_partition without withheld ones
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ held AS (
     JOIN looks l ON s.asked = l.asked AND s.seen.seen_at = l.observed_at)
   WHERE {_ONCE}
 ),
-lines AS (
-  SELECT CAST(row_number() OVER (ORDER BY p.flow, p.source, p.topic, p.generation, p.partition) AS INT) AS line,
+flow_partitions AS (
+  SELECT CAST(row_number() OVER (ORDER BY p.flow, p.source, p.topic, p.generation, p.partition) AS INT) AS flow_partition,
     CAST(dense_rank() OVER (ORDER BY p.source, p.topic, p.generation, p.partition) AS INT) AS spot,
     p.flow, p.source, p.topic, p.generation, p.partition, f.target
   FROM places p JOIN {{flows}} f ON f.flow = p.flow
@@ -122,35 +122,38 @@ _TRANSLATED = f"""
 group_places AS (SELECT DISTINCT source, topic, partition FROM places WHERE kind = 'group'),
 {runs("JOIN group_places g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition")},
 {DENSE_RANGES},
-ways AS (
-  SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS way, r.*, l.line, l.spot
-  FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN lines l
+routes AS (
+  SELECT CAST(row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS INT) AS route, r.*,
+    l.flow_partition, l.spot
+  FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN flow_partitions l
     ON l.flow = r.flow AND l.source = r.source AND l.topic = r.source_topic AND l.generation = r.generation
     AND l.partition = r.source_partition
 ),
 merged AS (
-  SELECT *, last_value(first) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread,
-    last_value(downstream) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread_at
+  SELECT *, last_value(first) IGNORE NULLS OVER (PARTITION BY route ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread,
+    last_value(downstream) IGNORE NULLS OVER (PARTITION BY route ORDER BY at DESC, is_run DESC {PRECEDING}) AS unread_at
   FROM (
-    SELECT /*+ BROADCAST(w) */ w.way, w.line, w.spot, w.reader, h.asked, h.first_look, h.last_look, h.position AS at, 0 AS is_run,
+    SELECT /*+ BROADCAST(w) */ w.route, w.flow_partition, w.spot, w.reader, h.asked, h.first_look, h.last_look,
+      h.position AS at, 0 AS is_run,
       CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS downstream
     FROM held h JOIN (
-      SELECT p.place, p.reader, y.way, y.line, y.spot
-      FROM places p JOIN ways y ON p.source = y.target AND p.topic = y.target_topic AND p.partition = y.target_partition
+      SELECT p.place, p.reader, y.route, y.flow_partition, y.spot
+      FROM places p JOIN routes y ON p.source = y.target AND p.topic = y.target_topic AND p.partition = y.target_partition
       WHERE p.kind = 'group') w ON h.place = w.place
     WHERE h.position IS NOT NULL
     UNION ALL
-    SELECT w.way, NULL, NULL, NULL, NULL, NULL, NULL, s.downstream + s.length - 1, 1, s.first, s.downstream
-    FROM stretches s JOIN ways w ON {same("s", "w", _WAY)})
+    SELECT w.route, NULL, NULL, NULL, NULL, NULL, NULL, s.downstream + s.length - 1, 1, s.first, s.downstream
+    FROM stretches s JOIN routes w ON {same("s", "w", _WAY)})
 )
 """  # noqa: S608  no value enters the text
 
 BACKLOGS = f"""
-piles AS (
-  SELECT pile.pile AS pile, pile.scope AS scope, {KEY}
+backlogs AS (
+  SELECT backlog.backlog AS backlog, backlog.scope AS scope, {KEY}
   FROM (
-    SELECT DISTINCT explode(array(named_struct('pile', line, 'scope', flow), named_struct('pile', -spot, 'scope', ''))) AS pile, {KEY}
-    FROM lines)
+    SELECT DISTINCT explode(array(named_struct('backlog', flow_partition, 'scope', flow), named_struct('backlog', -spot,
+      'scope', ''))) AS backlog, {KEY}
+    FROM flow_partitions)
 )
 """  # noqa: S608  no value enters the text
 
@@ -158,17 +161,18 @@ _SEEN = f"""
 {_PLACES},
 {_TRANSLATED},
 standing AS (
-  SELECT /*+ BROADCAST(s) */ s.line, s.spot, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
+  SELECT /*+ BROADCAST(s) */ s.flow_partition, s.spot, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
   FROM held h JOIN (
-    SELECT p.place, l.line, l.spot, p.reader,
+    SELECT p.place, l.flow_partition, l.spot, p.reader,
       CASE p.kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 ELSE 4 END AS what
-    FROM places p JOIN lines l ON {same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow) s ON h.place = s.place
+    FROM places p JOIN flow_partitions l ON {same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow) s ON h.place = s.place
   WHERE h.position IS NOT NULL
   UNION ALL
-  SELECT line, spot, reader, 5, asked, unread + greatest(at - unread_at, 0), first_look, last_look FROM merged WHERE is_run = 0
+  SELECT flow_partition, spot, reader, 5, asked, unread + greatest(at - unread_at, 0), first_look,
+    last_look FROM merged WHERE is_run = 0
 ),
 seen AS (
-  SELECT /*+ BROADCAST(l) */ l.observed_at, s.line, s.spot, s.reader, s.what, s.position
+  SELECT /*+ BROADCAST(l) */ l.observed_at, s.flow_partition, s.spot, s.reader, s.what, s.position
   FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM standing WHERE last_look >= first_look) s
   JOIN looks l ON s.asked = l.asked AND s.look = l.look WHERE {_ONCE}
 )
@@ -183,13 +187,14 @@ reached AS (SELECT {KEY}, furthest FROM places WHERE kind = 'reached'),
 HOPS = f"""
 {_SEEN},
 stood AS (
-  SELECT line, spot, reader, observed_at, max(IF(what = 1, position, NULL)) AS end_position,
+  SELECT flow_partition, spot, reader, observed_at, max(IF(what = 1, position, NULL)) AS end_position,
     max(IF(what = 2, position, NULL)) AS landed, max(IF(what = 3, position, NULL)) AS republished, max(what) = 5 AS is_translated,
     min(IF(what = 5, coalesce(position, 9223372036854775807), position)) AS consumed
-  FROM seen GROUP BY line, spot, reader, observed_at
+  FROM seen GROUP BY flow_partition, spot, reader, observed_at
 ),
 hops AS (
-  SELECT line, hop, reader, IF(hop = 1 OR is_translated, line, -spot) AS pile, observed_at, position, end_position,
+  SELECT flow_partition, hop, reader, IF(hop = 1 OR is_translated, flow_partition, -spot) AS backlog, observed_at, position,
+    end_position,
     coalesce(end_position, landed) AS known_end
   FROM (
     SELECT *, CASE WHEN hop = 0 THEN landed WHEN hop = 1 THEN republished WHEN NOT is_translated THEN consumed
@@ -197,9 +202,10 @@ hops AS (
     FROM (
       SELECT *, explode(IF(reader = 0, array(0, 1), array(2))) AS hop
       FROM (
-        SELECT line, spot, reader, observed_at, is_translated, consumed, max(end_position) OVER of_line AS end_position,
-          max(landed) OVER of_line AS landed, max(republished) OVER of_line AS republished
-        FROM stood WINDOW of_line AS (PARTITION BY line, observed_at))))
+        SELECT flow_partition, spot, reader, observed_at, is_translated, consumed,
+          max(end_position) OVER of_flow_partition AS end_position,
+          max(landed) OVER of_flow_partition AS landed, max(republished) OVER of_flow_partition AS republished
+        FROM stood WINDOW of_flow_partition AS (PARTITION BY flow_partition, observed_at))))
   WHERE position IS NOT NULL AND landed IS NOT NULL AND {_ONCE}
 ),
 {_SIDES}
@@ -228,7 +234,7 @@ FROM (
 GROUP BY {_WAY}
 """  # noqa: S608  no value enters the text
 KNOWN_SIDES = f"""
-lines AS (SELECT * FROM {{made_lines}}),
+flow_partitions AS (SELECT * FROM {{made_flow_partitions}}),
 readers AS (SELECT * FROM {{made_readers}}),
 reached AS (SELECT * FROM {{made_reached}}),
 {BACKLOGS}
@@ -238,5 +244,5 @@ KNOWN_HOPS = f"hops AS (SELECT * FROM {{made_hops}}), {KNOWN_SIDES}"  # noqa: S6
 # The offset ranges in which records waited; no other records of the relays are needed.
 WAITED = f"""(
   SELECT p.scope, {", ".join(f"p.{name}" for name in KEY.split(", "))}, w.lowest, w.highest
-  FROM (SELECT pile, min(position) AS lowest, max(known_end) AS highest FROM hops WHERE position < known_end GROUP BY pile) w
-  JOIN piles p ON w.pile = p.pile)"""  # noqa: S608  no value enters the text
+  FROM (SELECT backlog, min(position) AS lowest, max(known_end) AS highest FROM hops WHERE position < known_end GROUP BY backlog) w
+  JOIN backlogs p ON w.backlog = p.backlog)"""  # noqa: S608  no value enters the text

@@ -10,12 +10,12 @@ from mirrorlake.lag.time_lag import TIME_LAG
 
 _WITHHELD_PARTS = f"""
 bounds AS (
-  SELECT p.pile, b.* FROM (
+  SELECT p.backlog, b.* FROM (
     SELECT scope, {KEY}, min(lowest) OVER (PARTITION BY {KEY}) AS lowest, max(highest) OVER (PARTITION BY {KEY}) AS highest
     FROM {{bounds}}) b
-  JOIN piles p ON p.scope = b.scope AND {same("p", "b")}),
+  JOIN backlogs p ON p.scope = b.scope AND {same("p", "b")}),
 withheld_parts AS (
-  SELECT /*+ BROADCAST(b) */ b.pile, explode(w.ranges) AS part
+  SELECT /*+ BROADCAST(b) */ b.backlog, explode(w.ranges) AS part
   FROM {{withheld}} w JOIN bounds b ON w.flow = b.scope AND w.topic = b.topic AND w.generation = b.generation
     AND w.partition = b.partition AND w.last_offset >= b.lowest AND w.first_offset < b.highest
 )
@@ -23,12 +23,12 @@ withheld_parts AS (
 _RECORDS = f"""
 {_WITHHELD_PARTS},
 withheld_offsets AS (
-  SELECT pile, explode(sequence(part.first, part.first + part.length - 1)) AS `offset` FROM withheld_parts
+  SELECT backlog, explode(sequence(part.first, part.first + part.length - 1)) AS `offset` FROM withheld_parts
 ),
 records AS (
-  SELECT /*+ BROADCAST(b) */ b.pile, r.`offset`, r.timestamp
+  SELECT /*+ BROADCAST(b) */ b.backlog, r.`offset`, r.timestamp
   FROM {{relays}} r JOIN bounds b ON {same("r", "b")} AND r.`offset` >= b.lowest AND r.`offset` < b.highest
-  LEFT ANTI JOIN withheld_offsets k ON k.pile = b.pile AND k.`offset` = r.`offset`
+  LEFT ANTI JOIN withheld_offsets k ON k.backlog = b.backlog AND k.`offset` = r.`offset`
 )
 """  # noqa: S608  no value enters the text
 _NEWEST = f"""
@@ -37,13 +37,13 @@ newest AS (
   FROM (SELECT {KEY}, furthest AS position FROM reached UNION ALL SELECT {KEY}, position FROM {{later}})
   GROUP BY {KEY}
 ),
-known_lines AS (SELECT l.*, n.newest_landed FROM lines l JOIN newest n ON {same("l", "n")})
+known_flow_partitions AS (SELECT l.*, n.newest_landed FROM flow_partitions l JOIN newest n ON {same("l", "n")})
 """  # noqa: S608  no value enters the text
 
 
 def _past(which: str) -> str:
     """Return a window expression over the records at or past an offset, the newest first."""
-    return f"{which} OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {PRECEDING})"
+    return f"{which} OVER (PARTITION BY backlog ORDER BY place DESC, is_record DESC {PRECEDING})"
 
 
 # The oldest and the newest record at or past each place of `asked`, and how many there are. Spark analyses a common table again
@@ -56,7 +56,7 @@ found AS (
     FROM (
       SELECT *, 0 AS is_record, CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp FROM asked
       UNION ALL
-      SELECT NULL, NULL, NULL, pile, NULL, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records))
+      SELECT NULL, NULL, NULL, backlog, NULL, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records))
   WHERE is_record = 0
 )
 """  # noqa: S608  no value enters the text
@@ -66,7 +66,8 @@ _SINCE = "place IS NOT NULL AND oldest < known_end"
 WAITED_SINCE = f"""
 {_RECORDS},
 asked AS (
-  SELECT line, hop, reader, pile, observed_at, position, end_position, known_end, IF(position < known_end, position, NULL) AS place,
+  SELECT flow_partition, hop, reader, backlog, observed_at, position, end_position, known_end, IF(position < known_end,
+    position, NULL) AS place,
     1 AS sign
   FROM hops
 ),
@@ -79,7 +80,7 @@ waited AS (SELECT *, IF({_SINCE}, oldest_stamp, NULL) AS waiting_since FROM foun
 WAITED_COUNTED = f"""
 {_RECORDS},
 asked AS (
-  SELECT line, hop, reader, line AS pile, observed_at, position, end_position, known_end,
+  SELECT flow_partition, hop, reader, flow_partition AS backlog, observed_at, position, end_position, known_end,
     IF(position < known_end, edge.place, NULL) AS place, edge.sign AS sign
   FROM (
     SELECT *, explode(array(named_struct('place', position, 'sign', 1), named_struct('place', known_end, 'sign', -1))) AS edge
@@ -87,16 +88,17 @@ asked AS (
 ),
 {_FOUND},
 waited AS (
-  SELECT line, hop, observed_at, position, end_position, known_end, sum(sign * records_after) AS records, max(newest) + 1 AS held,
+  SELECT flow_partition, hop, observed_at, position, end_position, known_end, sum(sign * records_after) AS records,
+    max(newest) + 1 AS held,
     max(IF(sign = 1 AND {_SINCE}, oldest_stamp, NULL)) AS waiting_since
-  FROM found GROUP BY line, hop, observed_at, position, end_position, known_end
+  FROM found GROUP BY flow_partition, hop, observed_at, position, end_position, known_end
 )
 """  # noqa: S608  no value enters the text
 
 # Input and output of `lag/waiting.py`, which computes the same.
 KNOWN_WAITED = "waited AS (SELECT * FROM {made_waited})"
 WITHHELD_BY_BACKLOG = f"""
-WITH {{hops}}, {_WITHHELD_PARTS} SELECT pile, part.first AS first, part.length AS length FROM withheld_parts
+WITH {{hops}}, {_WITHHELD_PARTS} SELECT backlog, part.first AS first, part.length AS length FROM withheld_parts
 """  # noqa: S608  no value enters the text
 RECORDS_BY_PARTITION = f"""
 WITH {{hops}},
@@ -118,7 +120,7 @@ FROM (
     CASE r.hop WHEN 0 THEN 'landed' WHEN 1 THEN 'republished' ELSE 'consumed' END AS hop, g.group_id,
     r.position, r.end_position, r.known_end, l.newest_landed AS landed,
     CASE r.hop WHEN 0 THEN l.source WHEN 1 THEN l.target ELSE g.cluster END AS cluster, r.waiting_since
-  FROM waited r JOIN known_lines l ON r.line = l.line LEFT JOIN readers g ON r.reader = g.reader)
+  FROM waited r JOIN known_flow_partitions l ON r.flow_partition = l.flow_partition LEFT JOIN readers g ON r.reader = g.reader)
 """  # noqa: S608  no value enters the text
 
 _COUNTED = f"""
@@ -130,7 +132,7 @@ lost AS (
   FROM (
     SELECT /*+ BROADCAST(l) */ w.observed_at, l.flow, l.source, l.topic, l.generation, l.partition, w.position, w.end_position,
       w.known_end, w.records, w.waiting_since, greatest(l.newest_landed, w.held) AS landed
-    FROM waited w JOIN known_lines l ON w.line = l.line WHERE w.hop = 1)
+    FROM waited w JOIN known_flow_partitions l ON w.flow_partition = l.flow_partition WHERE w.hop = 1)
 )
 """  # noqa: S608  no value enters the text
 

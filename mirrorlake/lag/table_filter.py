@@ -133,13 +133,17 @@ class LagTableFilter:
         if made is None or not much:
             return {}
         much -= {_partition_key(row) for row in self._lake.query_rows(_WITHHELD, tables=tables.tables, missing_ok=True)}
-        line, position, known_end = (numbers(made[name]) for name in ("line", "position", "known_end"))
+        flow_partition, position, known_end = (
+            numbers(made[name]) for name in ("flow_partition", "position", "known_end")
+        )
         waits = position < known_end
         found: dict[SourcePartitionKey, list[Ints]] = {}
-        for row in tables.tables["made_lines"].to_pylist():
+        for row in tables.tables["made_flow_partitions"].to_pylist():
             spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
             if spot in much:
-                found.setdefault(spot, []).append(np.unique(position[waits & (line == row["line"])]))
+                found.setdefault(spot, []).append(
+                    np.unique(position[waits & (flow_partition == row["flow_partition"])])
+                )
         return {spot: np.concatenate(several) for spot, several in found.items()}
 
     def limit_to_offsets(

@@ -22,7 +22,7 @@ class _Backlogs:
     starts: Ints
     """Start of each backlog, and the end of the last; no backlog is empty."""
 
-    def find(self, pile: Ints, places: Ints) -> tuple[Ints, Ints]:
+    def find(self, backlog: Ints, places: Ints) -> tuple[Ints, Ints]:
         """Return the index of the first record at or past each offset, and the count of records from it on."""
         if not len(self.offsets):
             return np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
@@ -31,19 +31,19 @@ class _Backlogs:
         # Keys of a backlog follow those of the one before it, with room for an offset past all records.
         shift = np.concatenate([[0], np.cumsum(high - low + 2)[:-1]]) - low
         keys = self.offsets + np.repeat(shift, ends - begins)
-        known = np.maximum(pile, 0)
+        known = np.maximum(backlog, 0)
         at = np.searchsorted(keys, np.clip(places, low[known], high[known] + 1) + shift[known])
-        return at, np.where(pile < 0, 0, ends[known] - at)
+        return at, np.where(backlog < 0, 0, ends[known] - at)
 
 
 def add_waiting(
-    hops: pa.Table, lines: pa.Table, *, records: pa.Table, withheld: pa.Table, counted: bool = False
+    hops: pa.Table, flow_partitions: pa.Table, *, records: pa.Table, withheld: pa.Table, counted: bool = False
 ) -> pa.Table:
     """Add to hops `waiting_since`, the time of the oldest record that waits, null where none does.
 
     Args:
         hops: the position of each hop at each sample.
-        lines: the source partitions.
+        flow_partitions: the source partitions.
         records: the answer to `RECORDS_BY_PARTITION`.
         withheld: the answer to `WITHHELD_BY_BACKLOG`.
         counted: whether `records` is added, too, how many records wait, and `held`, the offset past the newest record of the
@@ -51,26 +51,26 @@ def add_waiting(
     """
     if counted:
         hops = hops.filter(pa.compute.equal(hops["hop"], 1))
-    piles, number_of = _build_backlogs(lines, records, withheld)
-    pile = number_of[numbers(hops["pile"]) + len(number_of) // 2]
+    backlogs, number_of = _build_backlogs(flow_partitions, records, withheld)
+    backlog = number_of[numbers(hops["backlog"]) + len(number_of) // 2]
     position, known_end = numbers(hops["position"]), numbers(hops["known_end"])
-    at, after = piles.find(pile, position)
+    at, after = backlogs.find(backlog, position)
     waits = (position < known_end) & (after > 0)
     oldest = np.flatnonzero(waits)
-    waits[oldest] = piles.offsets[at[oldest]] < known_end[oldest]
+    waits[oldest] = backlogs.offsets[at[oldest]] < known_end[oldest]
     since = np.full(len(waits), NOTHING)
-    since[waits] = piles.stamps[at[waits]]
+    since[waits] = backlogs.stamps[at[waits]]
     found = hops.append_column("waiting_since", pa.array(since, mask=since == NOTHING).cast(_TIME))
     if counted:
-        _, past = piles.find(pile, known_end)
+        _, past = backlogs.find(backlog, known_end)
         found = found.append_column("records", pa.array(np.where(position < known_end, after - past, 0)))
         held = np.zeros(len(at), np.int64)
-        held[after > 0] = piles.offsets[at[after > 0] + after[after > 0] - 1] + 1
+        held[after > 0] = backlogs.offsets[at[after > 0] + after[after > 0] - 1] + 1
         found = found.append_column("held", pa.array(held, mask=after == 0))
     return found
 
 
-def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Backlogs, Ints]:
+def _build_backlogs(flow_partitions: pa.Table, records: pa.Table, withheld: pa.Table) -> tuple[_Backlogs, Ints]:
     """Order the records of all backlogs, and number these; a flow that withheld nothing shares its source partition's."""
     counts, held = lists(records["records"])
     spots = [
@@ -87,15 +87,15 @@ def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> t
     parts, number_of_spot = list(known.values()), {spot: number for number, spot in enumerate(known)}
     kept_back = _ranges(withheld)
     # By backlog: positive for a flow's partition, negative for a source partition.
-    number_of = np.full(2 * len(lines) + 1, -1)
-    for row in lines.to_pylist():
+    number_of = np.full(2 * len(flow_partitions) + 1, -1)
+    for row in flow_partitions.to_pylist():
         spot = SourcePartitionKey(*(row[name] for name in SourcePartitionKey._fields))
         number = number_of_spot.get(spot, -1)
-        number_of[len(lines) - row["spot"]] = number_of[len(lines) + row["line"]] = number
-        if number >= 0 and row["line"] in kept_back:
+        number_of[len(flow_partitions) - row["spot"]] = number_of[len(flow_partitions) + row["flow_partition"]] = number
+        if number >= 0 and row["flow_partition"] in kept_back:
             offsets, stamps = known[spot]
-            sent = ~_within(offsets, *kept_back[row["line"]])
-            number_of[len(lines) + row["line"]] = len(parts) if sent.any() else -1
+            sent = ~_within(offsets, *kept_back[row["flow_partition"]])
+            number_of[len(flow_partitions) + row["flow_partition"]] = len(parts) if sent.any() else -1
             if sent.any():
                 parts.append((offsets[sent], stamps[sent]))
     if not parts:
@@ -107,9 +107,9 @@ def _build_backlogs(lines: pa.Table, records: pa.Table, withheld: pa.Table) -> t
 
 def _ranges(withheld: pa.Table) -> dict[int, tuple[Ints, Ints]]:
     """Return the withheld ranges of each backlog: first offsets and lengths."""
-    pile, first, length = (numbers(withheld[name]) for name in ("pile", "first", "length"))
-    order = np.argsort(pile, kind="stable")
-    each, begins = np.unique(pile[order], return_index=True)
+    backlog, first, length = (numbers(withheld[name]) for name in ("backlog", "first", "length"))
+    order = np.argsort(backlog, kind="stable")
+    each, begins = np.unique(backlog[order], return_index=True)
     parts = zip(*(np.split(column[order], begins[1:]) for column in (first, length)), strict=True)
     return dict(zip(each.tolist(), parts, strict=False))
 
