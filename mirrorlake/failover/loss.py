@@ -110,7 +110,9 @@ def read_source_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartit
     }
     [looks] = lake.query_rows(_ANSWERED, name=flow.source)
     ends_at = answered_at = in_step_at = looks.answered_at
-    beyond = lake.query_rows(_BEYOND, source=flow.source, tables={"held": _progress_table(ends, reached)}) if ends_at else ()
+    beyond = (
+        lake.query_rows(_BEYOND, source=flow.source, tables={"held": _progress_table(ends, reached)}) if ends_at else ()
+    )
     if beyond and beyond[0].first_at is not None:
         [before] = lake.query_rows(_BEFORE, name=flow.source, until=micros(beyond[0].first_at))
         in_step_at = before.answered_at

@@ -97,7 +97,9 @@ def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dic
     set_at: dict[GroupPartition, dict[int, datetime]] = {}
     for row in lake.query_rows(_SET_BY_US, **values):
         set_at.setdefault(_group_partition(row), {})[int(row.position)] = row.last_at
-    seen_at = {_group_partition(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)}
+    seen_at = {
+        _group_partition(row): (row.observed_at, int(row.position)) for row in lake.query_rows(_THEIR_OWN, **values)
+    }
     return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
 
 

@@ -49,7 +49,8 @@ def check_topic_ids(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -
     for name, topic_id in sorted(ids.items()):
         now = known_id(found[name].topic_id) if name in found else None
         if now is None or is_different_topic(topic_id, now):
-            raise lost_topic_error(LostTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now)
+            raise lost_topic_error(
+                LostTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now)
             )
 
 

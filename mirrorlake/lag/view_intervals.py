@@ -73,7 +73,9 @@ def frame_by_interval(lake: Lake, flows: Sequence[FlowConfig], name: str, *, day
     )
     columns = VIEWS[name].columns
     schema = ", ".join(f"`{column}` {kind}" for column, (kind, _) in columns.items())
-    return numbered.mapInArrow(query_intervals(lake.address, lake.store, tuple(flows), VIEWS[name], days, piece), schema)
+    return numbered.mapInArrow(
+        query_intervals(lake.address, lake.store, tuple(flows), VIEWS[name], days, piece), schema
+    )
 
 
 def choose_interval(lake: Lake, name: str) -> timedelta:

@@ -245,7 +245,10 @@ class SourceTopics:
         )
 
     def record_truncations(
-        self, truncations: Mapping[str, Iterable[LogTruncation]], leader_epochs: Mapping[str, Mapping[int, int]], at: datetime
+        self,
+        truncations: Mapping[str, Iterable[LogTruncation]],
+        leader_epochs: Mapping[str, Mapping[int, int]],
+        at: datetime,
     ) -> None:
         """Record where logs went back, and at which leader epochs everything that was landed was found there."""
         found = [

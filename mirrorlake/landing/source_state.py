@@ -12,7 +12,7 @@ from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.start import next_offsets, source_gap_error
 from mirrorlake.landing.truncations import Extent, find_truncations, partitions_to_compare, truncation_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import LogTruncation, Gap, expired_ranges
+from mirrorlake.model.gaps import Gap, LogTruncation, expired_ranges
 
 log = logging.getLogger(__name__)
 

@@ -165,7 +165,9 @@ class FlowAcquisition:
             claims = self._claim(lanes, resolution, lanes.checkpoint_location + 1)
         return self._build_owned_flow(claims, resolution)
 
-    def _resolve_lost_topics(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> LossResolution:
+    def _resolve_lost_topics(
+        self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
+    ) -> LossResolution:
         """Decide what to claim from the ledger's positions, and create lost topics that a person has chosen for (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
         lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)

@@ -304,7 +304,8 @@ class RemoteTopics:
 
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
         flow, known = self._flow, self._sent_to.get(remote, "")
-        return lost_topic_error(LostTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
+        return lost_topic_error(
+            LostTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found)
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mirrorlake.landing.source_state import SourceState
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import LogTruncation, Gap
+from mirrorlake.model.gaps import Gap, LogTruncation
 
 OLD, NEW = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SOURCES = {OLD: SourcePartition("orders", 1, 0), NEW: SourcePartition("orders", 1, 1)}
@@ -29,9 +29,9 @@ def test_a_checkpoint_location_goes_on_where_nothing_is_stepped_over() -> None:
     assert not LOOK.can_resume_from({OLD: 7, TopicPartition("gone", 0): 1})
     gap = Gap(source=SOURCES[OLD], first_offset=1, last_offset=2, missing=2, kind="expired")
     assert not replace(LOOK, expired_gaps=[gap]).can_resume_from({OLD: 7})
-    assert not replace(LOOK, truncations={"orders": [LogTruncation(partition=0, generation=2, first_offset=5)]}).can_resume_from(
-        {OLD: 7}
-    )
+    assert not replace(
+        LOOK, truncations={"orders": [LogTruncation(partition=0, generation=2, first_offset=5)]}
+    ).can_resume_from({OLD: 7})
 
 
 def test_a_source_ends_where_it_was_read_to() -> None:
