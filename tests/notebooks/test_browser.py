@@ -17,12 +17,13 @@ from tests.servers.lakes import MakeMirror
 # A draft of two clusters that nobody asks.
 SET_UP = """\
 import mirrorlake as ml
-from mirrorlake.config.edit import ClusterDraft
+from mirrorlake.config.edit import BLANK_CLUSTER
 
 shown = ml.console()
 steps = shown.wizard
-steps.clusters.clusters = {one: ClusterDraft(alias=one, servers=f"{one}:9092") for one in ("east", "west")}
-steps.flow.offer(steps.clusters.clusters)
+for one in ("east", "west"):
+    steps.kept = steps.kept.with_cluster(one, {**BLANK_CLUSTER, "servers": f"{one}:9092"})
+steps.flow.offer()
 steps.steps.selected_index = 1
 shown"""
 

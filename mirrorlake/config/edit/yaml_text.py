@@ -19,8 +19,12 @@ from ruamel.yaml.error import CommentMark
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 from ruamel.yaml.tokens import CommentToken
 
+from mirrorlake.model.patterns import PatternError, parse_patterns
+
 _resolved: Callable[..., str] = yaml.resolver.Resolver().resolve
 _TEXT = "tag:yaml.org,2002:str"
+# Commas inside ${env:NAME:-default} do not separate.
+COMMAS = re.compile(r"\s*,(?![^{]*\})\s*")
 _NESTED = re.compile(r"^\w+: *(?:#.*)?\n(?: *(?:#.*)?\n)*( +)[^\s#-]", re.MULTILINE)
 _LISTED = re.compile(r"^( *)[\w.]+: *(?:#.*)?\n(?: *(?:#.*)?\n)*( *)- ", re.MULTILINE)
 
@@ -74,6 +78,14 @@ def append(items: Any, value: Any) -> None:
     _give(items, len(items) - 1, after)
 
 
+def append_below(node: Any, above: str, value: Any) -> None:
+    """Add an item at the end of the list below a key, made where there is none."""
+    if node.get(above):
+        append(node[above], value)
+    else:
+        put(node, above, [value])
+
+
 def put_below(node: Any, above: str, key: str, value: Any) -> None:
     """Set an item of the mapping below a key, made where there is none."""
     if node.get(above):
@@ -113,6 +125,33 @@ def remove_with_comment(items: Any, place: int) -> None:
             above.pop()
         _give(items, place - 1, "".join(above))
     remove(items, place)
+
+
+def write_selection(node: Any, key: str, text: str | None) -> None:
+    """Write a text, or its parts into the list that a file has, whose comments stay; None removes the key."""
+    items = node.get(key)
+    if text is None:
+        remove(node, key)
+    elif not isinstance(items, list):
+        put(node, key, text)
+    else:
+        items = own(node, key)
+        try:
+            wanted = parse_patterns(text, required=False).expressions
+        except PatternError:
+            # References, or what is half typed.
+            wanted = tuple(COMMAS.split(text.strip()))
+        for place in reversed(range(len(items))):
+            if items[place] not in wanted:
+                remove(items, place)
+        for item in wanted:
+            if item not in items:
+                append(items, item)
+
+
+def line_of(value: Any, separator: str = ", ") -> str:
+    """Write a list of a file on one line; a text stays as it is."""
+    return value if isinstance(value, str) else separator.join(str(item) for item in value)
 
 
 def _writer(mapping: int, offset: int) -> YAML:

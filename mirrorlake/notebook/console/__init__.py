@@ -11,9 +11,9 @@ show. What a button does is a public call that works without a browser:
 |---|---|
 | Test | `doctor.trial.try_cluster(config, alias)` |
 | Read the source | `Mirror.preview(flow)`, `config.edit.flow_preview.preview(flow, topics)` |
-| Add or change (flow) | `config.edit.draft.Draft(...).kept()` |
-| Remove, Put back | `Draft(..., removed=...)`, `config.edit.removal.stays_after(flow)` |
-| Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
+| Add or change (flow) | `config.edit.Draft.with_flow(fields, of=name)` |
+| Remove, Put back | `config.edit.Draft.without_flows(names)`, `config.edit.stays_after(flow)` |
+| Review | `config.edit.Draft.config()`, `Mirror.plan(flow)` |
 | Save the settings | `config.edit.saving.save(text, path, read=read)`, `difference(read, there)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
 | Run, Run once, Stop | `Mirror.running(flow)`, `Mirror.run(flow, once=once, stop=stop)`, `stop.set()` |

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from mirrorlake.config import is_bare_reference, keep_for_session
-from mirrorlake.config.edit import MECHANISMS, SECURITY, ClusterDraft, check_cluster
+from mirrorlake.config.edit import BLANK_CLUSTER, MECHANISMS, SECURITY, Draft, usual_reference
 from mirrorlake.doctor import Tried, try_cluster
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
@@ -20,22 +19,24 @@ _EMPTY = "No cluster yet: fill in the form, test it, add it."
 class ClustersView:
     """The clusters of a draft, and a form for one of them.
 
-    `changed` is called when one was added, changed or removed; `used_by` names the flows that need a cluster.
+    `draft` returns the draft, `keep` takes one in which a cluster was added, changed or removed, and `used_by` names the
+    flows that need a cluster.
     """
 
     def __init__(
         self,
         session: Session,
-        clusters: Iterable[ClusterDraft],
         *,
-        changed: Callable[[], None],
+        draft: Callable[[], Draft],
+        keep: Callable[[Draft], None],
         used_by: Callable[[str], list[str]],
     ) -> None:
         self._runner = runner = session.runner
-        self._changed = changed
+        self._draft = draft
+        self._keep = keep
         self._used_by = used_by
-        self._edited, self._begin = "", ClusterDraft(alias="")
-        self.clusters = {cluster.alias: cluster for cluster in clusters}
+        # The cluster that Add or change changes, and the one that the form was filled with, which a copy begins with.
+        self._edited = self._begin = ""
         self.tried: dict[str, Tried] = {}
         self.list = Listing(
             runner,
@@ -63,7 +64,6 @@ class ClustersView:
         self.add = controls.button("cluster-add", "Add or change", tip="Add the cluster, or change it", main=True)
         self.taken = controls.html("cluster-taken")
         self.result = controls.html("cluster-result")
-        # By the field of the draft.
         self._inputs = {
             "servers": self.servers,
             "security": self.security,
@@ -95,32 +95,30 @@ class ClustersView:
         runner.on_click(self.test, self.on_test)
         runner.on_click(self.add, self.on_add)
         runner.on_click(self.new, self.on_new)
-        self._fill(ClusterDraft(alias=""))
-        self._render()
+        self._fill("")
+        self.render()
         self._show_login()
 
-    def draft(self) -> ClusterDraft:
-        """Return the form's content.
+    def filled_in(self) -> tuple[str, Draft]:
+        """Return the alias in the form, and the draft with the form's cluster.
 
         Raises:
-            UsageError: there is no alias.
+            UsageError: there is no alias, or the password is not a reference.
         """
         alias = self.alias.value.strip()
         if not alias:
             raise UsageError("the cluster has no alias", remedy="give it a short name, such as east")
-        # A copy keeps what the form does not show, too.
-        before = self.clusters.get(alias) or replace(self._begin, alias=alias)
-        return replace(before, **{name: field.value.strip() for name, field in self._inputs.items()})
+        fields = {name: field.value.strip() for name, field in self._inputs.items()}
+        return alias, self._draft().with_cluster(alias, fields, of=self._begin)
 
     async def on_test(self) -> None:
         """Connect to the cluster of the form and show what it answers."""
         self.result.value = ""
-        draft = self.draft()
-        config = check_cluster(draft)
-        found = await self._runner.ask(try_cluster, config, draft.alias)
-        self.tried[draft.alias] = found
+        alias, draft = self.filled_in()
+        found = await self._runner.ask(try_cluster, draft.cluster(alias), alias)
+        self.tried[alias] = found
         self.result.value = found.to_html()
-        self._render()
+        self.render()
 
     async def on_add(self) -> None:
         """Take the form's cluster into the draft, or change the one that is edited.
@@ -128,33 +126,32 @@ class ClustersView:
         Raises:
             UsageError: another cluster has its alias.
         """
-        draft = self.draft()
+        alias, draft = self.filled_in()
         if self._is_taken:
             raise UsageError(
-                f"{draft.alias} is a cluster of these settings already",
+                f"{alias} is a cluster of these settings already",
                 consequence="neither was changed",
-                remedy=f"press Edit beside {draft.alias} to change it, or give this one another alias",
+                remedy=f"press Edit beside {alias} to change it, or give this one another alias",
             )
-        check_cluster(draft)
-        before = self.clusters.get(draft.alias)
-        if before is not None and replace(before, never_leave="") != replace(draft, never_leave=""):
-            self.tried.pop(draft.alias, None)
-        self.clusters[draft.alias] = draft
-        self._fill(draft, edited=draft.alias)
-        self._render()
-        self._changed()
+        draft.cluster(alias)
+        before, after = ({**one.clusters.get(alias, {}), "never_leave": ""} for one in (self._draft(), draft))
+        if before != after:
+            self.tried.pop(alias, None)
+        self._keep(draft)
+        self._fill(alias, edited=alias)
+        self.render()
 
     async def on_new(self) -> None:
         """Empty the form."""
-        self._fill(ClusterDraft(alias=""))
+        self._fill("")
 
     async def on_edit(self, alias: str) -> None:
         """Fill the form with a cluster."""
-        self._fill(self.clusters[alias], edited=alias)
+        self._fill(alias, edited=alias)
 
     async def on_copy(self, alias: str) -> None:
         """Fill the form with a cluster that has no alias yet."""
-        self._fill(replace(self.clusters[alias], alias=""))
+        self._fill(alias)
 
     async def on_remove(self, alias: str) -> None:
         """Take a cluster out of the draft; nothing happens to the cluster itself.
@@ -168,22 +165,16 @@ class ClustersView:
                 consequence="it was not removed",
                 remedy="remove the flow first (step 2)",
             )
-        self.clusters.pop(alias)
+        self._keep(self._draft().without_cluster(alias))
         self.tried.pop(alias, None)
         if self._edited == alias:
-            self._fill(ClusterDraft(alias=""))
-        self._render()
-        self._changed()
-
-    def renew(self, clusters: Iterable[ClusterDraft]) -> None:
-        """Go on with the clusters as a settings file has them now; the form stays."""
-        self.clusters = {cluster.alias: cluster for cluster in clusters}
-        self._render()
+            self._fill("")
+        self.render()
 
     @property
     def _is_taken(self) -> bool:
         alias = self.alias.value.strip()
-        return alias in self.clusters and alias != self._edited
+        return alias in self._draft().clusters and alias != self._edited
 
     def _check_alias(self) -> None:
         """Say at once that another cluster has the alias."""
@@ -217,23 +208,22 @@ class ClustersView:
         # First of all: whatever fails below must not leave it in the widget's state, which notebooks save.
         self.password.value = ""
         if not self.reference.value.strip():
-            self.reference.value = ClusterDraft(alias=self.alias.value.strip() or "cluster").usual_reference
+            self.reference.value = usual_reference(self.alias.value.strip() or "cluster")
         reference = self.reference.value.strip()
         keep_for_session(reference, typed)
         kept = badge("kept in memory for this session", "good").html()
         self.kept.value = f"{kept} The settings hold <code>{escape(reference)}</code>; a job needs it to be set."
 
-    def _fill(self, draft: ClusterDraft, *, edited: str = "") -> None:
-        """Show a cluster in the form; `edited` is the one of the draft that Add or change changes."""
-        self._edited, self._begin = edited, draft
-        self.alias.value = draft.alias
-        known = replace(
-            draft,
-            security=draft.security if draft.security in SECURITY else SECURITY[0],
-            mechanism=draft.mechanism if draft.mechanism in MECHANISMS else MECHANISMS[-1],
-        )
+    def _fill(self, begin: str, *, edited: str = "") -> None:
+        """Show a cluster in the form, or none; `edited` is the one of the draft that Add or change changes."""
+        self._edited, self._begin = edited, begin
+        self.alias.value = edited
+        fields = dict(self._draft().clusters.get(begin, BLANK_CLUSTER))
+        for name, known in (("security", SECURITY), ("mechanism", MECHANISMS)):
+            if fields[name] not in known:
+                fields[name] = BLANK_CLUSTER[name]
         for name, field in self._inputs.items():
-            field.value = getattr(known, name)
+            field.value = fields[name]
         self.kept.value = self.result.value = ""
         self.title.value = f"<b>{'Edit ' + escape(edited) if edited else 'A new cluster'}</b>"
         self._check_alias()
@@ -242,14 +232,15 @@ class ClustersView:
         self._login.layout.display = None if self.security.value.startswith("SASL") else "none"
         self.ca.layout.display = None if self.security.value.endswith("SSL") else "none"
 
-    def _render(self) -> None:
-        self.list.show([self._entry(one) for one in self.clusters.values()])
+    def render(self) -> None:
+        """List the clusters of the draft."""
+        self.list.show([self._entry(*one) for one in self._draft().clusters.items()])
 
-    def _entry(self, cluster: ClusterDraft) -> Entry:
-        said = [middle(cluster.servers, 60) or "a lake cluster", cluster.security]
-        said += [f"never leave: {cluster.never_leave}"] if cluster.never_leave else []
-        html = f"<b>{escape(cluster.alias)}</b> {escape(' · '.join(said))} {self._answer(cluster.alias).html()}"
-        return Entry(cluster.alias, html, ("Edit", "Copy", "Remove"))
+    def _entry(self, alias: str, fields: Mapping[str, str]) -> Entry:
+        said = [middle(fields["servers"], 60) or "a lake cluster", fields["security"]]
+        said += [f"never leave: {fields['never_leave']}"] if fields["never_leave"] else []
+        html = f"<b>{escape(alias)}</b> {escape(' · '.join(said))} {self._answer(alias).html()}"
+        return Entry(alias, html, ("Edit", "Copy", "Remove"))
 
     def _answer(self, alias: str) -> Badge:
         tried = self.tried.get(alias)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mirrorlake.config.edit import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster, preview
+from mirrorlake.config.edit import BLANK_FLOW, POLICIES, Draft, flow_name, preview
 from mirrorlake.doctor import group_names, try_cluster
 from mirrorlake.errors import MirrorlakeError, UsageError
-from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
 from mirrorlake.notebook.console.listing import Act, Entry, Listing
@@ -19,16 +17,14 @@ from mirrorlake.render import badge, escape, table
 # A preview is drawn again and again while a pattern is typed; the rest is counted.
 _MAX_SHOWN = 20
 _EMPTY = "No flow yet: fill in the form, then go on to step 3."
-# What the field says where the draft leaves the default.
-_DEFAULTS = {"exclude_topics": str(DEFAULT_EXCLUDE_TOPICS), "exclude_groups": str(DEFAULT_EXCLUDE_GROUPS)}
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
 class FlowFormView:
     """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
-    `draft` returns the whole draft, `changed` is called when the form changed, `actions` are the list's buttons, and `keep`
-    takes the form's flow into the draft, and fills the form by what it is given.
+    `draft` returns the draft, and `whole` the same with the form's flow; `changed` is called when the form changed, `actions`
+    are the list's buttons, and `keep` takes the form's flow into the draft, and fills the form by what it is given.
     """
 
     def __init__(
@@ -36,14 +32,17 @@ class FlowFormView:
         session: Session,
         *,
         draft: Callable[[], Draft],
+        whole: Callable[[], Draft],
         changed: Callable[[], None],
         keep: Callable[[Callable[[], None] | None], None],
         actions: dict[str, Act],
     ) -> None:
         self._runner = runner = session.runner
-        self._begin = FlowDraft()
+        self.edited = ""
+        """The name of the flow that the form was filled with; empty for a new one."""
         self._filling = False
         self._draft = draft
+        self._whole = whole
         self._changed = changed
         self._keep = keep
         self.topics_there: dict[str, tuple[str, ...]] = {}
@@ -105,16 +104,15 @@ class FlowFormView:
             self.followers,
             controls.row(self.add, self.discard),
         )
-        # By the field of the draft.
         self._inputs = {
             **{name: getattr(self, name) for name in ("source", "target", "name", "topics", "policy", "separator")},
             **{name: getattr(self, name) for name in ("template", "keep", "drop", "mask", "remove", "groups")},
             **{name: getattr(self, name) for name in ("exclude_groups", "sync_groups", "sync_configs", "sync_acls")},
             "exclude_topics": self.exclude,
         }
-        self._shown = self._begin
         self._render_later = runner.settled(self.render)
-        self._show(self._begin)
+        self._show(BLANK_FLOW)
+        self._shown = self.fields()
         runner.on_click(self.look, self.on_look)
         runner.on_click(self.new, self.on_new)
         runner.on_click(self.add, self.on_keep, settle=self.check_name)
@@ -123,44 +121,42 @@ class FlowFormView:
         for field in self._inputs.values():
             field.observe(runner.guarded(self._edited), "value")
 
-    def draft(self) -> FlowDraft:
+    def fields(self) -> dict[str, Any]:
         """Return the form's content."""
-        return replace(self._begin, **{name: self._typed(name) for name in self._inputs})
+        return {name: self._typed(name) for name in self._inputs}
 
     @property
     def is_edited(self) -> bool:
         """Whether the form says something else than when it was filled."""
-        return self.draft() != self._shown
+        return self.fields() != self._shown
 
     @property
-    def edited(self) -> str:
-        """The name of the flow that the form was filled with; empty for a new one."""
-        return "" if self._begin.place is None else self._begin.called
+    def free_name(self) -> str | None:
+        """A free name for the form's flow where another one has its name."""
+        return self._draft().free_name(self.fields(), of=self.edited)
 
     def _typed(self, name: str) -> Any:
         value = self._inputs[name].value
         if isinstance(value, str) and name not in _AS_TYPED:
             value = value.strip()
-        return None if name in _DEFAULTS and value == _DEFAULTS[name] else "" if value is None else value
+        return "" if value is None else value
 
-    def _show(self, flow: FlowDraft) -> None:
+    def _show(self, fields: Mapping[str, Any]) -> None:
         """Show a flow in the form; an end whose cluster was removed is not chosen."""
         for name, field in self._inputs.items():
-            value = getattr(flow, name)
+            value = fields[name]
             if name in ("source", "target"):
                 ends = [end for _, end in field.options]
                 value = value if value in ends else "" if ends else None
-            field.value = _DEFAULTS[name] if name in _DEFAULTS and value is None else value
+            field.value = value
 
-    def offer(self, clusters: dict[str, ClusterDraft]) -> None:
-        """Let the ends be chosen among these clusters; nothing is chosen for a person who has not."""
-        aliases = list(clusters)
-        kafka = [alias for alias, cluster in clusters.items() if cluster.rest.get("kind") != "lake"]
-        for field, options, begin in (
-            (self.source, aliases, self._begin.source),
-            (self.target, kafka, self._begin.target),
-        ):
-            chosen = field.value or begin
+    def offer(self) -> None:
+        """Let the ends be chosen among the clusters of the draft; nothing is chosen for a person who has not."""
+        draft = self._draft()
+        begin = draft.flows.get(self.edited, BLANK_FLOW)
+        kafka = [alias for alias in draft.clusters if alias not in draft.lakes]
+        for end, field, options in (("source", self.source, [*draft.clusters]), ("target", self.target, kafka)):
+            chosen = field.value or begin[end]
             field.options = [("choose one", ""), *((alias, alias) for alias in options)]
             field.value = chosen if chosen in options else ""
         self.render()
@@ -168,10 +164,9 @@ class FlowFormView:
     async def on_look(self) -> None:
         """Read the names of the source's topics and groups, and show what the flow makes of them."""
         alias = self.source.value
-        cluster = next((one for one in self._draft().clusters if one.alias == alias), None)
-        if cluster is None:
+        if not alias:
             raise UsageError("no source is chosen", remedy="choose one of the clusters of step 1")
-        config = check_cluster(cluster)
+        config = self._draft().cluster(alias)
         found = await self._runner.ask(try_cluster, config, alias)
         if not found.ok:
             raise UsageError(found.problem, remedy=found.remedy)
@@ -179,25 +174,26 @@ class FlowFormView:
         self.groups_there[alias] = await self._runner.ask(group_names, config, alias)
         self.render()
 
-    def open(self, flow: FlowDraft, *, name: str | None = None) -> None:
-        """Fill the form with a flow, under another name where one is given; what was there is given up."""
-        self._begin, self._filling = flow, True
+    def open(self, edited: str = "", *, name: str | None = None) -> None:
+        """Fill the form with a flow, or with none, under another name where one is given; what was there is given up."""
+        self.edited, self._filling = edited, True
         try:
-            self._show(flow)
+            self._show(self._draft().flows.get(edited, BLANK_FLOW))
             if name is not None:
                 self.name.value = name
         finally:
             self._filling = False
-        self._shown = self.draft()
-        word = "A new flow" if flow.place is None else f"{'Edit' if name is None else 'Copy of'} {escape(flow.called)}"
+        self._shown = self.fields()
+        word = f"{'Edit' if name is None else 'Copy of'} {escape(edited)}" if edited else "A new flow"
         self.title.value = f"<b>{word}</b>"
         self.check_name()
         self.render()
 
-    def rebase(self, flow: FlowDraft, form: FlowDraft) -> None:
-        """Keep what the form says as a change of another version of its flow."""
-        self.open(flow)
-        self._show(form)
+    def rebase(self) -> None:
+        """Keep what the form says as a change of its flow as the draft has it now."""
+        fields = self.fields()
+        self.open(self.edited if self.edited in self._draft().flows else "")
+        self._show(fields)
 
     def show(self, entries: Sequence[Entry], said: str = "") -> None:
         """List the flows, and say something under the list, as HTML."""
@@ -206,7 +202,7 @@ class FlowFormView:
 
     async def on_new(self) -> None:
         """Keep the form's flow if it was edited, and empty the form for another one."""
-        self._keep(lambda: self.open(FlowDraft()))
+        self._keep(self.open)
 
     async def on_keep(self) -> None:
         """Take the form's flow into the draft."""
@@ -214,12 +210,12 @@ class FlowFormView:
 
     async def on_discard(self) -> None:
         """Empty the form; the draft stays as it is."""
-        self.open(FlowDraft())
+        self.open()
         self._changed()
 
     async def on_use_free(self) -> None:
         """Give the flow the free name that is offered."""
-        if (free := self._draft().free_name) is not None:
+        if (free := self.free_name) is not None:
             self.name.value = free
 
     def _edited(self) -> None:
@@ -231,7 +227,7 @@ class FlowFormView:
 
     def check_name(self) -> None:
         """Say at once that another flow has the name, with one that is free; or that another name makes a copy."""
-        free, typed, was = self._draft().free_name, self.draft().called, self.edited
+        free, typed, was = self.free_name, flow_name(self.fields()), self.edited
         self.use_free.layout.display = None if free else "none"
         self.add.disabled = free is not None
         self.taken.value = ""
@@ -253,9 +249,8 @@ class FlowFormView:
         if not (alias and self.target.value and self.topics.value.strip()):
             self.preview.value = "Choose source and target, and name the topics."
             return
-        draft = self._draft()
         try:
-            flow = draft.config().flow(draft.flow.called)
+            flow = self._whole().config().flow(flow_name(self.fields()))
         except MirrorlakeError as error:
             # Half-typed patterns are faulty all the time: shown where they are typed, not on the panel.
             self.preview.value = f"{badge('not yet', 'warn').html()} {controls.code(error_text(error))}"

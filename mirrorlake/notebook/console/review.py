@@ -37,7 +37,7 @@ class ReviewView:
     Args:
         session: what the console's views share.
         draft: returns the whole draft.
-        scope: returns the names of the flows that the review is about.
+        scope: returns the names of the flows that the review is about; refuses a name that is taken.
         applied: called with what was reviewed after its plan was applied.
         path: the settings file.
         begin: the draft at the beginning.
@@ -52,7 +52,7 @@ class ReviewView:
         scope: Callable[[], tuple[str, ...]],
         applied: Callable[[Reviewed], None],
         path: Path,
-        begin: Draft | None = None,
+        begin: Draft = Draft(),  # noqa: B008  frozen
         read: str | None = None,
     ) -> None:
         self._session = session
@@ -68,10 +68,9 @@ class ReviewView:
         self.settled: Callable[[], None] = lambda: None
         self.reread: Callable[[str, Path], None] = lambda _text, _path: None
         self.reviewed: Reviewed | None = None
-        begin = begin or Draft()
         # A lake in a catalog has no root.
-        self.has_root = bool(begin.root) or not begin.text
-        root = begin.root if begin.text else "../lake" if path.parent.name == "conf" else "./lake"
+        self.has_root = begin.root is not None
+        root = "../lake" if path.parent.name == "conf" and not begin.clusters else begin.root or ""
         self.path = controls.text("save-path", "Settings file", value=str(path.absolute()))
         self.root = controls.text("lake-root", "Lake", hint="any path Spark can write", value=root)
         self.where = controls.html("lake-where")
@@ -142,18 +141,12 @@ class ReviewView:
         """Check the draft, show it as YAML, and ask for the plan; changes nothing (law G)."""
         self.reviewed = self._text = None
         self.yaml.value = self.plan.value = self.saved.value = self.difference.value = ""
-        draft, scope = self._draft(), self._scope()
-        if (free := draft.free_name) is not None:
-            raise UsageError(
-                f"{draft.flow.called} is a flow of these settings already",
-                consequence="nothing was reviewed",
-                remedy=f"name the one of step 2 otherwise, such as {free}, or press Edit beside the other",
-            )
+        scope, draft = self._scope(), self._draft()
         config = draft.config()
         self.yaml.value = controls.code(config.text, "yaml-text")
         mirror = self._session.open(config, display=self.looking)
         # A flow that goes is a change of the settings as a whole.
-        one = scope[0] if len(scope) == 1 and scope[0] not in draft.removed else None
+        one = scope[0] if len(scope) == 1 and scope[0] in [flow.name for flow in config.flows] else None
         plan = await self.looking.during(self._runner.ask(mirror.plan, one))
         if draft != self._draft():
             # A person went on typing while the clusters were asked.

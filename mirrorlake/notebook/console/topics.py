@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 
-from mirrorlake.config.edit import ClusterDraft, check_cluster
+from mirrorlake.config.edit import Draft
 from mirrorlake.config.schema import NameMatcher
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, parse_patterns
@@ -49,15 +49,13 @@ class TopicsView:
 
     Args:
         session: what the views share.
-        drafts: the clusters of the set-up form, by alias.
+        draft: returns the settings that are being set up.
         choose: hands a cluster and a selection of its topics to the set-up form.
     """
 
-    def __init__(
-        self, session: Session, *, drafts: Callable[[], Mapping[str, ClusterDraft]], choose: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, session: Session, *, draft: Callable[[], Draft], choose: Callable[[str, str], None]) -> None:
         self._session = session
-        self._drafts = drafts
+        self._draft = draft
         self._choose = choose
         self.apart_s = APART_S
         self.found: TopicList | None = None
@@ -101,7 +99,7 @@ class TopicsView:
     def offer(self) -> None:
         """Offer the clusters of the mirror and of the set-up form."""
         mirror = self._session.mirror
-        aliases = dict.fromkeys([*(mirror.config.clusters if mirror is not None else ()), *self._drafts()])
+        aliases = dict.fromkeys([*(mirror.config.clusters if mirror is not None else ()), *self._draft().clusters])
         if list(self.cluster.options) != list(aliases):
             controls.refill(self.cluster, list(aliases))
 
@@ -150,12 +148,12 @@ class TopicsView:
 
     def _asked(self) -> tuple[Callable[[], TopicList], Callable[[str], TopicPage]]:
         """Find who asks the chosen cluster: the mirror, or the set-up form where the mirror does not know it."""
-        alias, mirror, drafts = self.cluster.value, self._session.mirror, self._drafts()
+        alias, mirror = self.cluster.value, self._session.mirror
         if alias is None:
             raise UsageError("no cluster is chosen", remedy="add one in Set up first")
         if mirror is not None and alias in mirror.config.clusters:
             return partial(mirror.topics, alias, internal=True), partial(mirror.topic, alias)
-        cluster = check_cluster(drafts[alias])
+        cluster = self._draft().cluster(alias)
         if cluster.is_lake:
             raise UsageError(
                 f"{alias} is a lake cluster", remedy="apply a flow from it first: it has no brokers to ask"

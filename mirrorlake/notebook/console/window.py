@@ -48,7 +48,7 @@ class Console:
             applied=self._adopt,
             status=lambda: self.status.feed.reading,
         )
-        self.topics = TopicsView(self.session, drafts=lambda: self.wizard.clusters.clusters, choose=self._set_up_topics)
+        self.topics = TopicsView(self.session, draft=lambda: self.wizard.kept, choose=self._set_up_topics)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
         self.recovery = RecoveryView(self.session)
@@ -117,7 +117,7 @@ class Console:
 
 
 def _begin(mirror: Mirror | None) -> Draft:
-    """Return the draft of a mirror's settings at a new flow; secrets that stand there in the open stay in memory only."""
+    """Return the draft of a mirror's settings; secrets that stand there in the open stay in memory only."""
     if mirror is None or not mirror.config.text:
         return Draft()
     text, secrets = without_secrets(mirror.config.text)

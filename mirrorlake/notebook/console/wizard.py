@@ -13,7 +13,7 @@ from pathlib import Path
 import ipywidgets as widgets
 
 from mirrorlake.config import usual_settings
-from mirrorlake.config.edit import Draft, FlowDraft, stays_after
+from mirrorlake.config.edit import BLANK_FLOW, Draft, flow_name, stays_after
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
@@ -51,17 +51,19 @@ class Wizard:
         status: Callable[[], Reading] = Reading,
     ) -> None:
         self._session = session
-        self._begin = self._before = begin
+        self.kept = self._before = begin
+        """The settings with what was added, changed and copied so far; what is removed is still in them."""
         self._adopt = applied
         self._removed: tuple[str, ...] = ()
         self._in_force: frozenset[str] = frozenset()
         path = begin.path or usual_settings()
         self.clusters = ClustersView(
-            session, begin.clusters, changed=self._clusters_changed, used_by=self._flows_between
+            session, draft=lambda: self.kept, keep=self._keep_clusters, used_by=self._flows_between
         )
         self.flow = FlowFormView(
             session,
-            draft=self.draft,
+            draft=lambda: self.kept,
+            whole=self.draft,
             changed=self._changed,
             keep=self.keep,
             actions={
@@ -81,27 +83,27 @@ class Wizard:
         self.steps.add_class("ml-steps")
         self.widget = controls.column(self.steps)
         self.widget.add_class("ml-wizard")
-        self.flow.offer(self.clusters.clusters)
-        self.flow.open(FlowDraft())
+        self.flow.offer()
+        self.flow.open()
         self._list()
 
     def draft(self) -> Draft:
         """Return the whole draft as it is filled in now."""
-        return replace(
-            self._begin,
-            clusters=tuple(self.clusters.clusters.values()),
-            flow=self.flow.draft(),
-            root=self.review.root.value.strip() if self.review.has_root else self._begin.root,
-            removed=self._removed,
-            path=self.review.file,
-        )
+        draft = self.kept.without_flows(self._removed)
+        if self.review.has_root:
+            draft = draft.with_root(self.review.root.value.strip())
+        return replace(draft.with_flow(self.flow.fields(), of=self.flow.edited), path=self.review.file)
 
     def scope(self) -> tuple[str, ...]:
-        """Return the names of the flows that a review is about: those that are new, changed or removed, and the form's."""
-        found = dict.fromkeys(self._changes())
-        form = self.draft().flow
-        if form != FlowDraft():
-            found[form.called] = None
+        """Return the names of the flows that a review is about: those that are new, changed or removed, and the form's.
+
+        Raises:
+            UsageError: another flow has the name of the form's.
+        """
+        self._require_free_name()
+        found, form = dict.fromkeys(self._changes()), self.flow.fields()
+        if self.flow.edited or form != BLANK_FLOW:
+            found[flow_name(form)] = None
         return tuple(found)
 
     def keep(self, fill: Callable[[], None] | None = None) -> None:
@@ -121,30 +123,33 @@ class Wizard:
             self._list()
             self.review.forget()
 
-    def _take(self) -> FlowDraft:
-        draft = self.draft()
-        if (free := draft.free_name) is not None:
-            raise UsageError(
-                f"{draft.flow.called} is a flow of these settings already",
-                consequence="the form stays as it is",
-                remedy=f"name this one otherwise, such as {free}, or press Discard",
-            )
+    def _take(self) -> str:
+        self._require_free_name()
+        fields = self.flow.fields()
+        draft = self.kept.with_flow(fields, of=self.flow.edited)
         try:
-            self._begin = draft.kept()
+            draft.config()
         except MirrorlakeError as error:
             raise UsageError(
                 f"the flow in the form cannot be taken: {error}",
                 consequence="it stays in the form",
                 remedy="mend it, or press Discard",
             ) from error
-        name = draft.flow.called
-        self.clusters.renew(self._begin.clusters)
-        return self._flow(name)
+        self.kept = draft
+        return flow_name(fields)
+
+    def _require_free_name(self) -> None:
+        if (free := self.flow.free_name) is not None:
+            raise UsageError(
+                f"{flow_name(self.flow.fields())} is a flow of these settings already",
+                consequence="the form stays as it is",
+                remedy=f"name the one of step 2 otherwise, such as {free}, or press Edit beside the other",
+            )
 
     def take_topics(self, cluster: str, topics: str) -> None:
         """Make topics of a cluster those of the new flow in the form, and show it; the form's own flow is kept first."""
         if self.flow.edited:
-            self.keep(lambda: self.flow.open(FlowDraft()))
+            self.keep(self.flow.open)
         if cluster in [value for _, value in self.flow.source.options]:
             self.flow.source.value = cluster
         self.flow.topics.value = topics
@@ -152,21 +157,16 @@ class Wizard:
 
     async def on_edit(self, name: str) -> None:
         """Keep the form's flow if it was edited, and fill the form with another one."""
-        self.keep(lambda: self.flow.open(self._flow(name)))
+        self.keep(lambda: self.flow.open(name))
 
     async def on_copy(self, name: str) -> None:
         """Keep the form's flow if it was edited, and fill the form with a copy of another one, under a free name."""
-
-        def fill() -> None:
-            copied = replace(self._flow(name), place=None)
-            self.flow.open(self._flow(name), name=replace(self._begin, flow=copied).free_name)
-
-        self.keep(fill)
+        self.keep(lambda: self.flow.open(name, name=self.kept.free_name(self.kept.flows[name])))
 
     async def on_remove(self, name: str) -> None:
         """Take a flow out of the draft; nothing is deleted on the clusters or in the lake, which is said."""
         if self.flow.edited == name:
-            self.flow.open(FlowDraft())
+            self.flow.open()
         else:
             self.keep()
         self._removed = (*self._removed, name)
@@ -179,44 +179,38 @@ class Wizard:
         self._list()
         self._changed()
 
-    def _flow(self, name: str) -> FlowDraft:
-        return next(one for one in self._begin.flows if one.called == name)
-
     def _flows_between(self, alias: str) -> list[str]:
-        return [
-            one.called
-            for one in self._begin.flows
-            if alias in (one.source, one.target) and one.called not in self._removed
-        ]
+        flows = self.kept.flows.items()
+        return [name for name, one in flows if alias in (one["source"], one["target"]) and name not in self._removed]
 
     def _changes(self) -> dict[str, str]:
         """Return what was done to flows since the draft began, by their names: new, changed, removed."""
-        before = {one.called: replace(one, place=None) for one in self._before.flows}
+        before = self._before.flows
         found = {}
-        for one in self._begin.flows:
-            if one.called in self._removed:
-                found[one.called] = "removed"
-            elif one.called not in before:
-                found[one.called] = "new"
-            elif replace(one, place=None) != before[one.called]:
-                found[one.called] = "changed"
+        for name, fields in self.kept.flows.items():
+            if name in self._removed:
+                found[name] = "removed"
+            elif name not in before:
+                found[name] = "new"
+            elif fields != before[name]:
+                found[name] = "changed"
         return found
 
     def _list(self) -> None:
         changes = self._changes()
         entries = []
-        for one in self._begin.flows:
-            change = changes.get(one.called)
+        for name, fields in self.kept.flows.items():
+            change = changes.get(name)
             mark = badge(f"{change}, not applied yet", "warn") if change else badge("in the settings", "off")
-            if not change and one.called in self._in_force:
+            if not change and name in self._in_force:
                 mark = badge("applied")
-            said = f"<b>{escape(one.called)}</b> {escape(brief(one.topics, 60))} {mark.html()}"
+            said = f"<b>{escape(name)}</b> {escape(brief(fields['topics'], 60))} {mark.html()}"
             actions = ("Put back",) if change == "removed" else ("Edit", "Copy", "Remove")
-            entries.append(Entry(one.called, said, actions))
+            entries.append(Entry(name, said, actions))
         self.flow.show(entries, "".join(map(self._stays, self._removed)))
 
     def _stays(self, name: str) -> str:
-        text = stays_after(replace(self._begin, removed=(), flow=FlowDraft()).config().flow(name))
+        text = stays_after(self.kept.flow(name))
         lines = "".join(f"<div>{escape(line)}</div>" for line in text.splitlines())
         return (
             f"<p><b>{escape(name)}</b> is taken out of the settings with the next Apply, and a running mirror then stops "
@@ -226,12 +220,12 @@ class Wizard:
     def _was_applied(self, reviewed: Reviewed) -> None:
         """Begin the next draft with what was applied; what was typed meanwhile stays in the form."""
         untouched = self.draft() == reviewed.draft
-        self._begin = self._before = Draft.of(reviewed.config.text, path=reviewed.draft.path)
+        self.kept = self._before = Draft.of(reviewed.config.text, path=reviewed.draft.path)
         self._removed = ()
-        self._in_force |= {reviewed.flow} if reviewed.flow else {one.called for one in self._begin.flows}
+        self._in_force |= {reviewed.flow} if reviewed.flow else self.kept.flows.keys()
         if untouched:
-            self.clusters.renew(self._begin.clusters)
-            self.flow.open(FlowDraft())
+            self.clusters.render()
+            self.flow.open()
         self._list()
         self._adopt(self._session.open(reviewed.config))
         done = plural(len(reviewed.plan), "change")
@@ -245,17 +239,16 @@ class Wizard:
 
     def _read_again(self, text: str, path: Path) -> None:
         """Begin the draft with what the file holds now; the form stays, and is a change of it."""
-        form = self.flow.draft()
-        self._begin = self._before = Draft.of(text, path=path)
+        self.kept = self._before = Draft.of(text, path=path)
         self._removed = ()
-        self.clusters.renew(self._begin.clusters)
-        known = next((one for one in self._begin.flows if one.called == self.flow.edited), None)
-        self.flow.rebase(known or FlowDraft(), form)
+        self.clusters.render()
+        self.flow.rebase()
         self._list()
         self._changed()
 
-    def _clusters_changed(self) -> None:
-        self.flow.offer(self.clusters.clusters)
+    def _keep_clusters(self, draft: Draft) -> None:
+        self.kept = draft
+        self.flow.offer()
         self._changed()
 
     def _changed(self) -> None:

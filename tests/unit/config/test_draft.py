@@ -4,37 +4,49 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mirrorlake.config.edit.cluster_draft import ClusterDraft
-from mirrorlake.config.edit.draft import Draft, FlowDraft
-from mirrorlake.config.edit.references import without_secrets
-from mirrorlake.config.edit.saving import difference, save
-from mirrorlake.config.edit.yaml_text import sections
-from mirrorlake.config.loading import load, loads
+from mirrorlake.config import load, loads
+from mirrorlake.config.edit import BLANK_CLUSTER, BLANK_FLOW, Draft, difference, save, without_secrets
 from mirrorlake.errors import ConfigError, UsageError
 
 CONF = Path(__file__).parents[3] / "conf"
-EAST, WEST = ClusterDraft(alias="east", servers="e:9092"), ClusterDraft(alias="west", servers="w:9092")
+
+
+def with_cluster(draft: Draft, alias: str, **fields: str) -> Draft:
+    """Return a draft in which these fields of a cluster are filled in."""
+    return draft.with_cluster(alias, {**draft.clusters.get(alias, BLANK_CLUSTER), **fields})
+
+
+def with_flow(draft: Draft, of: str = "", **fields: Any) -> Draft:
+    """Return a draft in which these fields of a flow are filled in."""
+    return draft.with_flow({**draft.flows.get(of, BLANK_FLOW), **fields}, of=of)
+
+
+TWO = with_cluster(with_cluster(Draft(), "east", servers="e:9092"), "west", servers="w:9092")
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yml")), ids=lambda path: path.name)
 def test_opening_a_file_as_a_draft_changes_nothing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert without_secrets(text) == (text, {}), "the files hold references only"
-    for flow in [flow.name for flow in load(path).flows]:
-        draft = Draft.of(text, flow)
-        assert draft.flow.called == flow
-        assert draft.yaml == text
+    draft = Draft.of(text)
+    assert draft.text == text
+    assert list(draft.flows) == [flow.name for flow in load(path).flows]
+    for name, fields in draft.flows.items():
+        assert draft.with_flow(fields, of=name) is draft
+    for alias, cluster in draft.clusters.items():
+        assert draft.with_cluster(alias, cluster) is draft
 
 
 def test_what_was_filled_in_is_what_a_person_would_write() -> None:
-    east = replace(EAST, security="SASL_SSL", username="me", ca="/ca.pem", never_leave="pii.*")
-    flow = FlowDraft(
+    draft = with_cluster(TWO, "east", security="SASL_SSL", username="me", ca="/ca.pem", never_leave="pii.*")
+    filled = with_flow(
+        draft,
         source="east",
         target="west",
         topics="orders, clicks.*",
@@ -46,7 +58,8 @@ def test_what_was_filled_in_is_what_a_person_would_write() -> None:
         groups="billing",
         sync_acls=True,
     )
-    assert Draft(clusters=(east, WEST), flow=flow).yaml == (
+    assert filled.config().text == filled.text
+    assert filled.text == (
         "lake:\n  root: ./lake\n\n"
         "clusters:\n"
         "  east:\n"
@@ -83,31 +96,37 @@ def test_what_was_filled_in_is_what_a_person_would_write() -> None:
 def test_a_second_flow_stands_beside_the_first_and_an_edited_one_in_its_place() -> None:
     text = (CONF / "demo.yml").read_text(encoding="utf-8")
     names = [flow.name for flow in load(CONF / "demo.yml").flows]
-    new = replace(Draft.of(text), flow=FlowDraft(source="east", target="west", topics="audit"))
+    new = with_flow(Draft.of(text), source="east", target="west", topics="audit")
     assert [flow.name for flow in new.config().flows] == [*names, "east->west"]
-    edited = Draft.of(text, names[0])
-    edited = replace(edited, flow=replace(edited.flow, topics="payments.*"))
+    edited = with_flow(Draft.of(text), names[0], topics="payments.*")
     assert [flow.name for flow in edited.config().flows] == names
     assert str(edited.config().flow(names[0]).topics) == "payments.*"
+    assert with_flow(edited, names[0], separator="_").flows[names[0]]["separator"] == "_"
 
 
 def test_a_password_in_the_open_is_refused_and_not_repeated() -> None:
     for password in ("hunter2", "${env:X:-hunter2}"):
-        east = replace(EAST, security="SASL_SSL", username="me", password=password)
         with pytest.raises(UsageError) as refused:
-            Draft(clusters=(east, WEST), flow=FlowDraft(source="east", target="west", topics="a")).yaml  # noqa: B018
+            with_cluster(TWO, "east", security="SASL_SSL", username="me", password=password)
         assert "hunter2" not in str(refused.value)
 
 
 def test_every_fault_of_a_draft_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
-        Draft(clusters=(EAST, WEST), flow=FlowDraft(source="east", target="nowhere", topics="orders*")).config()
+        with_flow(TWO, source="east", target="nowhere", topics="orders*").config()
     assert len(refused.value.faults) == 2
 
 
-def test_the_settings_of_a_draft_are_read_like_a_file() -> None:
-    draft = Draft(clusters=(EAST, WEST), flow=FlowDraft(source="east", target="west", topics="orders"))
-    assert loads(draft.yaml).model_dump() == draft.config().model_dump()
+def test_a_cluster_is_checked_before_a_flow_needs_it() -> None:
+    assert TWO.cluster("east").servers() == "e:9092"
+    wrong = with_cluster(TWO, "east", servers="e", never_leave="(")
+    with pytest.raises(ConfigError) as refused:
+        wrong.cluster("east")
+    assert [fault.path for fault in refused.value.faults] == [
+        "clusters.east.bootstrap_servers",
+        "clusters.east.never_leave",
+    ]
+    assert with_cluster(TWO, "east", never_leave=".*").cluster("east").never_leave, "no flow is asked about"
 
 
 COMMENTED = """\
@@ -174,36 +193,30 @@ def references(text: str) -> list[str]:
     ids=lambda edit: "-".join(edit),
 )
 def test_an_edit_of_one_flow_keeps_every_comment_and_reference(edit: dict[str, Any]) -> None:
-    opened = Draft.of(COMMENTED, "east->west")
-    edited = replace(opened, flow=replace(opened.flow, **edit))
-    text = edited._written()
+    text = with_flow(Draft.of(COMMENTED), "east->west", **edit).text
     assert comments(text) == comments(COMMENTED)
     assert references(text) == references(COMMENTED)
     assert text.splitlines()[-9:] == COMMENTED.splitlines()[-9:], "another flow, another section"
 
 
 def test_a_second_flow_keeps_the_first_and_a_second_cluster_too() -> None:
-    opened = Draft.of(COMMENTED)
-    north = ClusterDraft(alias="north", servers="n:9092, m:9092")
-    new = replace(
-        opened, clusters=(*opened.clusters, north), flow=FlowDraft(source="east", target="north", topics="no")
-    )
-    found = list(difflib.ndiff(COMMENTED.splitlines(), new.yaml.splitlines()))
+    new = with_cluster(Draft.of(COMMENTED), "north", servers="n:9092, m:9092")
+    new = with_flow(new, source="east", target="north", topics="no")
+    found = list(difflib.ndiff(COMMENTED.splitlines(), new.config().text.splitlines()))
     assert [line for line in found if line.startswith("-")] == []
     assert [line[1:].strip() for line in found if line.startswith("+")] == [
         *("north:", "bootstrap_servers:", "- n:9092", "- m:9092"),
         *("- source: east", "target: north", "topics: 'no'"),
     ]
-    assert [flow.called for flow in Draft.of(new.yaml).flows] == ["east->west", "west->east", "east->north"]
+    assert list(Draft.of(new.text).flows) == ["east->west", "west->east", "east->north"]
 
 
 def test_a_new_flow_with_the_name_of_another_is_refused_and_another_name_makes_a_copy() -> None:
     opened = Draft.of(COMMENTED)
-    again = FlowDraft(source="east", target="west", topics="clicks")
     with pytest.raises(ConfigError, match="a second flow 'east->west'") as refused:
-        replace(opened, flow=again).config()
+        with_flow(opened, source="east", target="west", topics="clicks").config()
     assert "name of its own" in str(refused.value)
-    text = replace(opened, flow=replace(opened.flows[0], name="main", topics="audit")).yaml
+    text = with_flow(opened, "east->west", name="main", topics="audit").text
     assert [flow.name for flow in loads(text).flows] == ["east->west", "west->east", "main"]
     assert loads(text).flow("main").rules == loads(text).flow("east->west").rules
     assert [line for line in difflib.ndiff(COMMENTED.splitlines(), text.splitlines()) if line.startswith("-")] == []
@@ -218,26 +231,25 @@ def test_an_edit_changes_nothing_that_shares_an_anchor_with_its_place() -> None:
         "flows:\n  - &first\n    source: east\n    target: west\n    topics: orders\n    sync: {acls: true}\n"
         "    exclude_topics: [a, b]\n  - <<: *first\n    name: second\n    topics: clicks\n"
     )
-    opened = Draft.of(text, "second")
-    assert opened.yaml == text
-    for east, west in ((opened.clusters[0], "/w.pem"), (replace(opened.clusters[0], ca="/e.pem"), "/ca.pem")):
-        clusters = (east, replace(opened.clusters[1], ca=west))
-        flow = replace(opened.flow, sync_acls=False, sync_groups=False, exclude_topics="a, c")
-        config = replace(opened, clusters=clusters, flow=flow).config()
-        assert [config.clusters[alias].client["ssl.ca.location"] for alias in ("east", "west")] == [east.ca, west]
+    opened = Draft.of(text)
+    assert opened.text == text
+    for east, west in (("/ca.pem", "/w.pem"), ("/e.pem", "/ca.pem")):
+        edited = with_cluster(with_cluster(opened, "east", ca=east), "west", ca=west)
+        flow = {"sync_acls": False, "sync_groups": False, "exclude_topics": "a, c"}
+        config = with_flow(edited, "second", **flow).config()
+        assert [config.clusters[alias].client["ssl.ca.location"] for alias in ("east", "west")] == [east, west]
         assert (config.flows[0].sync.acls, config.flows[1].sync.acls) == (True, False)
         assert [flow.exclude_topics.expressions for flow in config.flows] == [("a", "b"), ("a", "c")]
 
 
 def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
     opened = Draft.of(COMMENTED)
-    west = replace(opened.clusters[1], servers="w:9092, v:9092")
-    east = replace(opened.clusters[0], security="PLAINTEXT", never_leave="pii.*")
-    assert "never_leave: pii.*" in (text := replace(opened, clusters=(east, west), flow=opened.flows[0])._written())
+    draft = with_cluster(with_cluster(opened, "west", servers="w:9092, v:9092"), "east", security="PLAINTEXT")
+    text = with_cluster(draft, "east", never_leave="pii.*").text
+    assert "never_leave: pii.*" in text
     assert comments(text) == comments(COMMENTED)
     assert "sasl" not in text
-    only_west = replace(opened, clusters=(opened.clusters[1],), flow=opened.flows[0])._written()
-    assert "# The second one.\n  west:" in only_west
+    assert "# The second one.\n  west:" in opened.without_cluster("east").text
 
 
 def test_a_secret_in_place_becomes_a_reference_and_is_written_nowhere() -> None:
@@ -255,7 +267,7 @@ def test_a_secret_in_place_becomes_a_reference_and_is_written_nowhere() -> None:
         {"sasl.jaas.config": jaas},
     ):
         content["clusters"]["east"]["client"] = {**options, **client}
-        text, found = without_secrets(sections(content))
+        text, found = without_secrets(yaml.safe_dump(content))
         assert secret not in text + repr(Draft.of(text))
         assert list(found) in (["${env:EAST_SASL_PASSWORD}"], ["${env:EAST_SASL_JAAS_CONFIG}"])
         assert all(reference in text and secret in value for reference, value in found.items())
@@ -266,7 +278,7 @@ def test_a_secret_in_place_becomes_a_reference_and_is_written_nowhere() -> None:
         "sasl.password": "${secret:kafka/password}",
     }
     content["flows"][0]["rules"] = [{"hash": {"fields": ["email"], "key": secret}}]
-    text, found = without_secrets(sections(content))
+    text, found = without_secrets(yaml.safe_dump(content))
     assert found == {"${env:EAST_WEST_RULE_1_KEY}": secret}
     assert "password: ${secret:kafka/password}" in text
 
@@ -274,8 +286,7 @@ def test_a_secret_in_place_becomes_a_reference_and_is_written_nowhere() -> None:
 def test_saving_replaces_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "conf" / "mirror.yml"
     assert save(COMMENTED, file) == file
-    other = Draft.of(COMMENTED, "east->west")
-    other_text = replace(other, flow=replace(other.flow, topics="orders")).yaml
+    other_text = with_flow(Draft.of(COMMENTED), "east->west", topics="orders").text
     with pytest.raises(UsageError, match="holds other settings"):
         save(other_text, file)
 
@@ -293,40 +304,38 @@ def test_saving_replaces_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch:
 
 
 def test_edits_in_a_row_keep_what_came_before_them_and_every_line_of_the_author() -> None:
-    draft = Draft.of(COMMENTED)
-    north = ClusterDraft(alias="north", servers="n:9092")
-    draft = replace(draft, clusters=(*draft.clusters, north)).kept()
-    draft = replace(draft, flow=FlowDraft(source="east", target="north", topics="clicks")).kept()
-    draft = replace(draft, flow=replace(draft.flows[1], topics="orders, refunds")).kept()
-    draft = replace(draft, flow=replace(draft.flows[0], name="again", topics="audit")).kept()
-    assert [one.called for one in draft.flows] == ["east->west", "west->east", "east->north", "again"]
-    found = list(difflib.ndiff(COMMENTED.splitlines(), draft.yaml.splitlines()))
+    draft = with_cluster(Draft.of(COMMENTED), "north", servers="n:9092")
+    draft = with_flow(draft, source="east", target="north", topics="clicks")
+    draft = with_flow(draft, "west->east", topics="orders, refunds")
+    draft = with_flow(draft, "east->west", name="again", topics="audit")
+    assert list(draft.flows) == ["east->west", "west->east", "east->north", "again"]
+    found = list(difflib.ndiff(COMMENTED.splitlines(), draft.config().text.splitlines()))
     assert [line for line in found if line.startswith("-")] == ["-     topics: orders"]
-    assert references(draft.yaml)[:3] == references(COMMENTED)
-    back = replace(draft, removed=("east->north", "again"), flow=replace(draft.flows[1], topics="orders")).yaml
+    assert references(draft.text)[:3] == references(COMMENTED)
+    back = with_flow(draft.without_flows(["east->north", "again"]), "west->east", topics="orders").config().text
     only_north = list(difflib.ndiff(COMMENTED.splitlines(), back.splitlines()))
     assert [line[1:].strip() for line in only_north if line[0] in "+-"] == ["north:", "bootstrap_servers: n:9092"]
 
 
 def test_a_flow_that_is_removed_takes_its_own_comment_along_and_no_other() -> None:
     opened = Draft.of(COMMENTED)
-    gone = replace(opened, removed=("west->east",))
-    found = list(difflib.ndiff(COMMENTED.splitlines(), gone.yaml.splitlines()))
+    gone = opened.without_flows(["west->east"]).config().text
+    found = list(difflib.ndiff(COMMENTED.splitlines(), gone.splitlines()))
     taken = ["# Then the way back.", "- source: west", "target: east", "topics: orders", "lanes: 1"]
     assert [line[1:].strip() for line in found if line[0] in "+-"] == taken
-    assert replace(opened, removed=("east->west",)).yaml.count("# Then the way back.") == 1
+    assert opened.without_flows(["east->west"]).text.count("# Then the way back.") == 1
     with pytest.raises(ConfigError):
-        replace(opened, removed=("east->west", "west->east")).config()
+        opened.without_flows(["east->west", "west->east"]).config()
 
 
 def test_a_name_that_is_taken_comes_with_one_that_is_free() -> None:
     opened = Draft.of(COMMENTED)
-    again = FlowDraft(source="east", target="west", topics="clicks")
-    assert replace(opened, flow=again).free_name == "east->west-2"
-    twice = replace(opened, flow=replace(again, name="east->west-2")).kept()
-    assert replace(twice, flow=again).free_name == "east->west-3"
-    assert replace(opened, flow=replace(opened.flows[0], topics="a")).free_name is None, "an edit keeps its own name"
-    assert replace(opened, flow=replace(opened.flows[0], name="west->east")).free_name == "west->east-2"
+    again = {**BLANK_FLOW, "source": "east", "target": "west", "topics": "clicks"}
+    assert opened.free_name(again) == "east->west-2"
+    assert opened.with_flow({**again, "name": "east->west-2"}).free_name(again) == "east->west-3"
+    own = {**opened.flows["east->west"], "topics": "a"}
+    assert opened.free_name(own, of="east->west") is None, "an edit keeps its own name"
+    assert opened.free_name({**own, "name": "west->east"}, of="east->west") == "west->east-2"
 
 
 def test_a_file_that_changed_since_it_was_read_is_not_overwritten_and_the_difference_shows_no_secret(
@@ -335,8 +344,7 @@ def test_a_file_that_changed_since_it_was_read_is_not_overwritten_and_the_differ
     file = tmp_path / "mirror.yml"
     before = COMMENTED.replace("${secret:kafka/east}", "hunter2-old")
     file.write_text(before, encoding="utf-8")
-    opened = Draft.of(COMMENTED, "east->west", path=file)
-    text = replace(opened, flow=replace(opened.flow, topics="orders")).yaml
+    text = with_flow(Draft.of(COMMENTED, path=file), "east->west", topics="orders").config().text
     elsewhere = before.replace("hunter2-old", "hunter2-new").replace("lanes: 1", "lanes: 3")
     file.write_text(elsewhere, encoding="utf-8")
     with pytest.raises(UsageError, match="has changed since it was read"):

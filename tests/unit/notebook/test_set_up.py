@@ -201,7 +201,7 @@ def test_flows_are_edited_copied_and_removed_one_after_another_and_nothing_typed
     flow.topics.value = "audit"
     apply(console)
     assert world.applied == [(None, ["east->west", "east->north", "east->north-2"])]
-    config = console.wizard._begin.config()
+    config = console.wizard.kept.config()
     assert [str(one.topics) for one in config.flows] == ["orders, refunds", "clicks", "audit"]
 
     flow.topics.value = "half ("

@@ -1,0 +1,91 @@
+"""The fields of a form for one cluster, read from and written into the cluster's part of a settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirrorlake.config.edit.yaml_text import COMMAS, line_of, own, put, put_below, remove, write_selection
+from mirrorlake.config.secrets import is_bare_reference, variable
+from mirrorlake.errors import UsageError
+
+SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# The fields below `client`, by the option that each is, and what stands for an option that is not there.
+_CLIENT = {
+    "security": ("security.protocol", "PLAINTEXT"),
+    "ca": ("ssl.ca.location", ""),
+    "mechanism": ("sasl.mechanism", "SCRAM-SHA-512"),
+    "username": ("sasl.username", ""),
+    "password": ("sasl.password", ""),
+}
+BLANK_CLUSTER: Mapping[str, str] = {
+    "servers": "",
+    **{key: default for key, (_, default) in _CLIENT.items()},
+    "never_leave": "",
+}
+"""Every field with what it says of a new cluster; the password is a reference."""
+
+
+def usual_reference(alias: str) -> str:
+    """Return the reference that stands for a cluster's password where nobody named another."""
+    return f"${{env:{variable(alias, 'sasl.password')}}}"
+
+
+def read_cluster(node: Any) -> dict[str, str]:
+    """Return the fields of a cluster as the file spells them."""
+    client = node.get("client") or {}
+    return {
+        "servers": line_of(node.get("bootstrap_servers") or "", ","),
+        **{key: str(client.get(option, default)) for key, (option, default) in _CLIENT.items()},
+        "never_leave": line_of(node.get("never_leave") or ""),
+    }
+
+
+def write_cluster(node: Any, alias: str, fields: Mapping[str, str]) -> None:
+    """Write the fields that differ into a cluster's part of a file.
+
+    Raises:
+        UsageError: the password is not a reference; it is not repeated.
+    """
+    before = read_cluster(node)
+    changed = [key for key in BLANK_CLUSTER if fields[key] != before[key]]
+    if "servers" in changed or not node:
+        servers = COMMAS.split(fields["servers"].strip())
+        put(node, "bootstrap_servers", servers if len(servers) > 1 else servers[0])
+    if any(key in _CLIENT for key in changed):
+        _write_client(node, alias, fields)
+    if "never_leave" in changed:
+        write_selection(node, "never_leave", fields["never_leave"] or None)
+
+
+def _write_client(node: Any, alias: str, fields: Mapping[str, str]) -> None:
+    client = node.get("client") or {}
+    wanted = {option: fields[key] for key, (option, _) in _CLIENT.items()}
+    if fields["security"] == "PLAINTEXT":
+        wanted["security.protocol"] = ""
+    if "sasl.jaas.config" in client:
+        wanted = {option: value for option, value in wanted.items() if not option.startswith("sasl.")}
+    elif fields["security"].startswith("SASL"):
+        wanted["sasl.password"] = _reference(alias, fields["password"])
+    else:
+        wanted |= dict.fromkeys(("sasl.mechanism", "sasl.username", "sasl.password"), "")
+    if not any(wanted.values()) and wanted.keys() >= client.keys():
+        remove(node, "client")
+        return
+    for option, value in wanted.items():
+        if value:
+            put_below(node, "client", option, value)
+        elif option in client:
+            remove(own(node, "client"), option)
+
+
+def _reference(alias: str, password: str) -> str:
+    reference = password or usual_reference(alias)
+    if not is_bare_reference(reference):
+        raise UsageError(
+            f"the password of {alias} is not a reference",
+            consequence="it is not kept: a settings file is not the place for a password",
+            remedy=f"write {usual_reference(alias)} or ${{secret:scope/key}}, and type the password where it is hidden",
+        )
+    return reference
