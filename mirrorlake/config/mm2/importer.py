@@ -19,9 +19,9 @@ from typing import Any
 from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.mm2.client import Clients, Pair
 from mirrorlake.config.mm2.flow import Mm2Flow
-from mirrorlake.config.mm2.names import TRANSLATED, why_not
 from mirrorlake.config.mm2.properties import PropertyLine, Status
 from mirrorlake.config.mm2.read import read
+from mirrorlake.config.mm2.table import TRANSLATED, why_not
 from mirrorlake.errors import ConfigError, Fault
 
 Fate = tuple[Status, str]
@@ -172,7 +172,7 @@ def _fate(
         return "no_counterpart", detail
     if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
         return "no_counterpart", "references became ${env:NAME}; ${secret:scope/key} is another way"
-    if owner is None and rest in TRANSLATED:
+    if owner is None and rest in ("enabled", *(row.key for row in TRANSLATED)):
         return "off", "every flow overrides it, or no flow needs it"
     reason = why_not(rest)
     if reason is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.mm2.importer import Mm2Import, import_mm2, import_properties
-from mirrorlake.config.mm2.names import NO_COUNTERPART, TRANSLATED
+from mirrorlake.config.mm2.table import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError
 from tests.commands import run_cli
 
@@ -434,9 +434,10 @@ def test_java_s_way_of_writing_is_read() -> None:
     assert [line.status for line in found.report if line.key == "tasks.max"] == ["off", "translated"]
 
 
-def test_an_expression_that_must_be_rewritten_is_named() -> None:
-    found = imported("east->central.topics = orders*\n")
-    assert any("topics must be rewritten" in note and "orders.*" in note for note in found.notes)
+@pytest.mark.parametrize("key", ["east->central.topics", "config.properties.exclude"])
+def test_an_expression_that_must_be_rewritten_is_named(key: str) -> None:
+    found = imported(f"{key} = orders*\n")
+    assert any("must be rewritten" in note and "orders.*" in note for note in found.notes)
     with pytest.raises(ConfigError, match="dangling star"):
         loads(found.yaml)
 
@@ -446,7 +447,7 @@ def test_a_key_that_nobody_knows_is_unknown() -> None:
     assert [status(found, key) for key in ("tasks.maximum", "east.sasl.jaas.confg")] == ["unknown", "no_counterpart"]
 
 
-@pytest.mark.parametrize("key", sorted(TRANSLATED | NO_COUNTERPART.keys()))
+@pytest.mark.parametrize("key", sorted({"enabled", *(row.key for row in TRANSLATED), *NO_COUNTERPART}))
 def test_every_key_of_mirrormaker_is_accounted_for(key: str) -> None:
     """Wherever it stands, a known key is translated or told why not, never unknown."""
     value = "source" if key.endswith("location") else "1"
