@@ -26,6 +26,10 @@ class End(NamedTuple):
     target: str
 
 
+Placed = Sequence[tuple[int, FlowConfig]]
+"""Each flow that is valid in itself, and its position in the file."""
+
+
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
     """Check aliases and names across the file."""
     known = tuple(aliases)
@@ -55,10 +59,6 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
             problem = f"'{end.name}' and '{holder}' are both '{kafka_name(end.name)}' in Kafka names"
             found.append(SettingsFault(place, problem, "rename one: they would share ledger and transactional ids"))
     return found
-
-
-Placed = Sequence[tuple[int, FlowConfig]]
-"""Each flow that is valid in itself, and its position in the file."""
 
 
 def check_denied(flows: Placed) -> list[SettingsFault]:

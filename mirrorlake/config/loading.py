@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import SettingsFault, dotted, findings_of
 from mirrorlake.config.find import near
-from mirrorlake.config.schema.cluster import ClusterConfig
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.mirror import MirrorConfig, bound_flows
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, Fault
 
 
@@ -74,38 +69,12 @@ def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
         config = MirrorConfig.model_validate(document.data)
     except ValidationError as error:
         found = findings_of(error, MirrorConfig, document.data)
-        found += [extra for extra in _across(document.data) if extra not in found]
         # What stands at an unresolved reference is judged by the reference alone.
         findings += [item for item in found if not document.is_unresolved(item.place)]
     if findings or config is None:
         raise ConfigError(_faults(findings, document))
     config.read_from(path, text)
     return config
-
-
-def _across(data: Any) -> list[SettingsFault]:
-    """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
-    parts = data if isinstance(data, dict) else {}
-    if not isinstance(parts.get("flows"), list) or not isinstance(parts.get("clusters"), dict):
-        return []
-    sound: list[tuple[int, FlowConfig]] = []
-    ends: list[End] = []
-    for index, raw in enumerate(data["flows"]):
-        if not isinstance(raw, dict):
-            continue
-        source, target = raw.get("source"), raw.get("target")
-        if isinstance(source, str) and isinstance(target, str):
-            ends.append(End(index, str(raw.get("name") or f"{source}->{target}"), source, target))
-        with suppress(ValidationError):
-            sound.append((index, FlowConfig.model_validate(raw)))
-    clusters: dict[str, ClusterConfig] = {}
-    for alias, raw in data["clusters"].items():
-        with suppress(ValidationError):
-            clusters[str(alias)] = ClusterConfig.model_validate(raw)
-    bound = bound_flows((flow for _, flow in sound), clusters)
-    sound = [(index, flow) for (index, _), flow in zip(sound, bound, strict=True)]
-    lakes = [alias for alias, raw in data["clusters"].items() if isinstance(raw, dict) and raw.get("kind") == "lake"]
-    return check_ends(ends, data["clusters"], lakes=lakes) + check_denied(sound) + check_routes(sound)[1]
 
 
 def _faults(findings: list[SettingsFault], document: Document) -> list[Fault]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Settings
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
-from mirrorlake.config.faults import Place, SettingsFault, closest, raise_any
+from mirrorlake.config.faults import Place, SettingsFault, closest, findings_of, raise_any
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
@@ -24,6 +25,8 @@ from mirrorlake.config.schema.verify import VerifyConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
+
+_Part = TypeVar("_Part", ClusterConfig, FlowConfig)
 
 
 class MirrorConfig(Settings):
@@ -58,24 +61,30 @@ class MirrorConfig(Settings):
     _path: Path | None = PrivateAttr(default=None)
     _text: str = PrivateAttr(default="")
 
-    @field_validator("flows")
+    @model_validator(mode="wrap")
     @classmethod
-    def _flows_know_the_file(cls, flows: tuple[FlowConfig, ...], info: ValidationInfo) -> tuple[FlowConfig, ...]:
-        clusters: Mapping[str, ClusterConfig] = info.data.get("clusters", {})
-        # What is wrong with ends is said beside all other faults; the flows of such a file deny everything.
-        if not clusters or check_ends(_ends(flows), clusters):
-            return flows
-        bound = bound_flows(flows, clusters)
-        tracing = check_routes(list(enumerate(bound)))[0].provenance
-        return bound_flows(flows, clusters, tracing=tracing) if tracing else bound
+    def _checked_across(cls, data: Any, handler: Callable[[Any], MirrorConfig]) -> MirrorConfig:
+        """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
+        if not isinstance(data, dict):
+            return handler(data)
+        clusters, flows = _sound(ClusterConfig, data.get("clusters")), _sound(FlowConfig, data.get("flows"))
+        faults: list[SettingsFault] = []
+        whole = dict(data)
+        if isinstance(data.get("clusters"), dict) and isinstance(data.get("flows"), list | tuple):
+            bound, faults = _checked_flows(data, clusters, flows)
+            whole |= {"flows": [*bound]} if len(bound) == len(data["flows"]) else {}
+            whole |= {"clusters": clusters} if len(clusters) == len(data["clusters"]) else {}
+        try:
+            made = handler(whole)
+        except ValidationError as error:
+            faults = [*findings_of(error, cls, data), *faults]
+        raise_any(faults)
+        made.read_from(None)
+        return made
 
     @model_validator(mode="after")
-    def _fits_together(self) -> MirrorConfig:
-        findings = check_ends(_ends(self.flows), self.clusters, lakes=self.lake_clusters)
-        if not findings:
-            placed = list(enumerate(self.flows))
-            findings = check_denied(placed) + check_routes(placed)[1]
-        findings += _live_on_catalog(self)
+    def _has_places(self) -> MirrorConfig:
+        findings = _live_on_catalog(self)
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
@@ -83,7 +92,6 @@ class MirrorConfig(Settings):
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )
         raise_any(findings)
-        self.read_from(None)
         return self
 
     @property
@@ -224,8 +232,38 @@ def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
     ]
 
 
-def _ends(flows: Iterable[FlowConfig]) -> list[End]:
-    return [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(flows)]
+def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:
+    """Return the parts of a section that are valid in themselves, by their key or position."""
+    keyed = items.items() if isinstance(items, dict) else enumerate(items) if isinstance(items, list | tuple) else ()
+    found = {}
+    for key, item in keyed:
+        with suppress(ValidationError):
+            found[key] = part.model_validate(item)
+    return found
+
+
+def _checked_flows(
+    data: Mapping[str, Any], clusters: Mapping[str, ClusterConfig], flows: Mapping[int, FlowConfig]
+) -> tuple[tuple[FlowConfig, ...], list[SettingsFault]]:
+    """Return the flows that are valid in themselves, bound to the file, and the faults between the parts."""
+    written = {index: flow for index, flow in enumerate(data["flows"]) if isinstance(flow, dict)}
+    pairs = {index: (flow.get("source"), flow.get("target")) for index, flow in written.items()}
+    ends = {
+        index: End(index, str(written[index].get("name") or f"{source}->{target}"), source, target)
+        for index, (source, target) in pairs.items()
+        if isinstance(source, str) and isinstance(target, str)
+    }
+    ends |= {index: End(index, flow.name, flow.source, flow.target) for index, flow in flows.items()}
+    # Also of a cluster that is not valid yet.
+    kinds = {alias: cluster.get("kind") for alias, cluster in data["clusters"].items() if isinstance(cluster, dict)}
+    kinds |= {alias: cluster.kind for alias, cluster in clusters.items()}
+    lakes = [alias for alias, kind in kinds.items() if kind == "lake"]
+    faults = check_ends([ends[index] for index in sorted(ends)], data["clusters"], lakes=lakes)
+    bound = bound_flows(flows.values(), clusters)
+    placed = list(zip(flows, bound, strict=True))
+    routes, between = check_routes(placed)
+    bound = bound_flows(bound, clusters, tracing=routes.provenance) if routes.provenance else bound
+    return bound, [*faults, *check_denied(placed), *between]
 
 
 def bound_flows(
