@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin
 
@@ -45,6 +46,22 @@ def raise_any(findings: Iterable[SettingsFault]) -> None:
 def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
     """Return the error that a validator of one value raises."""
     return finding_error(SettingsFault((), problem, remedy))
+
+
+def inner_findings(error: PydanticCustomError) -> tuple[SettingsFault, ...]:
+    """Return the findings that an error of a validator holds."""
+    found: tuple[SettingsFault, ...] = (error.context or {})["findings"]
+    return found
+
+
+@contextmanager
+def below(*place: str | int) -> Iterator[None]:
+    """Put what is found inside below a place."""
+    try:
+        yield
+    except PydanticCustomError as error:
+        inner = inner_findings(error)
+        raise finding_error(*(SettingsFault((*place, *one.place), one.problem, one.remedy) for one in inner)) from None
 
 
 def dotted(place: Place) -> str:

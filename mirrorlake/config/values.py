@@ -147,6 +147,21 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
     return found
 
 
+def by_pattern(value: Any, example: str) -> dict[str, Any]:
+    """Return `{topic pattern: what holds for these topics}`; each pattern is known to compile."""
+    if not isinstance(value, dict):
+        raise fault_error("a mapping is expected", f"write {example}")
+    findings = []
+    for pattern in value:
+        try:
+            NameMatcher(parse_patterns(str(pattern)))
+        except PatternError as error:
+            remedy = error.remedy or "see `topics` of a flow for how they are spelled"
+            findings.append(SettingsFault((pattern,), error.problem, remedy))
+    raise_any(findings)
+    return {str(pattern): item for pattern, item in value.items()}
+
+
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:
     """Return a choice that may be left to mirrorlake, from `auto`, `true` or `false`."""
     if isinstance(value, bool):

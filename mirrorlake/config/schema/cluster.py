@@ -22,7 +22,7 @@ from mirrorlake.config.base import (
 from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
-from mirrorlake.config.schema.retention import RetentionConfig, by_pattern, retention_of
+from mirrorlake.config.schema.retention import RetentionConfig, retention_of
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.model.patterns import TopicPattern
 
@@ -68,7 +68,9 @@ class ClusterConfig(Settings):
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
     never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
     land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
-    retention: Annotated[dict[str, RetentionConfig], BeforeValidator(by_pattern)] = Field(
+    retention: Annotated[
+        dict[str, RetentionConfig], BeforeValidator(lambda value: values.by_pattern(value, '{"clicks.*": {age: 90d}}'))
+    ] = Field(
         default_factory=dict, description="{topic pattern: {age: 90d}}: what may leave its relay; default: nothing"
     )
     partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")

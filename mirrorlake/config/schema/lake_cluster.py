@@ -31,8 +31,6 @@ def topic_fault(name: str) -> tuple[str, str] | None:
 
 
 def _topic_settings(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise fault_error("a mapping is expected", "write {retention.ms: 604800000}")
     raise_any(unknown_settings(value))
     return values.options(value)
 

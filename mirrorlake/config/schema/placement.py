@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mirrorlake.config import values
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error, raise_any
+from mirrorlake.config.faults import SettingsFault, below, did_you_mean, fault_error, raise_any
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.model.patterns import parse_patterns
 
 # Kafka has no limit of its own; a typing error must not create more than a cluster can hold.
 MAX_PARTITIONS = 100_000
@@ -89,7 +89,8 @@ def read_placement(value: Any) -> Placement:
     if value == "keep":
         return Placement()
     if isinstance(value, Mapping) and "map" in value and len(value) == 1:
-        return Placement("map", maps=_maps(value["map"]))
+        with below("map"):
+            return Placement("map", maps=_maps(value["map"]))
     if isinstance(value, Mapping) and "by" in value:
         return _by_key(value)
     if isinstance(value, str):
@@ -116,20 +117,14 @@ def _by_key(value: Mapping[Any, Any]) -> Placement:
 
 def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
     if not isinstance(value, Mapping) or not value:
-        raise finding_error(SettingsFault(("map",), "a mapping is expected", _PAIR_REMEDY))
+        raise fault_error("a mapping is expected", _PAIR_REMEDY)
     nested = [isinstance(target, Mapping) for target in value.values()]
     if any(nested) and not all(nested):
-        raise finding_error(SettingsFault(("map",), "topics and partitions stand side by side", _PAIR_REMEDY))
-    by_topics = value if all(nested) else {".*": value}
+        raise fault_error("topics and partitions stand side by side", _PAIR_REMEDY)
+    by_topics = values.by_pattern(value, _PAIR_REMEDY) if all(nested) else {".*": value}
     findings, maps = [], []
     for topics, pairs in by_topics.items():
-        place = ("map", str(topics)) if all(nested) else ("map",)
-        try:
-            NameMatcher(parse_patterns(str(topics)))
-        except PatternError as error:
-            findings.append(
-                SettingsFault(place, error.problem, error.remedy or "see `topics` for how they are spelled")
-            )
+        place = (topics,) if all(nested) else ()
         if not pairs:
             findings.append(SettingsFault(place, "there is nothing in it", _PAIR_REMEDY))
         found = {values.whole(source): values.whole(target) for source, target in pairs.items()}
@@ -138,7 +133,7 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
             for source, target in found.items()
             if not _is_partition(source) or not _is_partition(target)
         ]
-        maps.append((str(topics), tuple(found.items())))
+        maps.append((topics, tuple(found.items())))
     raise_any(findings)
     return tuple((topics, tuple(sorted(pairs))) for topics, pairs in maps)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from mirrorlake.config.base import Flag, Interval, Settings, Size, at_least
-from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
+from mirrorlake.config.faults import fault_error
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.model.patterns import parse_patterns
 
 
 class RetentionConfig(Settings):
@@ -26,22 +26,8 @@ class RetentionConfig(Settings):
     @model_validator(mode="after")
     def _says_when(self) -> RetentionConfig:
         if self.age is None and self.bytes is None:
-            raise finding_error(SettingsFault((), "no bound", "write {age: 90d}, {bytes: 500 GB} or both"))
+            raise fault_error("no bound", "write {age: 90d}, {bytes: 500 GB} or both")
         return self
-
-
-def by_pattern(value: Any) -> Any:
-    """Check the topic patterns of `{pattern: {age: 90d}}`."""
-    if not isinstance(value, dict):
-        raise fault_error("a mapping is expected", 'write {"clicks.*": {age: 90d}}')
-    findings = []
-    for pattern in value:
-        try:
-            NameMatcher(parse_patterns(str(pattern)))
-        except PatternError as error:
-            findings.append(SettingsFault((pattern,), error.problem, error.remedy))
-    raise_any(findings)
-    return {str(pattern): settings for pattern, settings in value.items()}
 
 
 def retention_of(retention: Mapping[str, RetentionConfig], topic: str) -> RetentionConfig | None:

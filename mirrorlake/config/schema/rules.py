@@ -17,10 +17,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from mirrorlake.config import secrets
 from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
-from mirrorlake.config.faults import SettingsFault, fault_error, findings_of, raise_any
+from mirrorlake.config.faults import SettingsFault, below, fault_error, findings_of, inner_findings, raise_any
 from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import UsageError
@@ -174,20 +175,17 @@ class RuleConfig(Settings):
         raise_any(findings)
         return self
 
-    def _read_predicate(self) -> list[SettingsFault]:
-        from pydantic_core import PydanticCustomError
-
-        place: tuple[str, ...] = ("fields",)
+    def _read_predicate(self) -> tuple[SettingsFault, ...]:
         try:
-            declared = declared_fields(self.fields)
+            with below("fields"):
+                declared = declared_fields(self.fields)
             for action in ("keep", "drop"):
                 if (text := getattr(self, action)) is not None:
-                    place = (action,)
-                    self._predicate = compile_predicate(text, declared)
+                    with below(action):
+                        self._predicate = compile_predicate(text, declared)
         except PydanticCustomError as error:
-            inner = (error.context or {})["findings"]
-            return [SettingsFault((*place, *one.place), one.problem, one.remedy) for one in inner]
-        return []
+            return inner_findings(error)
+        return ()
 
     def _unused_keys(self) -> list[SettingsFault]:
         findings = []

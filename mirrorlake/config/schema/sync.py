@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Exclusion, Flag, Interval, Settings, at_least
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
+from mirrorlake.config.faults import SettingsFault, did_you_mean, raise_any
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, ConfigSync
 
 _PRINCIPAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:.+")
@@ -22,27 +22,19 @@ _PRINCIPAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:.+")
 
 def _overrides(value: Any) -> dict[str, dict[str, str]]:
     """Return `{topic pattern: {setting: value}}` with values as text."""
-    if not isinstance(value, dict):
-        raise fault_error("a mapping is expected", 'write {"orders.*": {retention.ms: 604800000}}')
-    findings, found = [], {}
-    for pattern, settings in value.items():
-        if not isinstance(settings, dict):
-            findings.append(SettingsFault((pattern,), "a mapping is expected", "write {retention.ms: 604800000}"))
-            continue
-        try:
-            NameMatcher(parse_patterns(str(pattern)))
-        except PatternError as error:
-            findings.append(SettingsFault((pattern,), error.problem, error.remedy))
-        findings += [
-            SettingsFault((pattern, *item.place), item.problem, item.remedy) for item in unknown_settings(settings)
-        ]
-        found[str(pattern)] = values.options(settings)
-    raise_any(findings)
-    return found
+    found = values.by_pattern(value, '{"orders.*": {retention.ms: 604800000}}')
+    raise_any(
+        SettingsFault((pattern, *fault.place), fault.problem, fault.remedy)
+        for pattern, settings in found.items()
+        for fault in unknown_settings(settings)
+    )
+    return {pattern: values.options(settings) for pattern, settings in found.items()}
 
 
-def unknown_settings(settings: Iterable[Any]) -> list[SettingsFault]:
+def unknown_settings(settings: Any) -> list[SettingsFault]:
     """Return a finding for each name that is not a topic setting."""
+    if not isinstance(settings, dict):
+        return [SettingsFault((), "a mapping is expected", "write {retention.ms: 604800000}")]
     return [
         SettingsFault((name,), f"'{name}' is not a topic setting of Kafka", did_you_mean(str(name), RULES))
         for name in settings
