@@ -10,7 +10,7 @@ from mirrorlake.config.edit.flow_fields import POLICIES as POLICIES
 from mirrorlake.config.edit.flow_fields import flow_name as flow_name
 from mirrorlake.config.edit.flow_preview import FlowPreview as FlowPreview
 from mirrorlake.config.edit.flow_preview import preview as preview
+from mirrorlake.config.edit.flow_preview import stays_after as stays_after
 from mirrorlake.config.edit.references import without_secrets as without_secrets
-from mirrorlake.config.edit.removal import stays_after as stays_after
 from mirrorlake.config.edit.saving import difference as difference
 from mirrorlake.config.edit.saving import save as save

@@ -29,11 +29,11 @@ from mirrorlake.config.base import (
     Settings,
     Size,
     Superseded,
+    at_least,
     masked,
 )
 from mirrorlake.config.client.options import check_producer
 from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
-from mirrorlake.config.schema.objectives import ObjectivesConfig
 from mirrorlake.config.schema.placement import Placement, read_placement
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
@@ -80,6 +80,18 @@ class RateConfig(Settings):
     def rate(self) -> Rate:
         """Return the limits as the lanes keep them."""
         return Rate(records_per_second=self.records_per_second, bytes_per_second=self.bytes_per_second)
+
+
+_Objective = Annotated[Interval, at_least(timedelta(seconds=1), "no mirror keeps less than a second", 'write "30s"')]
+
+
+class ObjectivesConfig(Settings):
+    """Objectives of a flow (docs/objectives.md); without them nothing is judged."""
+
+    rpo: _Objective | None = Field(
+        default=None, description="the most that may be lost with the source, as the age of its oldest record"
+    )
+    rto: _Objective | None = Field(default=None, description="the longest time that a failover may take")
 
 
 class FlowConfig(Settings):

@@ -13,15 +13,12 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Settings
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.faults import Place, SettingsFault, closest, findings_of, raise_any
+from mirrorlake.config.schema.background import MaintenanceConfig, MetricsConfig, SamplingConfig, VerifyConfig
 from mirrorlake.config.schema.cluster import ClusterConfig, LandConfig
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.lake import LakeConfig, is_elsewhere
-from mirrorlake.config.schema.maintenance import MaintenanceConfig
-from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.config.schema.route import denied_from
-from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
-from mirrorlake.config.schema.verify import VerifyConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR

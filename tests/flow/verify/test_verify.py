@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.verify import VerifyConfig
+from mirrorlake.config.schema.background import VerifyConfig
 from mirrorlake.lake import proven_until, quote
 from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror

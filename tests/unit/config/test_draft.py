@@ -242,6 +242,13 @@ def test_an_edit_changes_nothing_that_shares_an_anchor_with_its_place() -> None:
         assert [flow.exclude_topics.expressions for flow in config.flows] == [("a", "b"), ("a", "c")]
 
 
+def test_a_cluster_that_others_are_merged_from_is_changed_alone() -> None:
+    two = "\n  east: &base\n    bootstrap_servers: e:9092\n    never_leave: pii\n  west: *base"
+    text = "lake:\n  root: ./lake\nclusters:" + two + "\nflows:\n  - {source: east, target: west, topics: orders}\n"
+    config = with_cluster(Draft.of(text), "west", never_leave="secret").config()
+    assert [str(config.clusters[alias].never_leave) for alias in ("east", "west")] == ["pii", "secret"]
+
+
 def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
     opened = Draft.of(COMMENTED)
     draft = with_cluster(with_cluster(opened, "west", servers="w:9092, v:9092"), "east", security="PLAINTEXT")

@@ -19,8 +19,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from mirrorlake.config.schema.background import MetricsConfig
 from mirrorlake.config.schema.lake import LakeConfig
-from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.context import Context
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.lag.figures import Figures, measure
