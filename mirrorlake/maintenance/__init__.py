@@ -1,4 +1,4 @@
-"""Keep the lake small while it is written and read: compaction, log checkpoints, vacuum, ledgers."""
+"""Maintain a lake in use: compaction, retention, erasure, log checkpoints, vacuum, ledgers."""
 
 from mirrorlake.face import attach
 

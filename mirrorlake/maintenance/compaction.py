@@ -1,8 +1,7 @@
-"""Rewrite old small files of a relay into large ones of one source partition each, in offset order, with the records as they are.
+"""Rewrite old small relay files into large files of one source partition each, in offset order, records unchanged.
 
-Laws C, D and E hold across it: a file is rewritten by the relay's own writer, record by record, and before the commit its
-count and its first and last offset are compared with those of the files in whose place it comes. A compactor that is
-killed leaves a file that no commit names.
+Laws C, D and E: the relay's own writer rewrites a file record by record. Before the commit, count and first and last offset
+are compared with those of the replaced files. A compactor that is killed leaves a file that no commit names.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 log = logging.getLogger(__name__)
 
-# What is newer may still be asked for by its landing time, batch by batch (accounts, lag): small files are right for that.
+# Accounts and lag still read newer files by landing time, batch by batch: small files suit that.
 HOT = timedelta(minutes=2)
 _ROWS = 10_000
-# Who asks the newest commits how far landing is reads past these: with 10 000 partitions, 157 a pass.
+# Readers of the newest commits (landing progress) skip these commits: with 10 000 partitions, 157 a pass.
 _GROUPS_A_COMMIT = 64
 _STATISTICS = {"max.landed_at", *(f"{end}.{key}" for key in (*SOURCE_KEY, "offset") for end in ("min", "max"))}
 _NEWEST = "max.timestamp"
@@ -50,13 +49,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentUpTo:
-    """How far a flow has sent of each source partition by its ledger; `positions` is None where that cannot be read."""
+    """The positions up to which a flow has sent, by its ledger; `positions` is None if the ledger cannot be read."""
 
     flow: FlowConfig
     positions: Mapping[SourcePartition, int] | None
 
     def is_past(self, file: KeptFile) -> bool:
-        """Tell whether the flow will not read a file again."""
+        """Return whether the flow will not read a file again."""
         if not self.flow.carries(file.source.topic):
             return True
         return self.positions is not None and file.last_offset < self.positions.get(file.source, 0)
@@ -72,10 +71,10 @@ def compact_relay(
     plan: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Compacted:
-    """Rewrite what is old, small and sent by all flows of the source.
+    """Rewrite old small files that all flows of the source have sent.
 
-    A flow that follows the relay's log and has stood still for longer than `max_wait` is not waited for: it lists the files
-    again when it goes on, and until then those that it held are on disk. With `plan` nothing is done.
+    A live flow that has not sent a file for longer than `max_wait` is not waited for: it lists the files again when it resumes,
+    and until then the removed files are on disk. With `plan` nothing is rewritten.
 
     Raises:
         StoreError: a file does not hold what its statistics say; it stays as it is, and the others were rewritten.
@@ -106,12 +105,12 @@ def compact_relay(
 
 
 def _rewritings(kept: Sequence[KeptFile], free: Sequence[KeptFile]) -> Iterator[list[Split]]:
-    """Yield what is rewritten, commit by commit: files of several source partitions, and small ones of one each."""
+    """Yield the rewritings of each commit: first files of several source partitions, then small files of one."""
     names = {file.path for file in free}
     others = [file for file in kept if file.path not in names]
     found = splits(free, others)
     yield from ([one] for one in found)
-    # The files that come of it are joined by the next pass.
+    # The next pass merges the files that a split writes.
     moved = {part.source for one in found for output in one.outputs for part in output}
     lines = [file for file in (*free, *(file for file in others if file.part_of)) if file.source not in moved]
     groups = [Split(tuple((file,) for file in group), (tuple(group),), 0) for group in due(lines)]
@@ -123,7 +122,7 @@ def _replaced(table: TableMaintenance, written: Sequence[tuple[Split, Sequence[W
     added = [file for _, files in written for file in files]
     if not added or table.replace(removed, added, why="compact"):
         return True
-    # Another compactor, a repair or an erasure was faster; the last deletes what holds what was erased.
+    # Another compactor, a repair or an erasure was faster. After an erasure, the written files hold erased records.
     for file in added:
         table.delete(file.path)
     return False
@@ -148,7 +147,7 @@ def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
 
 
 def rewrite(table: TableMaintenance, alias: str, split: Split) -> list[WrittenFile]:
-    """Write the records of files into one file for each output, in offset order."""
+    """Write the records of each output into one file, in offset order."""
     files: list[WrittenFile] = []
     for rows in _outputs(table, split):
         files += write_files(table.path, RELAY_ROWS, rows, apart=True)
@@ -174,11 +173,11 @@ def _held(file: WrittenFile) -> tuple[SourcePartition, int, int, int]:
 
 
 def _outputs(table: TableMaintenance, split: Split) -> Iterator[Iterable[pa.RecordBatch]]:
-    """Read the rows of each output, in any order of them."""
+    """Read the rows of each output; the outputs come in any order."""
     if len(split.outputs) == 1:
         return iter([_records(table, split.outputs[0])])
     if len(split.files) == 1 and len(split.outputs) == len(split.files[0]):
-        # It may be larger than memory.
+        # The file may be larger than memory.
         return _parts(table, split.files[0])
     return _sorted_together(table, split)
 
@@ -210,7 +209,7 @@ def _records(table: TableMaintenance, group: Sequence[KeptFile]) -> Iterator[pa.
             if _is_ordered(parquet.read(["offset"], use_threads=False)):
                 yield from parquet.iter_batches(batch_size=_ROWS, columns=RELAY_ROWS.names, use_threads=False)
             else:
-                # Rewritten by a stranger: at most 64 MiB, or it would not be here.
+                # Another tool rewrote the file. It has at most 64 MiB: larger files are not rewritten.
                 rows = parquet.read(RELAY_ROWS.names, use_threads=False)
                 yield from rows.sort_by("offset").to_batches(max_chunksize=_ROWS)
 
@@ -220,7 +219,7 @@ def _is_ordered(rows: pa.Table) -> bool:
 
 
 def kept_files(table: TableMaintenance) -> list[KeptFile]:
-    """List what the files of a relay hold of each source partition; a stranger's whose spans nobody tells are left out."""
+    """List the relay's files by source partition; omit files of other writers without recorded spans."""
     live = table.live()
     if not set(live.column_names) >= _STATISTICS:
         return []
@@ -231,7 +230,7 @@ def kept_files(table: TableMaintenance) -> list[KeptFile]:
     newest = live[_NEWEST].to_pylist() if _NEWEST in live.column_names else [None] * len(live)
     sources: dict[tuple[Any, ...], SourcePartition] = {}
     found, several = [], {}
-    # By column, and only these: all statistics of 200 000 files as rows would take 3.5 CPU-s to look at.
+    # By column, and only these columns: all statistics of 200 000 files as rows take 3.5 CPU-s.
     for row in zip(*(live[name].to_pylist() for name in columns), newest, strict=True):
         path, size, records, landed_by, *ends, stamp = row
         place, first, last_place, last = tuple(ends[:3]), ends[3], tuple(ends[4:7]), ends[7]

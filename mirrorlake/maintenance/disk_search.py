@@ -1,7 +1,7 @@
-"""Search the disk, or the store, for erased records once they are gone from the tables: the evidence of an erasure.
+"""Search the disk or store for erased records once the tables are rid of them: the evidence of an erasure.
 
-Live files are searched by the erasure itself. Here are the files that no commit names, whatever left them: older versions, a
-writer that died, a copy that somebody made below the lake, and the folders of replays into Parquet.
+The erasure itself searches live files. This module searches the files that no commit names: older versions, files of dead
+writers, copies that somebody made below the lake, and the folders of replays into Parquet.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, TableMaintenance
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 Matches = Callable[[pa.RecordBatch], int]
-"""Counts the rows of a batch that are meant."""
+"""Return how many rows of a batch are to be erased."""
 
 _ROWS = 10_000
-# A writer gives a file its end within seconds of its last record.
+# A writer finishes a file within seconds of its last record.
 _WRITTEN_WITHIN_S, _LOOKS, _PAUSE_S = 600.0, 3, 0.2
 _STRAY = "stray"
 _COPY = "a copy that is no table's: delete it"
@@ -40,7 +40,7 @@ _SENT = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """A file that still holds records that were to be erased: how many, None where it cannot be read."""
+    """A file that still holds erased records; `records` is None if the file cannot be read."""
 
     path: str
     records: int | None
@@ -49,7 +49,7 @@ class Remains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """What a search has found: how many files it read, which it deleted, what remains, and which topics got the records."""
+    """The result of a search: files read, files deleted, remaining files, and topics that got the records."""
 
     files: int = 0
     deleted: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Searched:
     sent_to: tuple[str, ...] = ()
 
     def evidence(self) -> dict[str, Any]:
-        """Return what the tables `removed` and `audit` record: names of files and topics, never a key."""
+        """Return the names of files and topics for the tables `removed` and `audit`; never a key."""
         return {
             "searched_files": self.files,
             "still_in": [one.path for one in self.remains],
@@ -66,13 +66,13 @@ class Searched:
 
 
 class DiskSearch:
-    """Search what mirrorlake keeps of one source for records that were erased.
+    """Search a source's files in the lake for erased records.
 
     Args:
         lake: the lake.
         alias: the source.
         table: its relay.
-        foreign_flows: flows of other sources, whose rows in `quarantine` are none of these records.
+        foreign_flows: flows of other sources; their rows in `quarantine` are copies of other records.
         exports: folders that replays into Parquet wrote.
     """
 
@@ -89,9 +89,9 @@ class DiskSearch:
     def run(
         self, columns: Sequence[str], matches: Matches, erased: Sequence[tuple[SourcePartition, int, int]]
     ) -> Searched:
-        """Search every file that no commit names; delete mirrorlake's own that hold one of the records, and name the others.
+        """Search every file that no commit names: delete mirrorlake's own files with a match, report the others.
 
-        `columns` are what `matches` reads beside a record's place; `erased` are first and last offsets of what was erased.
+        `columns` are the columns that `matches` reads beside partition and offset; `erased` are first and last erased offsets.
         """
         searched, deleted, remains = 0, list[str](), list[Remains]()
         for kind, table in self._tables.items():
@@ -100,7 +100,7 @@ class DiskSearch:
                 searched += 1
                 found = list(self._look(filesystem, path, columns, matches, kind=kind))
                 if found and _is_settled(filesystem, path):
-                    # Past its retention, or what a repair took out.
+                    # The file is past its retention, or a repair took it out.
                     table.delete(name)
                     deleted.append(unquote(name))
                 else:
@@ -111,7 +111,7 @@ class DiskSearch:
         return Searched(files=searched, deleted=tuple(deleted), remains=tuple(remains), sent_to=self._sent_to(erased))
 
     def _sent_to(self, erased: Sequence[tuple[SourcePartition, int, int]]) -> tuple[str, ...]:
-        """Name the topics that the lake knows to have got some of the records, by which flow: renamed, retired and replays, too."""
+        """Return the topics that got erased records, each with its flow; also renamed and retired flows, and replays."""
         rows = [
             {"topic": s.topic, "generation": s.generation, "partition": s.partition, "first": first, "last": last}
             for s, first, last in erased
@@ -129,10 +129,10 @@ class DiskSearch:
             try:
                 count = self._count(filesystem, path, columns, matches, kind=kind)
             except FileNotFoundError:
-                # Its writer, or upkeep, has deleted it.
+                # The file's writer, or maintenance, has deleted it.
                 return
             except (pa.ArrowInvalid, OSError):
-                # It may be one that is written just now.
+                # A writer may be writing the file just now.
                 time.sleep(_PAUSE_S)
                 continue
             if count:
@@ -162,7 +162,7 @@ class DiskSearch:
         return batch.filter(pc.equal(batch.column("source"), self._alias)) if kind == DIVERGENT.name else batch
 
     def _strays(self) -> Iterator[Path]:
-        """List the Parquet files below the lake's folder that lie in no table, and those of replays into folders."""
+        """Yield the Parquet files below the lake's folder that lie in no table, and those of replays into folders."""
         root = Path(self._lake.address)
         tables = [*root.glob("relay/*"), *root.glob("meta/*")] if root.is_dir() else []
         for path in sorted(root.rglob("*.parquet*")) if root.is_dir() else ():
@@ -174,13 +174,13 @@ class DiskSearch:
 
 
 def unnamed_files(table: TableMaintenance) -> list[str]:
-    """List the files beside the log that it does not name."""
+    """List the table's files on disk that its log does not name."""
     held = table.list_files()
     live = {unquote(path) for path in table.live().column("path").to_pylist()}
     return [name for name in held if unquote(name) not in live]
 
 
 def _is_settled(filesystem: fs.FileSystem, path: str) -> bool:
-    """Return whether a file is too old for a commit that is about to name it."""
+    """Return whether a file is too old to belong to a commit in progress."""
     info = filesystem.get_file_info(path)
     return bool(info.mtime is not None and time.time() - info.mtime.timestamp() > _WRITTEN_WITHIN_S)

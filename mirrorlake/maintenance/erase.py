@@ -1,4 +1,4 @@
-"""Erase records that a person names from the lake of a mirror, and do on targets what was chosen."""
+"""Erase chosen records from a mirror's lake, and apply the choice for the targets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mirrorlake.maintenance.selector import Selector
 from mirrorlake.model.plan import Change
 from mirrorlake.replay import EXPORT
 
-# What says how long a topic keeps a record.
+# The settings that decide how long a topic retains a record.
 _KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def erase_records(
     context: Context, source: str, topic: str, selector: Selector, *, reason: str, targets: str, apply: bool
 ) -> Erasure:
-    """Erase records, or say what would be (see `Mirror.erase`)."""
+    """Erase records, or plan their erasure (see `Mirror.erase`)."""
     config = context.config
     if targets not in CHOICES:
         raise UsageError(
@@ -70,7 +70,7 @@ def erase_records(
 
 
 def _on_targets(context: Context, told: Erasure, eraser: Eraser, selector: Selector, choice: str) -> Erasure:
-    """Do on the targets what was chosen, or say what would be done."""
+    """Apply the choice for the targets, or return what would be done."""
     if choice == REWRITE:
         return replace(told, choice=choice, commands=tuple(sending_again(told.targets, context.servers)))
     if choice != TOMBSTONE:
@@ -90,7 +90,7 @@ def _on_targets(context: Context, told: Erasure, eraser: Eraser, selector: Selec
 
 
 def _kept_there(context: Context, standing: SentUpTo, topic: str) -> str:
-    """Say how long a target keeps what was sent to it."""
+    """Return how long a target retains the records sent to it, in words."""
     flow, remote = standing.flow, standing.flow.remote_topic(topic)
     try:
         state = context.admin(flow.target).describe([remote]).get(remote)

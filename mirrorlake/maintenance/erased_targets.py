@@ -1,7 +1,7 @@
-"""What an erasure does on targets, where a person chooses so: tombstones on compacted topics.
+"""Write tombstones for erased records to compacted remote topics, if a person chooses so.
 
-Which records were erased is in the table `removed`, where they went is in the offset map, and what became of them is in the
-target's log. So nothing is kept in between: a killed run is ended by the same command, and one that is done finds nothing to do.
+The table `removed` has the erased records, the offset map their downstream offsets, and the target's log what became of them.
+So there is no state in between: the same command finishes a killed run, and does nothing after a finished one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedSpans:
-    """Erased upstream offsets as `(first, end)`, ascending, by source partition; `removal` and `reason` are of the newest act."""
+    """Erased upstream offsets as ascending `(first, end)` by source partition; `removal` and `reason` of the newest act."""
 
     spans: Mapping[SourcePartition, Ranges]
     removal: str
@@ -37,7 +37,7 @@ class ErasedSpans:
     def of(
         cls, acts: Iterable[Removed], also: Mapping[SourcePartition, Collection[int]], *, reason: str
     ) -> ErasedSpans:
-        """Put together what acts took out, and offsets that are about to be."""
+        """Merge the ranges that acts took out with offsets that are about to be."""
         acts = list(acts)
         spans: dict[SourcePartition, Ranges] = {}
         for one in acts:
@@ -64,11 +64,11 @@ def _joined(spans: Ranges) -> Ranges:
 
 
 def places_of(runs: Iterable[MappedRange], spans: Mapping[SourcePartition, Ranges]) -> dict[TopicPartition, Ranges]:
-    """Find where erased records went: downstream offsets as `(first, end)`, by target partition.
+    """Return the downstream offsets of erased records as `(first, end)`, by target partition.
 
     Example:
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
-        >>> run = Run(source=source, target=target, first_upstream=0, last_upstream=4, first_downstream=10,
+        >>> run = MappedRange(source=source, target=target, first_upstream=0, last_upstream=4, first_downstream=10,
         ...           count=4, holes=((2, 1),))
         >>> places_of([run], {source: [(1, 4)]})
         {TopicPartition(topic='east.orders', partition=0): [(11, 13)]}
@@ -86,11 +86,11 @@ def places_of(runs: Iterable[MappedRange], spans: Mapping[SourcePartition, Range
 
 
 class ErasedTargets:
-    """Look for erased records of one topic on the target of a flow, and write tombstones for them.
+    """Find erased records of one topic on a flow's target, and write tombstones for them.
 
     Args:
         context: of the mirror.
-        keys_held: tells which of some keys records of a topic have that stay in the relay.
+        keys_held: returns those of some keys that remaining records of the topic in the relay have.
     """
 
     def __init__(self, context: Context, *, keys_held: Callable[[Collection[bytes]], Collection[bytes]]) -> None:
@@ -98,7 +98,7 @@ class ErasedTargets:
         self._keys_held = keys_held
 
     def on(self, row: OnTarget, flow: FlowConfig, topic: str, erased: ErasedSpans, *, apply: bool) -> OnTarget:
-        """Say what stands on the flow's target and what tombstones do there; write them with `apply`."""
+        """Count the erased records on the flow's target and their tombstones; write these with `apply`."""
         try:
             return self._on(row, flow, topic, erased, apply=apply)
         except ClusterError as error:
@@ -114,7 +114,7 @@ class ErasedTargets:
             flow.target,
             producer=self._context.producer_options(flow),
             reader=self._context.reader_options(flow.target),
-            # Under the prefix that the flow's lanes need a permission for anyway.
+            # The flow's lanes need a permission for this prefix anyway.
             transactional_id=f"mirrorlake.{kafka_name(flow.name)}.erase",
         )
         looks = writer.inspect({tp: ranges for tp, ranges in places.items() if tp.topic in states})
@@ -170,7 +170,7 @@ class ErasedTargets:
 
 
 def _headers(flow: FlowConfig, topic: str, erased: ErasedSpans) -> list[tuple[str, bytes | None]]:
-    """Mark a tombstone as one of an erasure; where clusters mirror each other, also as one that came from the source."""
+    """Return the headers of a tombstone: the erasure's id, and a hop from the source if clusters mirror each other."""
     found: list[tuple[str, bytes | None]] = [(ERASED_KEY, erased.removal.encode())]
     if flow.adds_hops:
         source = min(erased.spans)
@@ -185,7 +185,7 @@ def _reasons(
     held: int,
     compacts: Collection[str],
 ) -> list[str]:
-    """Say why erased records stay there although tombstones were asked for."""
+    """Return why erased records remain on the target despite tombstones; [] if none do."""
     reasons = []
     others = sorted({tp.topic for tp, one in looks.items() if tp.topic not in compacts and one.records})
     if others:

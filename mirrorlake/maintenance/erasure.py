@@ -1,6 +1,6 @@
-"""Erase records from a relay for good: found by content, taken out by offset, and proven gone from the disk.
+"""Erase records from a relay for good: chosen by content, taken out by offset, proven gone from the disk.
 
-The plan reads the topic; carrying it out is `removal.py`. Offsets, maps and ledgers stay: they name records, and hold none.
+The plan reads the topic; `removal.py` carries it out. Offsets, maps and ledgers remain: they name records, and hold none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROWS = 10_000
 
 @dataclass(slots=True)
 class _Found:
-    """What was found in the tables: offsets to erase by source partition, and what stays for a reason."""
+    """The matches in the tables: offsets to erase by source partition, and counts of records that stay."""
 
     offsets: dict[SourcePartition, set[int]] = field(default_factory=dict)
     files: int = 0
@@ -48,17 +48,17 @@ class _Found:
 
 
 class Eraser:
-    """Erase records of one topic from what a lake keeps of a source.
+    """Erase records of one topic from a source's data in the lake.
 
     Args:
         lake: the lake.
         alias: the source.
-        flows: how far each flow of the source has sent.
-        on_target: tells what a flow's target still holds of a topic, and for how long.
+        flows: the positions up to which each flow of the source has sent.
+        on_target: returns how long a flow's target retains its copy of a topic.
         now: the clock.
 
     Raises:
-        UsageError: nothing of the source was landed, or its relay is reached by Spark only.
+        UsageError: nothing of the source was landed, or only Spark reaches its relay.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Eraser:
         self._removals = Removals(lake, alias, table, foreign_flows)
 
     def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
-        """Find the records, and say where they are; changes nothing.
+        """Return which records would be erased, and where; changes nothing.
 
         Raises:
             UsageError: nothing of the topic was landed.
@@ -99,12 +99,12 @@ class Eraser:
         return self._told(topic, selector, reason, found)
 
     def erase(self, topic: str, selector: Selector, reason: str) -> Erasure:
-        """Erase the records; killed at any moment and called again, it ends the same.
+        """Erase the records; a run after a killed one ends the same.
 
         Raises:
             UsageError: nothing of the topic was landed.
             SafetyError: a flow streams the relay and has not read the records yet.
-            StoreError: files were rewritten again and again meanwhile.
+            StoreError: other maintenance rewrote the files again and again.
         """
         finished = self._removals.finish()
         found = self._find(topic, selector)
@@ -134,9 +134,9 @@ class Eraser:
             return searches[-1].evidence()
 
         done = self._removals.take_out(announced, prove)
-        # Also where nothing was taken out: the disk may hold the records all the same.
+        # The disk may hold the records even if the tables do not.
         searched = searches[-1] if searches else self._search_disk(topic, selector, found)
-        # What was landed, or quarantined, while this was done.
+        # Records landed or quarantined meanwhile.
         left = self._find(topic, selector)
         return replace(
             told,
@@ -152,7 +152,7 @@ class Eraser:
         )
 
     def _search_disk(self, topic: str, selector: Selector, found: _Found) -> Searched:
-        """Search the disk for the records that the selector means, and name the topics that got the erased ones."""
+        """Search the disk for the chosen records, and name the topics that got the erased ones."""
         search = DiskSearch(
             self._lake, self._alias, self._table, foreign_flows=self._foreign_flows, exports=self._exports
         )
@@ -174,7 +174,7 @@ class Eraser:
             for source, offsets in self._chosen(path, topic, selector, found):
                 end = accounted.get(source, 0)
                 known = {offset for offset in offsets if offset < end}
-                # Accounting reads files: it would take a missing record for a marker (law E).
+                # Accounting reads files: a record missing there would count as a marker (law E).
                 found.waiting += len(offsets) - len(known)
                 found.offsets.setdefault(source, set()).update(known)
                 chosen += len(known)
@@ -193,7 +193,7 @@ class Eraser:
         return found
 
     def meant(self, topic: str, selector: Selector, *, planned: bool) -> ErasedSpans:
-        """Put together what this choice has taken out of a topic, now or earlier; with `planned` also what it would."""
+        """Return the ranges that this choice has taken out of a topic so far; with `planned` also those it would take out."""
         mine: dict[str, bool] = {}
         acts = [one for one in erased_from(self._lake, self._alias) if one.source.topic == topic]
         for one in acts:
@@ -203,7 +203,7 @@ class Eraser:
         return ErasedSpans.of((one for one in acts if mine[one.removal]), also, reason="")
 
     def keys_held(self, topic: str, keys: Collection[bytes], *, but: Selector) -> set[bytes]:
-        """Tell which of some keys records of a topic have that stay in the relay."""
+        """Return the keys of records that the selector does not choose."""
         found: set[bytes] = set()
         columns = list(dict.fromkeys([*SOURCE_KEY, "offset", "key", *but.columns]))
         for path, _ in self._files(topic) if keys else ():
@@ -227,7 +227,7 @@ class Eraser:
                 several += [] if least == most else [row["path"]]
         spans = self._table.spans(several)
         for path, size in found:
-            # Of a stranger's file only the rows tell.
+            # Another tool wrote the file: only its rows name the topics.
             if path not in spans or any(span.source.topic == topic for span in spans[path]):
                 yield path, size
 
@@ -240,7 +240,7 @@ class Eraser:
                 yield from _matches(batch, topic, selector, found)
 
     def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
-        """Find the records in side tables, too: the relay's copy may have left by its retention."""
+        """Add matches in side tables: the relay's copy may have left by its retention."""
         for schema in (QUARANTINE, DIVERGENT):
             table = self._lake.open_maintenance(self._lake.meta_location(schema))
             files = [] if table is None else table.live().column("path").to_pylist()
@@ -314,7 +314,7 @@ class Eraser:
 def _matches(
     batch: pa.RecordBatch, topic: str, selector: Selector, found: _Found
 ) -> Iterator[tuple[SourcePartition, list[int]]]:
-    """Find the offsets of the rows of a topic that are meant, by source partition."""
+    """Yield the offsets of the chosen rows of a topic, by source partition."""
     mine = pc.equal(batch.column("topic"), topic)
     rows = batch.filter(mine)
     if not len(rows):

@@ -1,4 +1,4 @@
-"""What an erasure takes out, or would, and where copies of it may remain, as values that show themselves."""
+"""Results of an erasure or its plan, and the copies that may remain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAVE, TOMBSTONE, REWRITE = CHOICES = ("leave", "tombstone", "rewrite-by-replay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedPart:
-    """The records of one source partition: how many, and the first and last offset of them."""
+    """The erased records of one source partition: count, first and last offset."""
 
     source: SourcePartition
     records: int
@@ -25,18 +25,18 @@ class ErasedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnTarget:
-    """What is known of the records on one flow's target.
+    """The erased records on one flow's target.
 
     Attributes:
         flow: the flow.
         target: the alias of its target.
         topic: the remote topic.
-        passed: how many of them the flow has passed, sent or withheld; None where its ledger does not answer.
-        unsent: how many it has not come to, and will never send.
-        keeps: how long the target keeps what was sent, by the remote topic's own settings.
-        standing: how many stand there still; None where nobody looked (`targets` is `leave`).
+        passed: records that the flow has sent or withheld; None if its ledger does not answer.
+        unsent: records that the flow has not reached, and will never send.
+        keeps: how long the target retains sent records, by the remote topic's own settings.
+        standing: records still on the target; None if it was not read (`targets` is `leave`).
         tombstones: how many tombstones were written, or would be.
-        stays: why some of them stay there although tombstones are asked for.
+        stays: why some records remain there despite tombstones.
     """
 
     flow: str
@@ -52,30 +52,30 @@ class OnTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Erasure(JsonDisplayable):
-    """What was erased from the relay of a source, or with `planned` what would be.
+    """The records erased from the relay of a source, or with `planned` those to be erased.
 
     Attributes:
         source: the alias of the source.
         topic: the source topic.
-        by: what the records were chosen by: key, a header's name, a predicate; never the value.
-        reason: why, as the person said.
+        by: how the records were chosen: key, a header's name, a predicate; never the value.
+        reason: the reason that the person gave.
         planned: nothing was done yet.
         parts: the records by source partition.
-        files: files of the relay that hold them.
-        bytes: how large those are.
+        files: the number of relay files with these records.
+        bytes: the size of these files.
         quarantined: copies of them in the table `quarantine`.
-        undecided: records of which the predicate cannot tell: their value is not JSON, or names a member twice. They stay.
-        waiting: records that are meant, and that landing has not accounted for yet. They stay.
-        targets: what is known of them on the targets.
-        finished: records of an earlier erasure that was killed, and that is done now.
-        left: records that are meant and are in the relay after it was done: run it again.
-        removal: the id of the act in the table `removed`; empty where nothing was taken out.
-        relay_version: the version of the relay from which on they are gone.
-        deleted_files: files of the relay that held them, by name: they are not on disk any more.
-        searched: files that no commit names, and folders of replays, that were searched for the records afterwards.
-        remains: what of those still holds some of them, or cannot be read.
-        sent_to: the topics that got some of them, and by which flow, also one that was renamed, or a replay.
-        choice: what was chosen for the targets: `leave`, `tombstone` or `rewrite-by-replay`.
+        undecided: records that the predicate cannot decide: the value is not JSON, or names a member twice. They stay.
+        waiting: chosen records that landing has not accounted for yet. They stay.
+        targets: these records on the targets.
+        finished: records of an earlier, killed erasure that this one finished.
+        left: chosen records in the relay after the erasure: run it again.
+        removal: the id of the act in the table `removed`; empty if nothing was taken out.
+        relay_version: the first version of the relay without them.
+        deleted_files: relay files with these records, by name: they were deleted from the disk.
+        searched: how many files that no commit names, and files of replays, were searched afterwards.
+        remains: those of the searched files that hold some of the records, or cannot be read.
+        sent_to: topics that got some of the records, each with its flow, also a renamed flow or a replay.
+        choice: the choice for the targets: `leave`, `tombstone` or `rewrite-by-replay`.
         commands: with `rewrite-by-replay`, what to do next, line by line.
     """
 
@@ -105,17 +105,17 @@ class Erasure(JsonDisplayable):
 
     @property
     def records(self) -> int:
-        """How many records are meant."""
+        """The number of chosen records."""
         return sum(one.records for one in self.parts)
 
     @property
     def ok(self) -> bool:
-        """Whether no record that is meant, or may be meant, is left in the lake, nor on targets against the choice."""
+        """Whether no chosen or undecided record is left in the lake, nor on targets against the choice."""
         stays = self.left or self.undecided or self.waiting or self.remains
         return not (stays or any(one.stays for one in self.targets))
 
     def sheet(self) -> Sheet:
-        """Show what leaves, and what may remain where."""
+        """Return the erased records, and their remaining copies, as a sheet."""
         would = "would be erased" if self.planned else "erased"
         facts = [f"{plural(self.records, 'record')} of {self.topic} {would}, by {self.by}"]
         facts.append(
@@ -175,7 +175,9 @@ class Erasure(JsonDisplayable):
 
 
 def sending_again(targets: Iterable[OnTarget], servers: Callable[[str], str]) -> Iterator[str]:
-    """Say line by line how each remote topic is sent again, without what is erased; `servers` gives a cluster's addresses.
+    """Yield the commands that send each remote topic again without the erased records.
+
+    `servers` returns a cluster's addresses.
 
     Example:
         >>> one = OnTarget(flow="a->b", target="b", topic="a.orders", passed=1, unsent=0, keeps="")

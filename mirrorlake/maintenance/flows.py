@@ -1,4 +1,4 @@
-"""What the flows that a lake knows still need of relays and quarantine."""
+"""What the lake's known flows still need of relays and quarantine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mirrorlake.replay import Register
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.topics import settings_in_force
 
-# A replay that nobody goes on with holds nothing back for ever.
+# A replay that nobody resumes must not hold back records for ever.
 _REPLAYS_FOR = timedelta(days=7)
 
 
 def read_ledger(context: Context, flow: FlowConfig, *, plan: bool) -> tuple[SentUpTo, TrimmedLedger]:
-    """Read how far a flow has sent, and trim its ledger, unless this is a plan."""
+    """Read a flow's positions from its ledger; trim the ledger unless this is a plan."""
     try:
         admin = context.admin(flow.target)
         with closing(context.ledger(flow)) as reader:
@@ -34,19 +34,19 @@ def read_ledger(context: Context, flow: FlowConfig, *, plan: bool) -> tuple[Sent
             copy = LedgerCopy(context.lake, flow.name, flow.source)
             return standing, TrimmedLedger(flow=flow.name, records=copy.trim(reader, admin, sorted(last)))
     except MirrorlakeError as error:
-        # Without its position the flow is waited for.
+        # Without positions, maintenance waits for the flow.
         return SentUpTo(flow=flow, positions=None), TrimmedLedger(flow=flow.name, why_not=error.cause)
 
 
 def flows_of_other_files(context: Context) -> list[SentUpTo]:
-    """Read how far flows of other settings files have sent, by the lake's copy of their ledgers, which is never ahead."""
+    """Return the positions of other settings files' flows, by the lake's copies of their ledgers, which are never ahead."""
     flows = settings_in_force.flows_of_other_files(context.config, context.control().state())
     copies = [(flow, LedgerCopy(context.lake, flow.name, flow.source)) for flow in flows]
     return [SentUpTo(flow=flow, positions=copy.positions()) for flow, copy in copies]
 
 
 def unfinished_replays(context: Context) -> dict[str, list[Guard]]:
-    """Find the replays that were begun in the last week and are not done, by source."""
+    """Return guards for the unfinished replays of the last 7 days, by source."""
     found = dict[str, list[Guard]]()
     if not any(cluster.retention for cluster in context.config.clusters.values()):
         return found
@@ -61,7 +61,7 @@ def unfinished_replays(context: Context) -> dict[str, list[Guard]]:
 
 
 def foreign_flows(context: Context, aliases: Iterable[str]) -> dict[str, list[str]]:
-    """List, by source, the names under which records of the other sources are quarantined."""
+    """List, by source, the names under which the other sources' records are quarantined."""
     others = settings_in_force.flows_of_other_files(context.config, context.control().state())
     names = [(flow.source, name) for flow in (*context.config.flows, *others) for name in quarantined_by(flow)]
     replays = Register(context).all().values()

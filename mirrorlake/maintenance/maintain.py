@@ -1,7 +1,7 @@
-"""One pass of upkeep over the tables of a lake in a folder: expire, rewrite, write log checkpoints, clean logs, delete.
+"""Run one maintenance pass over a lake in a folder: expire, compact, write log checkpoints, clean logs, vacuum.
 
-Each table is kept by itself: one that fails is named, and the others are kept. Nothing here stops a writer or a reader: a
-replacement is one commit, what it removes stays on disk for hours, and readers that find the log cleaned list the files.
+A table that fails is named; the others are still maintained. No writer or reader stops: a replacement is one commit, removed
+files stay on disk for hours, and readers list the files if the log was cleaned.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from mirrorlake.maintenance.side_tables import compact_side_table
 
 log = logging.getLogger(__name__)
 
-# At four commits a second a log of 60 000 commits costs each further commit 450 ms of CPU, for listing it; one of 2 400 20 ms.
+# At four commits a second, a log of 60 000 commits costs each further commit 450 ms of CPU for its listing; 2 400, 20 ms.
 _CHECKPOINT_AFTER = 300
-# Writers make log checkpoints, too, where nobody keeps the table: seldom, because a batch waits for it.
+# Writers also write log checkpoints, for tables without maintenance: seldom, because a batch waits for each.
 _WRITERS_CHECKPOINT = "5000"
-# Files that no commit names belong to a writer that died, or to one that is about to commit.
+# Such a file belongs to a dead writer, or to a writer that is about to commit.
 _ORPHANS_AFTER = timedelta(days=1)
-# What left a relay by its retention, and what stays though it is past it.
+# The records that left a relay by its retention, and those that stay past it.
 _Left = tuple[Expired, tuple[HeldBack, ...]]
 
 
 class LakeUpkeep:
-    """Keep the tables of one lake.
+    """Maintain the tables of one lake.
 
     Args:
         lake: the lake.
-        settings: how long what is kept.
-        clusters: what may leave the relay of each source.
-        needed: who else needs records of a source's relay, beside its flows.
+        settings: the retention periods of logs and files.
+        clusters: the retention of each source's relay.
+        needed: further guards of each source's records, beside its flows.
         foreign_flows: the names, by source, under which records of other sources are quarantined.
         now: the clock.
-        is_stopped: asked between two steps; a pass that is stopped leaves the rest to the next one.
+        is_stopped: called between two steps; a stopped pass leaves the rest to the next pass.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class LakeUpkeep:
         self._is_stopped = is_stopped
 
     def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
-        """Keep the relay of a source; None where only Spark reaches it."""
+        """Maintain the relay of a source; return None if only Spark reaches it."""
         name, table = f"relay of {alias}", self._lake.open_maintenance(self._lake.relay_location(alias))
         if table is None:
             has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
             why_not = "its retention is kept only where the lake is reached without Spark: nothing leaves it"
             return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_spark_only else None
         if is_published:
-            # Spark writes it, and its history tells publishers which batches they have published.
+            # Spark writes it, and publishers find in its history which batches they have published.
             return KeptTable(table=name, files=len(table.live()))
 
         def compact() -> Compacted:
@@ -97,7 +97,7 @@ class LakeUpkeep:
         return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams, expire=expire)
 
     def _expired(self, table: TableMaintenance, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
-        """Take out what is past the retention of a relay; first what was announced before."""
+        """Finish announced removals, then take out records past the relay's retention."""
         removals = Removals(self._lake, alias, table, self._foreign_flows.get(alias, ()))
         if not plan:
             removals.finish()
@@ -131,7 +131,7 @@ class LakeUpkeep:
         return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
-        """Keep a side table; None where only Spark reaches it."""
+        """Maintain a side table; return None if only Spark reaches it."""
         table = self._lake.open_maintenance(self._lake.meta_location(schema))
         if table is None:
             return None
@@ -144,7 +144,7 @@ class LakeUpkeep:
     def tables(
         self, flows: Mapping[str, Sequence[SentUpTo]], *, published: Sequence[str], plan: bool
     ) -> list[KeptTable]:
-        """Keep the relay of each source, and the side tables."""
+        """Maintain the relay of each source, and the side tables."""
         relays = (
             self.relay(alias, standing, is_published=alias in published, plan=plan)
             for alias, standing in sorted(flows.items())
@@ -169,13 +169,13 @@ class LakeUpkeep:
                 files = len(table.live())
                 return KeptTable(table=name, files=files, compacted=compact(), expired=expired, held=held)
             table.ensure_properties(self._properties(cleans=cleans))
-            # Before the files are rewritten: where one does not fit, the log is cleaned all the same.
+            # Before compaction: the log is cleaned even if a file fails there.
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
             if cleans:
                 table.clean_log(keep=self._settings.keep_log, now=self._now(), is_signed=is_signed)
             keep = self._settings.keep_removed
             deleted = table.vacuum(keep=keep) + table.vacuum(keep=max(keep, _ORPHANS_AFTER), orphans=True)
-            # What leaves need not be rewritten first.
+            # Before compaction: expired files need not be rewritten.
             expired, held = expire()
             compacted = compact()
             return KeptTable(
@@ -202,7 +202,7 @@ class LakeUpkeep:
         }
         if not cleans:
             return shared
-        # Only upkeep cleans the log: it knows what must stay.
+        # Only maintenance cleans the log: it knows which commits must stay.
         return shared | {
             "delta.enableExpiredLogCleanup": "false",
             "delta.logRetentionDuration": f"interval {max(1, round(minutes))} minutes",
@@ -210,7 +210,7 @@ class LakeUpkeep:
 
 
 def _warn(alias: str, held: Sequence[HeldBack]) -> None:
-    """Say who keeps a relay from shrinking: it grows for as long as that lasts."""
+    """Log who holds back records past a relay's retention: the relay grows meanwhile."""
     for name in sorted({one.held_by for one in held} - {"landing"}):
         mine = [one for one in held if one.held_by == name]
         size = sum(one.bytes for one in mine)

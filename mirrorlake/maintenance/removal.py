@@ -1,12 +1,12 @@
-"""Take records out of a relay: explained before they go, gone in a commit, confirmed after it.
+"""Take records out of a relay: announced, removed by a commit, confirmed.
 
-    1  a row of `removed` says what is about to leave
-    2  one commit or several, each the very next version of the snapshot in which its files are live, take it out
-    3  of an erasure, every file on disk that still holds one of the records is deleted, and quarantined copies go
-    4  a second row says from which version on it is gone
+    1  a row of `removed` announces the records
+    2  one or several commits take them out, each the very next version after the snapshot that lists its files
+    3  an erasure deletes every file on disk with one of the records, and their quarantined copies
+    4  a second row of `removed` names the first version without them
 
-Law E: at no moment is a record missing without a reason, and a death between two steps leaves an act that is announced and
-not done: the next pass does it (`finish`). Doing it twice takes nothing else out.
+Law E: no record is ever missing without a reason. A death between two steps leaves an announced act, which the next pass
+finishes (`finish`). Doing it twice takes nothing else out.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
-# An append-only table refuses to lose a record (decision 0027).
+# An append-only table refuses to lose a record (docs/decisions/0027).
 _FILES_A_COMMIT = 64
-# Another upkeep may rewrite the same files meanwhile.
+# Another maintenance pass may rewrite the same files meanwhile.
 _ATTEMPTS = 10
 _ROWS = 10_000
 _PLACE = (*SOURCE_KEY, "offset")
 
 
 class Removals:
-    """Take records out of the relay of one source; several of these, here or elsewhere, do no harm.
+    """Take records out of the relay of one source; several processes may do so at once.
 
     `foreign_flows` are the names under which records of other sources are quarantined. Rows of every other flow count as copies
-    of this source's records, also where that flow was renamed or removed since.
+    of this source's records, also if that flow was renamed or removed since.
     """
 
     def __init__(self, lake: Lake, alias: str, table: TableMaintenance, foreign_flows: Collection[str] = ()) -> None:
@@ -70,16 +70,16 @@ class Removals:
         self._foreign_flows = foreign_flows
 
     def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
-        """Take out whole files that are past their retention."""
+        """Take out whole files past their retention; return the removals."""
         removal = str(uuid.uuid4())
         return self.take_out([_announced(one, removal, now) for one in expiries])
 
     def finish(self) -> list[Removed]:
-        """Do what was announced and not done: whoever announced it died in between."""
+        """Finish announced removals whose process died; return them."""
         return self._done(unfinished(self._lake, self._alias))
 
     def take_out(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
-        """Announce, take out, confirm with what `prove` found afterwards; return what was confirmed."""
+        """Announce removals, carry them out, confirm them with `prove`; return the confirmed."""
         if not removals:
             return []
         write_removed(self._lake, self._alias, removals)
@@ -88,7 +88,7 @@ class Removals:
     def _done(self, removals: Sequence[Removed], prove: Callable[[], Mapping[str, Any]] = dict) -> list[Removed]:
         if not removals:
             return []
-        # Not at the table's creation: most relays never lose a record, and the property says so to everybody.
+        # Not at the table's creation: most relays never lose a record, and the property shows that.
         self._table.ensure_properties(REMOVABLE)
         version = self._commit(_Gone(removals), f"{removals[0].kind} {removals[0].removal}")
         evidence: dict[str, Any] = {}
@@ -106,25 +106,25 @@ class Removals:
         return done
 
     def _out_of_quarantine(self, gone: _Gone) -> int:
-        """Take copies of erased records out of `quarantine`; count them."""
+        """Delete copies of erased records from `quarantine`; return their number."""
         table = self._lake.open_maintenance(self._lake.meta_location(QUARANTINE))
         if table is None:
             return 0
         return out_of_side_table(table, partial(gone.quarantined, foreign_flows=self._foreign_flows))
 
     def _out_of_divergent(self, gone: _Gone) -> int:
-        """Take copies of erased records out of `divergent`, which failbacks keep; count them."""
+        """Delete copies of erased records from `divergent`, the archive of failbacks; return their number."""
         table = self._lake.open_maintenance(self._lake.meta_location(DIVERGENT))
         return 0 if table is None else out_of_side_table(table, partial(gone.diverged, alias=self._alias))
 
     def _commit(self, gone: _Gone, why: str) -> int:
-        """Take the records out of every live file; return the version from which on none of them is there."""
+        """Take the records out of every live file; return the first version without them."""
         for _ in range(_ATTEMPTS):
             touched = list(gone.files(self._table))
             parts = [touched[at : at + _FILES_A_COMMIT] for at in range(0, len(touched), _FILES_A_COMMIT)]
             whole = [file for file in touched if file.is_whole]
             if len(whole) == len(touched):
-                # Nothing is read or written: one commit, whatever their number.
+                # Nothing is read or written: one commit for any number of files.
                 parts = [whole] if whole else []
             if all([self._replaced(part, gone, why) for part in parts]):  # noqa: C419  each is tried
                 return self._table.version()
@@ -146,7 +146,7 @@ class Removals:
             try:
                 rows, left = gone.left_of(self._table, file.path)
             except FileNotFoundError:
-                # Rewritten since it was listed.
+                # The file was rewritten since it was listed.
                 return False
             if left is not None:
                 removed.append(LiveFile(file.path, file.size))
@@ -174,7 +174,7 @@ class Removals:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """A live file that may hold records that leave; `is_whole` where all of its records do, by its statistics."""
+    """A live file that may hold leaving records; `is_whole` if its statistics show that all of them leave."""
 
     path: str
     size: int
@@ -182,7 +182,7 @@ class _Touched:
 
 
 class _Gone:
-    """The records that leave, by source partition: expired up to an offset, erased in ranges."""
+    """The leaving records by source partition: expired up to an offset, erased in ranges."""
 
     def __init__(self, removals: Iterable[Removed]) -> None:
         self._until: dict[SourcePartition, int] = {}
@@ -202,19 +202,19 @@ class _Gone:
         return bool(self._until or self._firsts)
 
     def quarantined(self, rows: pa.Table, *, foreign_flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Tell which rows of `quarantine` are copies of these records."""
+        """Return which rows of `quarantine` are copies of these records."""
         mine = pc.invert(pc.is_in(rows.column("flow"), pa.array(sorted(foreign_flows), pa.string()))).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
     def diverged(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Tell which rows of `divergent` are copies of these records of a source."""
+        """Return which rows of `divergent` are copies of these records of a source."""
         mine = pc.equal(rows.column("source"), alias).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 
     def are_in(self, table: TableMaintenance, name: str) -> bool:
-        """Tell whether a file holds one of the records; its footer mostly tells that it does not."""
+        """Return whether a file holds one of the records; mostly its footer suffices."""
         with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             names = parquet.schema.names
             groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
@@ -226,7 +226,7 @@ class _Gone:
             return bool(self._leave(parquet.read(list(_PLACE), use_threads=False)).any())
 
     def files(self, table: TableMaintenance) -> Iterator[_Touched]:
-        """List the live files that may hold one of the records."""
+        """Yield the live files that may hold one of the records."""
         live = table.live()
         named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
         held = [name for name in named if name in live.column_names]
@@ -241,7 +241,7 @@ class _Gone:
         for path, known in parts.items():
             known = known or [(span.source, span.first_offset, span.last_offset) for span in spans.get(path, ())]
             if not known:
-                # Rewritten by a stranger: only its rows tell.
+                # Another tool wrote the file: only its rows show its records.
                 yield _Touched(path, sizes[path], False)
             elif all(last <= self._until.get(source, -1) for source, _, last in known):
                 yield _Touched(path, sizes[path], True)
@@ -252,13 +252,13 @@ class _Gone:
                 yield _Touched(path, sizes[path], False)
 
     def left_of(self, table: TableMaintenance, name: str) -> tuple[int, list[pa.RecordBatch] | None]:
-        """Read what stays of a file, in order, and count it; None where none of its records leaves."""
+        """Return number and rows, in order, of a file's remaining records; None if no record leaves."""
         with table.open(name) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             places = parquet.read(list(_PLACE), use_threads=False)
             leaves = self._leave(places)
             if not leaves.any():
                 return len(leaves), None
-            # A file of the relay holds 128 MiB at most, of a stranger's making perhaps more; erasing is seldom.
+            # A relay file has at most 128 MiB, one of another tool perhaps more; erasures are rare.
             rows = parquet.read(RELAY_ROWS.names, use_threads=False).filter(pa.array(~leaves))
         rows = rows.sort_by([(name, "ascending") for name in _PLACE])
         return len(rows), rows.combine_chunks().to_batches(max_chunksize=_ROWS)
@@ -274,7 +274,7 @@ class _Gone:
         return leaves
 
     def _sources(self, places: pa.Table) -> set[SourcePartition]:
-        """Name the source partitions of these rows that lose a record."""
+        """Return the source partitions of these rows that lose a record."""
         held = places.group_by(list(SOURCE_KEY)).aggregate([]).to_pylist()
         return {SourcePartition(**one) for one in held} & (self._until.keys() | self._firsts.keys())
 
@@ -292,7 +292,7 @@ class _Gone:
 
 
 def quarantined_by(flow: FlowConfig) -> tuple[str, str]:
-    """Return the names under which a flow quarantines records: its own, and that of its re-drive."""
+    """Return the two names under which a flow quarantines records: its own and its redrive's."""
     return flow.name, flow.redrive_name
 
 
@@ -301,15 +301,15 @@ def _ends(statistics: Any) -> tuple[Any, Any] | None:
 
 
 def purge(table: TableMaintenance, holds: Callable[[str], bool]) -> list[str]:
-    """Delete the files on disk that hold one of the records and that the table does not name any more; name them.
+    """Delete files on disk that hold one of the records and that the table no longer names; return their names.
 
-    Those of older versions, of a rewriting, and of a writer that died. What is about to be committed holds none: its offsets
-    are newer, or it stands in the place of files that are live no more, and is refused.
+    They are files of older versions, of a rewriting, and of dead writers. A commit in progress adds none of these records: its
+    offsets are newer, or it replaces files that are no longer live, and is refused.
     """
     deleted = []
     for name in unnamed_files(table):
         with suppress(FileNotFoundError, pa.ArrowInvalid):
-            # What cannot be read is being written, or was never ended.
+            # An unreadable file is being written, or was never finished.
             if holds(name):
                 table.delete(name)
                 deleted.append(unquote(name))
@@ -317,7 +317,7 @@ def purge(table: TableMaintenance, holds: Callable[[str], bool]) -> list[str]:
 
 
 def out_of_side_table(table: TableMaintenance, leaves: Leaves) -> int:
-    """Take rows out of a side table, and delete what held them; count them."""
+    """Delete rows from a side table, and the files that held them; return the number of rows."""
     taken = delete_rows(table, leaves, why="erase")
     purge(table, lambda name: bool(leaves(read_rows(table, [name])).any()))
     return taken

@@ -1,4 +1,4 @@
-"""What upkeep did, as values that show themselves."""
+"""Results of maintenance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.render import JsonDisplayable, Sheet, badge, format_size, plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What was rewritten: so many `files` of so many `bytes` became `into` files; `waiting` ones wait for a flow."""
+    """The compaction of a table: `files` of `bytes` became `into` files; `waiting` files wait for a flow."""
 
     files: int = 0
     bytes: int = 0
@@ -22,7 +22,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """Records that left a relay by its retention, or would: their number, files and bytes."""
+    """Records that left a relay by its retention, or would."""
 
     records: int = 0
     files: int = 0
@@ -31,15 +31,15 @@ class Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """Records of a source partition, from an offset on, that are past their retention and must stay.
+    """Records of a source partition, from an offset on, that must stay past their retention.
 
     Attributes:
         source: the source partition.
         from_offset: the first offset that stays.
-        records: how many records of it are past the retention.
-        bytes: how large their files are.
+        records: the number of its records past the retention.
+        bytes: the size of their files.
         held_by: who needs them: a flow, landing, a setting.
-        why: why.
+        why: the reason.
         remedy: what a person can do.
     """
 
@@ -54,17 +54,17 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTable:
-    """What upkeep did to one table.
+    """What maintenance did to one table.
 
     Attributes:
         table: its name; `relay of east` for a relay.
-        files: how many files it has now.
-        compacted: what was rewritten, or would be.
-        deleted: files that were removed from it long enough ago, and are deleted now.
+        files: its number of files now.
+        compacted: the files that were rewritten, or would be.
+        deleted: files deleted now that left the table long enough ago.
         log_checkpoint: whether a log checkpoint was written.
-        expired: what left it by its retention, or would.
-        held: what is past its retention and stays.
-        why_not: why nothing, or not all, was done; empty where all was.
+        expired: the records that left it by its retention, or would.
+        held: the records past its retention that stay.
+        why_not: why something was not done; "" if all was.
     """
 
     table: str
@@ -79,7 +79,7 @@ class KeptTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimmedLedger:
-    """How many records of a flow's ledger the lake's tables hold, and were deleted."""
+    """The number of a flow's ledger records that were deleted because the lake has them."""
 
     flow: str
     records: int = 0
@@ -88,7 +88,7 @@ class TrimmedLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Maintained(JsonDisplayable):
-    """What one pass of upkeep did, or with `planned` what it would do.
+    """What one maintenance pass did, or with `planned` what it would do.
 
     Example:
         >>> kept = KeptTable(table="relay of east", files=3, compacted=Compacted(files=64, bytes=81920, into=2))
@@ -105,19 +105,19 @@ class Maintained(JsonDisplayable):
 
     @property
     def ok(self) -> bool:
-        """Whether all was done that was due."""
+        """Whether all due work was done."""
         return not self.why_not
 
     @property
     def why_not(self) -> list[str]:
-        """What was not done, and why."""
+        """The work not done, each with its reason; [] if all was done."""
         return [
             *(f"{one.table}: {one.why_not}" for one in self.tables if one.why_not),
             *(f"ledger of {one.flow}: {one.why_not}" for one in self.ledgers if one.why_not),
         ]
 
     def sheet(self) -> Sheet:
-        """Show the tables of which something was, or would be, rewritten or deleted."""
+        """Return the tables with rewritten or deleted files, or planned ones, as a sheet."""
         compacted = [one.compacted for one in self.tables]
         would = "would become" if self.planned else "became"
         facts = [
@@ -164,13 +164,13 @@ class Maintained(JsonDisplayable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Retirement(JsonDisplayable):
-    """What it means to retire a flow, or that it was done.
+    """The retirement of a flow, or its plan.
 
     Attributes:
         flow: the flow.
         state: `planned` or `retired`.
         is_repeat: the flow was retired before; nothing was done again.
-        waiting: how many landed offsets of each source partition the flow has not sent; retention may remove them from now on.
+        waiting: unsent landed offsets of each source partition; retention may remove them from now on.
     """
 
     flow: str
@@ -179,7 +179,7 @@ class Retirement(JsonDisplayable):
     waiting: Mapping[str, int] = field(default_factory=dict)
 
     def sheet(self) -> Sheet:
-        """Show which records the flow no longer holds back."""
+        """Return the offsets that the flow no longer holds back, as a sheet."""
         would = "would release" if self.state == "planned" else "releases"
         rows = [(source, offsets) for source, offsets in self.waiting.items()]
         return Sheet(

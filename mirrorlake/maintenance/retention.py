@@ -1,8 +1,8 @@
-"""Which files leave a relay by its retention, and what holds the others back: a plan by file statistics alone.
+"""Plan which files leave a relay by its retention, and what holds the others back, by file statistics alone.
 
-A file stands for what Kafka calls a segment: it leaves as a whole, when its newest record is past the bound, the oldest
-offsets first, so what is left of a partition is one suffix. Law E: nothing leaves that a flow has not sent, that landing has
-not accounted for, or that somebody has declared to need.
+A file is what Kafka calls a segment: it leaves as a whole once its newest record is past the bound, oldest offsets first, so
+one suffix of a partition remains. Law E: a file stays if a flow has not sent it, landing has not accounted for it, or somebody
+has declared a need for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mirrorlake.maintenance.tiers import KeptFile
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import format_duration, format_size
 
-# Who may still need a file: why, and what to do; None for nobody.
+# Returns why a file is still needed; None if it is not.
 Guard = Callable[[KeptFile], "KeepReason | None"]
 _EPOCH_0 = timedelta(0)
 
@@ -37,7 +37,7 @@ class KeepReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringFiles:
-    """Files of one source partition that leave together, in offset order, and the setting that says so."""
+    """Files of one source partition that leave together, in offset order, and the retention setting as reason."""
 
     source: SourcePartition
     files: tuple[KeptFile, ...]
@@ -45,12 +45,12 @@ class ExpiringFiles:
 
     @property
     def records(self) -> int:
-        """How many records leave."""
+        """The number of leaving records."""
         return sum(file.records for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How large the files are."""
+        """The size of the files."""
         return sum(file.size for file in self.files)
 
 
@@ -60,7 +60,7 @@ def plan_expiry(
     guards: Callable[[RetentionConfig], Sequence[Guard]],
     now: datetime,
 ) -> tuple[list[ExpiringFiles], list[HeldBack]]:
-    """Choose what leaves, and say what should and must not."""
+    """Return the files that leave, and those that must stay."""
     expired: list[ExpiringFiles] = []
     held: list[HeldBack] = []
 
@@ -97,12 +97,12 @@ def _in_words(settings: RetentionConfig) -> str:
 
 def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) -> int:
     """Count the oldest files of a partition that are past a bound."""
-    # What waits uncompressed is not as large as it looks, and what leaves does not come back.
+    # Uncompressed size overstates a file, and expired records do not come back.
     sizes = [0 if is_uncompressed(file.path) else file.size for file in files]
     held = sum(sizes)
     for number, file in enumerate(files):
         is_old = settings.age is not None and file.newest is not None and file.newest < now - settings.age
-        # As Kafka: what is left is never smaller than the bound.
+        # As in Kafka: the remaining files are never smaller than the bound.
         is_much = settings.bytes is not None and held - sizes[number] >= settings.bytes
         if not (is_old or is_much):
             return number
@@ -130,7 +130,7 @@ def _held(files: Sequence[KeptFile], need: KeepReason) -> HeldBack:
 
 
 def not_sent(standing: SentUpTo) -> Guard:
-    """Hold back what a flow has not sent by its ledger, whether it runs, waits, is parked or was never started."""
+    """Hold back records that a flow has not sent by its ledger: running, waiting, parked or never started."""
     flow = standing.flow
 
     def needs(file: KeptFile) -> KeepReason | None:
@@ -141,7 +141,7 @@ def not_sent(standing: SentUpTo) -> Guard:
             return KeepReason(flow.name, why, f"bring {flow.target} back; mirrorlake doctor")
         position, start = standing.positions.get(file.source), flow.start.timestamp
         if position is None and start is not None and file.newest is not None and file.newest < start:
-            # Older than the flow begins: it will never send it.
+            # The flow starts at a later time: it will never send this file.
             return None
         why = f"{flow.name} has sent {file.source} up to {position or 0}"
         return KeepReason(
@@ -152,9 +152,9 @@ def not_sent(standing: SentUpTo) -> Guard:
 
 
 def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Guard:
-    """Hold back what landing has not accounted for (law E): its gaps could not be told from what left.
+    """Hold back records that landing has not accounted for: a gap would be mistaken for a removal (law E).
 
-    `accounted` is asked when the first file is due.
+    `accounted` is called when the first file is due.
     """
     known = lru_cache(accounted)
 
@@ -169,7 +169,7 @@ def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Gua
 
 
 def replayable(window: timedelta, now: datetime) -> Guard:
-    """Hold back what is younger than the declared replay window, by its timestamp or by when it was landed."""
+    """Hold back records within the replay window, by timestamp or landing time."""
 
     def needs(file: KeptFile) -> KeepReason | None:
         youngest = max(file.landed_by, file.newest or file.landed_by)
@@ -182,7 +182,7 @@ def replayable(window: timedelta, now: datetime) -> Guard:
 
 
 def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callable[[str], bool]) -> Guard:
-    """Hold back what verify has not proven on the target of a flow."""
+    """Hold back records that verify has not proven on the target of a flow."""
 
     def needs(file: KeptFile) -> KeepReason | None:
         if not carries(file.source.topic) or file.last_offset < until.get(file.source, 0):
@@ -194,7 +194,7 @@ def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callabl
 
 
 def replaying(name: str, spans: Mapping[SourcePartition, tuple[int, int]]) -> Guard:
-    """Hold back what a replay that was begun and is not done reads: offsets from the first of a span to before its end."""
+    """Hold back records that an unfinished replay reads: `[first, end)` of each span."""
 
     def needs(file: KeptFile) -> KeepReason | None:
         first, end = spans.get(file.source, (0, 0))

@@ -1,4 +1,4 @@
-"""Which records are to be erased: those with a key, with a header, or for which a predicate is true."""
+"""Choose the records to erase: by key, by header, or by predicate."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules import FALSE, TRUE, answers
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
-# A guess at a short key costs as much as a guess at a password.
+# Guessing a short key costs as much as guessing a password.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selector:
-    """What identifies the records; exactly one of the three.
+    """Exactly one of a key, a header and a predicate, which identifies the records.
 
     Raises:
-        UsageError: none or several are given.
+        UsageError: none or several are given, or the predicate is invalid.
     """
 
     key: bytes | None = None
@@ -37,7 +37,7 @@ class Selector:
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Check that one is given, and that a predicate can be read."""
+        """Check that exactly one is given, and that a predicate can be read."""
         given = [self.key is not None, self.header is not None, bool(self.where)]
         if sum(given) != 1:
             raise UsageError(
@@ -49,7 +49,7 @@ class Selector:
 
     @cached_property
     def predicate(self) -> Predicate | None:
-        """The predicate, as the rules of a flow read it."""
+        """The predicate, read as in the rules of a flow; None if there is none."""
         if not self.where:
             return None
         try:
@@ -62,7 +62,7 @@ class Selector:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the relay that it reads, beside the record's place."""
+        """The relay columns that the selector reads, beside partition and offset."""
         if self.key is not None:
             return ("key",)
         if self.header is not None:
@@ -70,7 +70,7 @@ class Selector:
         return ("timestamp", "key", "value", "headers")
 
     def chosen(self, source: SourcePartition, rows: pa.RecordBatch) -> tuple[Flags, Flags]:
-        """Tell which rows are meant, and of which the predicate cannot tell: their value is not JSON, or names a member twice."""
+        """Return which rows are chosen, and which the predicate cannot decide: not JSON, or a member named twice."""
         nobody = np.zeros(len(rows), bool)
         if self.predicate is not None:
             found = answers(self.predicate, source, rows, rows.column("value"))
@@ -93,7 +93,7 @@ class Selector:
 
     @property
     def by(self) -> str:
-        """What the records are chosen by, never the value.
+        """The kind of the choice, never its value.
 
         Example:
             >>> Selector(key=b"ada").by, Selector(header=("tenant", b"7")).by
@@ -104,12 +104,12 @@ class Selector:
         return "predicate" if self.header is None else f"header {self.header[0]}"
 
     def evidence(self) -> dict[str, str]:
-        """Describe it without what it names: whoever knows that can check the hash, and nobody can read it back."""
+        """Return a salted hash of the choice: whoever knows the value can check it, and nobody can read it back."""
         salt = os.urandom(16)
         return {"by": self.by, "scrypt": f"{salt.hex()}:{self._digest(salt)}"}
 
     def made(self, evidence: Mapping[str, Any]) -> bool:
-        """Tell whether this is what an earlier erasure was asked for."""
+        """Return whether an earlier erasure's evidence is of this choice."""
         salt, _, digest = str(evidence.get("scrypt", "")).partition(":")
         return evidence.get("by") == self.by and bool(digest) and self._digest(bytes.fromhex(salt)) == digest
 

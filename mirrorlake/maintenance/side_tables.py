@@ -1,7 +1,6 @@
-"""Rewrite the small files of a side table into larger ones, sorted as look-ups ask for them.
+"""Compact the small files of a side table, sorted for look-ups.
 
-A running flow appends to `offset_map` several times a second; a look-up that opens each of those files would take minutes
-after a day.
+A running flow appends to `offset_map` several times a second; after a day, a look-up that opens each file would take minutes.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from mirrorlake.lake import (
 from mirrorlake.maintenance.results import Compacted
 from mirrorlake.maintenance.tiers import full_tier
 
-# Rows of side tables are small and narrow; so many bytes of them are sorted in memory.
+# Rows of side tables are small and narrow: this many bytes are sorted in memory.
 _MAX_BYTES = 64 << 20
 
 
 def compact_side_table(table: TableMaintenance, schema: TableSchema, *, plan: bool = False) -> Compacted:
-    """Rewrite the files of a full tier, at most 64 MiB of them; with `plan` nothing is done.
+    """Rewrite the files of a full tier, at most 64 MiB; with `plan` nothing is done.
 
     Raises:
         StoreError: a file does not hold what its statistics say; nothing of it was replaced.
@@ -60,7 +59,7 @@ def _rewrite(table: TableMaintenance, schema: TableSchema, group: Sequence[Mappi
             consequence="they stay as they are; nothing was replaced",
             remedy="mirrorlake doctor",
         )
-    # As look-ups ask for them.
+    # The order by which look-ups filter.
     if order := measured_columns(schema.properties):
         rows = rows.sort_by([(name, "ascending") for name in order])
     return write_rows(table.path, rows, order)

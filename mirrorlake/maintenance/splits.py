@@ -1,7 +1,7 @@
-"""Which files with several source partitions are rewritten into files of one each, so that long reads find those.
+"""Choose files of several source partitions to rewrite into one file per partition, for long reads.
 
-A turn of landing leaves one file, whatever the number of its partitions. Rewritten too soon, a thousand partitions are a thousand
-files for a handful; so turns wait until they are as many as the files that come of them, or large together.
+A landing batch writes one file for any number of partitions. Split too soon, a thousand partitions are a thousand files for a
+handful; so batches wait until they are as many as their output files, or large together.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mirrorlake.lake import is_uncompressed
 from mirrorlake.maintenance.tiers import FANOUT, LARGE, KeptFile
 from mirrorlake.model.flow import SourcePartition
 
-# However few partitions each has: who lists a relay reads the spans of all turns that wait.
+# With any number of partitions: whoever lists a relay reads the spans of all waiting batches.
 _MAX_WAITING = 2_048
-# Turns with one partition, among those with several; what was merged before is larger.
+# Batches with one partition, among those with several; a merged file is larger.
 _SMALL = 64 << 10
-# What is compressed holds about so many times its size.
+# Compressed data holds about this many times its size.
 _RATIO = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Files that are rewritten together, each by its parts, into `outputs`, each of one source partition; these are sorted."""
+    """Files to rewrite together, each as its parts, into sorted `outputs` of one source partition each."""
 
     files: tuple[tuple[KeptFile, ...], ...]
     outputs: tuple[tuple[KeptFile, ...], ...]
@@ -34,13 +34,13 @@ class Split:
 
     @property
     def is_due(self) -> bool:
-        """Whether they are enough to be rewritten."""
+        """Whether the files are enough to be rewritten."""
         count = len(self.files)
         return self.bytes >= LARGE or count >= _MAX_WAITING or (count >= FANOUT and len(self.outputs) <= count)
 
 
 def splits(free: Sequence[KeptFile], others: Iterable[KeptFile]) -> list[Split]:
-    """Choose what is split; `others` are files and parts that stay, and no output reaches past one of them."""
+    """Return the due splits; no output spans a file or part in `others`, which stay."""
     firsts: dict[SourcePartition, list[int]] = defaultdict(list)
     for part in chain(free, others):
         firsts[part.source].append(part.first_offset)
@@ -61,7 +61,7 @@ def splits(free: Sequence[KeptFile], others: Iterable[KeptFile]) -> list[Split]:
 
 
 def _groups(files: Iterable[tuple[KeptFile, ...]]) -> Iterator[tuple[tuple[tuple[KeptFile, ...], ...], int]]:
-    """Cut files, in the order in which they were landed, into groups that fit into memory; a larger file is one of its own."""
+    """Yield files in landing order, in groups that fit into memory; a larger file is its own group."""
     group: list[tuple[KeptFile, ...]] = []
     held = 0
     for parts in files:
@@ -92,6 +92,6 @@ def _outputs(
 
 
 def _follows(before: KeptFile, part: KeptFile, firsts: Sequence[int]) -> bool:
-    """Tell whether no other file or part of the source partition begins between two."""
+    """Return whether a part follows in its source partition, with no other between."""
     between = bisect_right(firsts, part.first_offset) - bisect_right(firsts, before.first_offset)
     return before.source == part.source and before.last_offset < part.first_offset and between == 1

@@ -1,8 +1,7 @@
-"""Which files of a source partition are rewritten into one, so that each record is rewritten two or three times in its life.
+"""Choose files of a source partition to merge, so that each record is rewritten two or three times.
 
-Files are sorted into tiers by size. Once 32 files of a tier stand side by side they become one file of the next tier, and what
-amounts to 128 MiB becomes a large file, which is never touched again. A partition with 2 MiB in five minutes reaches that in
-two steps, a slower one in three.
+Files are in tiers by size. 32 neighbouring files of a tier become one file of the next tier; 128 MiB become a large file,
+which is never rewritten. A partition with 2 MiB in five minutes reaches that in two steps, a slower one in three.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from mirrorlake.model.flow import SourcePartition
 
 _MIB = 1 << 20
 LARGE, FULL = 64 * _MIB, 128 * _MIB
-# Neighbouring bounds lie 32 apart, as many as it takes: what is merged leaves its tier.
+# Neighbouring bounds differ 32-fold, the fan-out: a merged file leaves its tier.
 _TIERS = ((2 * _MIB, LARGE), (64 << 10, 2 * _MIB), (0, 64 << 10))
 FANOUT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """What a live file of a relay holds of one source partition, by its statistics or its spans.
+    """The share of one source partition in a live relay file, by its statistics or its spans.
 
-    `landed_by` is its newest batch, `newest` its newest record by timestamp, None where no statistics tell it. `part_of` is the
-    size of a file that holds other source partitions, too, 0 where it holds none; `size` is this one's share of it.
+    `landed_by` is its newest batch. `newest` is its newest timestamp, None without statistics. `part_of` is the size of a file
+    that also holds other source partitions, else 0; `size` is the share of this one.
     """
 
     path: str
@@ -42,15 +41,15 @@ class KeptFile:
 
     @property
     def is_final(self) -> bool:
-        """Whether it is not touched again: it is large, and compressed."""
+        """Whether the file is never rewritten: it is large, and compressed."""
         return self.size >= LARGE and not is_uncompressed(self.path)
 
 
 def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
-    """Choose the files that are rewritten together, of any source partitions; each list becomes one file.
+    """Return the groups of files to rewrite, each into one file.
 
-    Files that overlap stay as they are: `mirrorlake repair` tells why they do. Parts of files with several source partitions
-    stay (`splits.py`), and what lies before one of them is not joined with what lies after it.
+    Overlapping files stay: `mirrorlake repair` explains them. Parts of files with several source partitions stay, too
+    (`splits.py`), and no group spans such a part.
     """
     found: list[list[KeptFile]] = []
     run: list[KeptFile] = []
@@ -79,7 +78,7 @@ def _of_run(run: Sequence[KeptFile]) -> list[list[KeptFile]]:
 
 
 def full_tier(sizes: Sequence[int]) -> int:
-    """Count the newest files that make up a full tier, those of lower tiers among them; 0 where none is full.
+    """Return how many newest files make up a full tier, with files of lower tiers among them; 0 if none is full.
 
     Example:
         >>> full_tier([9_000_000] + [4_000] * 32), full_tier([4_000] * 31)

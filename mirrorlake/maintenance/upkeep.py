@@ -1,4 +1,4 @@
-"""Maintain the lake of a mirror and the ledgers of its flows; safe while it runs, here or elsewhere."""
+"""Maintain the lake of a mirror and its flows' ledgers; safe while mirrors run in any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_S = 60.0
 def maintain_lake(
     context: Context, *, plan: bool = False, is_stopped: Callable[[], bool] = lambda: False
 ) -> Maintained:
-    """Do what is due (see `Mirror.maintain`)."""
+    """Do the due maintenance (see `Mirror.maintain`)."""
     config, lake = context.config, context.lake
     standing: dict[str, list[SentUpTo]] = {alias: [] for alias in config.sources}
     ledgers = []
@@ -48,7 +48,7 @@ def maintain_lake(
 
 
 def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicTask:
-    """Return the duty of a mirror that runs; what it could not do is logged, and tried again at its next turn."""
+    """Return the periodic task of a running mirror; it logs failures, and retries at its next run."""
 
     def do() -> None:
         done = maintain_lake(context, is_stopped=is_stopped)
@@ -58,7 +58,7 @@ def maintain_duty(context: Context, is_stopped: Callable[[], bool]) -> PeriodicT
             )
 
     every_s = context.config.maintenance.every.total_seconds()
-    # The streams need all cores for their start.
+    # At their start the streams need all cores.
     return PeriodicTask(name="maintain", interval_s=every_s, first_delay_s=min(every_s, _FIRST_S), run=do)
 
 
@@ -98,7 +98,7 @@ def retire_flow(context: Context, flow: str, *, reason: str, apply: bool) -> Ret
     waiting = {str(s): n for s, n in count_waiting(context.lake, others[flow], landed).items()}
     if apply:
         change = Change(where="lake", kind="flow", name=flow, action="retire", after=waiting, reason=reason, flow=flow)
-        # First: a flow that is retired without a row in `audit` could not be explained later.
+        # Before the state: a retired flow without a row in `audit` could not be explained later.
         context.audit().record([change], command="retire")
         control.append(RETIRE, Subject(kind=KNOWN_FLOW, name=flow), reason=reason)
     return Retirement(flow=flow, state="retired" if apply else "planned", waiting=waiting)
