@@ -1,9 +1,9 @@
-"""Metrics of a running mirror, for Prometheus (docs/metrics.md): the only room that knows prometheus_client.
+"""Metrics of a running mirror for Prometheus (docs/metrics.md); no other package imports prometheus_client.
 
     streams ──batches, commits──┐
     tables  ──every minute──────┴──> Metrics ──> registry ──> http://127.0.0.1:9464/metrics
 
-A scrape reads memory only: it asks no cluster and no Spark. Nothing that fails in here reaches a stream.
+A scrape reads memory only: it calls no cluster and no Spark. No failure in this package reaches a stream.
 """
 
 from mirrorlake.face import attach

@@ -1,4 +1,4 @@
-"""Feed metrics: Spark's reports on batches, and a look at the tables now and then; neither can stop a stream."""
+"""Feed the metrics: Spark's batch reports, and periodic reads of the tables; neither can stop a stream."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mirrorlake.metrics.registry import Metrics
 
 log = logging.getLogger(__name__)
 
-# A look waits for Spark; nobody waits for a look that hangs.
+# A read waits for Spark; `stop` must not wait for a read that hangs.
 _GRACE_S = 20.0
 
 
 class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is not followed (pyproject)
-    """Hear from Spark which batches ended, by the names that landing and republishing give their queries.
+    """Count the batches that Spark reports, by the query names that landing and republishing give.
 
-    Spark calls from a thread of its own, after the batch; what a batch did is in the lake by then.
+    Spark calls from its own thread after the batch; the batch's rows are in the lake by then.
 
     Args:
-        metrics: where they are counted.
+        metrics: counts the batches.
         now: the clock, in UTC.
     """
 
@@ -35,7 +35,7 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Remember the name: Spark's reports on an idle query have its id only."""
+        """Store the query's name: reports on an idle query have its id only."""
         self._names[str(event.id)] = event.name or ""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
@@ -49,24 +49,24 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
             self._metrics.republished_batch(name, seconds=seconds, at=at)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Note that a stream looked and found nothing new."""
+        """Record that a stream polled and got nothing new."""
         name = self._names.get(str(event.id), "")
         if name.startswith(("land ", "republish ")):
             self._metrics.looked(name, at=self._now().timestamp())
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Forget the name."""
+        """Drop the query's name."""
         self._names.pop(str(event.id), None)
 
 
 class MetricsFeed:
-    """Look at the tables every so often, in the background, and show what is found.
+    """Read the tables periodically in the background, and show the figures.
 
     Args:
-        metrics: where it is shown.
-        look: looks at the tables.
-        every_s: time between the starts of two looks, in seconds.
-        first_s: time until the first one.
+        metrics: shows the figures.
+        look: reads the tables.
+        every_s: time between the starts of two reads, in seconds.
+        first_s: time until the first read, in seconds.
     """
 
     def __init__(self, metrics: Metrics, look: Callable[[], Figures], *, every_s: float, first_s: float = 0.0) -> None:
@@ -79,22 +79,22 @@ class MetricsFeed:
         self._said = ""
 
     def start(self) -> MetricsFeed:
-        """Begin, and return this feed."""
+        """Start the thread, and return this feed."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End; a look under way is given a while to finish."""
+        """Stop the thread; wait up to 20 s for a read in progress."""
         self._ended.set()
         self._thread.join(_GRACE_S)
 
     def look(self) -> None:
-        """Look once; a failure is counted, and logged once."""
+        """Read once; count a failure, and log a new one."""
         try:
             self._metrics.show(self._look())
             self._said = ""
         except Exception as error:
-            # Whatever it is, records go on; the figures stay as old as their timestamp says.
+            # Any error: the streams continue, and the figures stay as old as their timestamp says.
             self._metrics.failed()
             text = f"{type(error).__name__}: {str(error)[:200]}"
             if text != self._said:

@@ -1,4 +1,4 @@
-"""Whether a running mirror makes turns, for a probe that starts it again where it does not."""
+"""Judge whether a running mirror makes progress, for a probe that restarts it otherwise."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-# A batch of Spark's for a slow target may take minutes; a restart in the middle of it helps nobody.
+# A batch of Spark's for a slow target may take minutes; a restart in the middle would not help.
 _PATIENCE_S = 900.0
-# The supervisor looks every few seconds; a lake that is slow to answer takes longer.
+# The supervisor polls every few seconds; a slow lake takes longer.
 _LOOK_S = 120.0
 
 
 class Health:
-    """Hear of turns, and judge by them.
+    """Record the turns of streams, and judge by them.
 
-    A stream that is parked, paused or not wanted is not judged: a new start helps none of these. A mirror whose target is away
-    is healthy, too; whether records arrive is the business of the verdicts (docs/alerts.md).
+    Parked, paused and unwanted streams are not judged: a restart helps none of them. A mirror with an unreachable target is
+    healthy, too; whether records arrive is what the verdicts say (docs/alerts.md).
 
     Args:
         patience_s: how long a stream may go without a turn.
-        clock: seconds that only grow.
+        clock: monotonic seconds.
 
     Example:
         >>> health = Health()
@@ -46,20 +46,20 @@ class Health:
         self._has_turned = False
 
     def turned(self, stream: str) -> None:
-        """Note a turn of a stream: a batch that ended well, or a look that found nothing new."""
+        """Record a turn of a stream: a batch that succeeded, or a poll with nothing new."""
         with self._lock:
             self._turns[stream] = self._clock()
             self._has_turned = True
 
     def runs(self, streams: Iterable[str], *, pause_s: float = 0.0) -> None:
-        """Note a look of the supervisor, which streams run and should make turns, and the longest pause between two turns."""
+        """Record a supervisor's poll: the streams that should make turns, and the longest pause between two turns."""
         now = self._clock()
         with self._lock:
             self._looked, self._pause_s = now, pause_s
             self._running = {name: self._running.get(name, now) for name in streams}
 
     def problems(self) -> list[str]:
-        """Say why the mirror should be started again, or is not up yet; nothing where it is well."""
+        """Return why the mirror should be restarted, or is not up yet; [] if it is healthy."""
         now = self._clock()
         with self._lock:
             if self._looked is None:
@@ -73,7 +73,7 @@ class Health:
         return [f"{name} has made no turn for {age:.0f} s" for name, age in ages.items() if age > patience_s]
 
     def document(self) -> tuple[bool, bytes]:
-        """Return whether the mirror is well, and what `/healthz` answers."""
+        """Return whether the mirror is healthy, and the document of `/healthz`."""
         problems = self.problems()
         with self._lock:
             running = sorted(self._running)

@@ -1,4 +1,4 @@
-"""Count what streams do, as they do it; a failure to count stops no stream."""
+"""Count the work of streams as it happens; a failure to count stops no stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class LandFeed(LandListener):
-    """Count what the long-lived lander of one source does; `now` is the clock, in UTC."""
+    """Count the work of the long-lived lander of one source; `now` is the clock, in UTC."""
 
     def __init__(self, metrics: Metrics, alias: str, *, now: Callable[[], datetime]) -> None:
         self._metrics = metrics
@@ -26,7 +26,7 @@ class LandFeed(LandListener):
         self._now = now
 
     def landed(self, records: int) -> None:
-        """Count records, and note that landing works."""
+        """Count records, and record that landing works."""
         try:
             self._metrics.landed(self._alias, records=records, seconds=None, at=self._now().timestamp())
         except Exception:
@@ -34,7 +34,7 @@ class LandFeed(LandListener):
 
 
 class FlowFeed(FlowListener):
-    """Count what one flow does; `now` is the clock, in UTC."""
+    """Count the work of one flow; `now` is the clock, in UTC."""
 
     def __init__(self, metrics: Metrics, flow: str, *, now: Callable[[], datetime]) -> None:
         self._metrics = metrics
@@ -42,7 +42,7 @@ class FlowFeed(FlowListener):
         self._now = now
 
     def committed(self, records: Sequence[LedgerRecord]) -> None:
-        """Count the records that the target has confirmed."""
+        """Count the records that the target has acknowledged."""
         try:
             for record in records:
                 counts: dict[str, int] = {}
@@ -53,7 +53,7 @@ class FlowFeed(FlowListener):
             log.exception("metrics.failed what=count of republished records")
 
     def looked(self, batch_s: float | None) -> None:
-        """Count a batch, or note that there was nothing new."""
+        """Count a batch, or record that there was nothing new."""
         try:
             at = self._now().timestamp()
             if batch_s is None:

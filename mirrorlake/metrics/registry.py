@@ -1,7 +1,7 @@
-"""What is measured, by name: counters that streams move, and gauges of the last look at the tables.
+"""Define the metrics: counters that streams increment, and gauges of the last read of the tables.
 
-Names are those of kafka-lag-exporter where its meaning holds (consumer groups, partition ends), and follow MirrorMaker 2's
-JMX names otherwise; docs/metrics.md has the table. Base units, as Prometheus wants them: seconds, records, offsets.
+Names are those of kafka-lag-exporter where the meaning is the same (consumer groups, partition ends), else like MirrorMaker 2's
+JMX names; docs/metrics.md has the table. Units are Prometheus's base units: seconds, records, offsets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mirrorlake.metrics.listeners import FlowFeed, LandFeed
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 
-# A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
+# A batch of an always-on mirror takes about a second, the first after a pause minutes.
 _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-# A scrape of more is slow for both sides; what lags most stays.
+# A scrape of more is slow for both sides; the largest lags remain.
 MAX_SERIES = 50_000
 
 
@@ -31,8 +31,8 @@ class Metrics(Collector):
     """The metrics of one process, in a registry of their own.
 
     Args:
-        per_partition: a series for every partition; without it, one for every topic, with `partition=""`.
-        most_series: so many series of lag at most.
+        per_partition: one series per partition; else one per topic, with `partition=""`.
+        most_series: the maximum number of lag series.
 
     Example:
         >>> metrics = Metrics()
@@ -76,7 +76,7 @@ class Metrics(Collector):
             ["stream", "error", "retried"],
             registry=self.registry,
         )
-        # Counted where the turns are: a probe asks it beside the scrapes.
+        # It is updated with the counters; a probe reads it beside the scrapes.
         self.health = Health()
         self._per_partition = per_partition
         self._most_series = most_series
@@ -84,7 +84,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def landed(self, source: str, *, records: int, seconds: float | None, at: float) -> None:
-        """Count a batch that was landed; `at` is the end of it, in seconds since 1970, and `seconds` is None where a task lands."""
+        """Count a landed batch that ended at `at`, in seconds since 1970; `seconds` is None if a live task lands."""
         self._landed.labels(source).inc(records)
         self._batch(f"land {source}", seconds, at)
 
@@ -93,40 +93,40 @@ class Metrics(Collector):
         self._batch(f"republish {flow}", seconds, at)
 
     def looked(self, stream: str, *, at: float) -> None:
-        """Note that a stream looked for records and found none."""
+        """Record that a stream polled and got no records."""
         self._turned(stream, at)
 
     def republished(self, flow: str, records: Mapping[str, int]) -> None:
-        """Count records that a target has confirmed, by source topic."""
+        """Count records that a target has acknowledged, by source topic."""
         self.health.turned(f"republish {flow}")
         for topic, count in records.items():
             self._sent.labels(flow, topic).inc(count)
 
     def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> LandFeed:
-        """Return a listener that counts what the lander of a source does."""
+        """Return a listener that counts the work of a source's lander."""
         return LandFeed(self, alias, now=now)
 
     def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> FlowFeed:
-        """Return a listener that counts what a flow does."""
+        """Return a listener that counts the work of a flow."""
         return FlowFeed(self, flow, now=now)
 
     def parked(self, streams: Mapping[str, Parked]) -> None:
-        """Replace what is parked."""
+        """Replace the set of parked streams."""
         self._parked.clear()
         for name, one in streams.items():
             self._parked.labels(_stream(name), one.error, str(one.is_retried).lower()).set(1)
 
     def running(self, streams: Iterable[str], *, pause_s: float = 0.0) -> None:
-        """Note which streams run well, at a look of the supervisor, and how long they may wait between two batches."""
+        """Record the running streams at a supervisor's poll, and the longest pause between two batches."""
         self.health.runs(map(_stream, streams), pause_s=pause_s)
 
     def show(self, figures: Figures) -> None:
-        """Replace what the last look at the tables found; series that are not in it any more are gone."""
+        """Replace the figures of the tables; series without a new value disappear."""
         # Verdicts come worst first.
         places = _places(figures.lag.hops, per_partition=self._per_partition)
         kept = dict(islice(places.items(), self._most_series))
         at, left_out = figures.at.timestamp(), len(places) - len(kept)
-        # A whole look is shown or none of it.
+        # One assignment: a scrape sees all figures of a read or none.
         self._families = (
             _family("mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", (), [((), at)]),
             _family(
@@ -140,11 +140,11 @@ class Metrics(Collector):
         )
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield what the last look found; the registry asks for it at each scrape."""
+        """Yield the figures of the last read; the registry calls it at each scrape."""
         yield from self._families
 
     def failed(self) -> None:
-        """Count a look at the tables that failed."""
+        """Count a failed read of the tables."""
         self._failures.inc()
 
     def _batch(self, stream: str, seconds: float | None, at: float) -> None:
@@ -162,7 +162,7 @@ def _stream(name: str) -> str:
 
 
 class _Place(NamedTuple):
-    """The labels of a series of lag; `partition` is empty where partitions are added up."""
+    """The labels of a lag series; `partition` is "" if partitions are added up."""
 
     flow: str
     source: str
@@ -222,7 +222,7 @@ def _family(
 ) -> GaugeMetricFamily:
     found = GaugeMetricFamily(name, text, labels=labels)
     for places, value in values:
-        # What is not known has no series: any number would be read as one.
+        # An unknown value has no series: any number would be taken as known.
         if value is not None:
             found.add_metric(places, value)
     return found
@@ -330,7 +330,7 @@ def _retention_left(figures: Figures) -> dict[tuple[str, str], float]:
 
 
 def _objectives(figures: Figures) -> Iterator[GaugeMetricFamily]:
-    """Show objectives, what is measured beside them, and whether they are met; what is not known has no series."""
+    """Yield objectives, their measured values, and whether they are met; unknown values have no series."""
     labels = ["flow", "objective"]
     rows = [(one.flow, row) for one in figures.lag.objectives for row in one.rows()]
     wanted = [((flow, name), seconds) for flow, (name, seconds, _, _) in rows]

@@ -1,4 +1,4 @@
-"""Serve a registry over HTTP, from memory, and at `/healthz` whether the mirror makes turns."""
+"""Serve a registry over HTTP from memory, and at `/healthz` whether the mirror makes progress."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 class MetricsServer:
     """Serve the metrics of a process at an address.
 
-    A port that is taken is logged and changes nothing else: a mirror never depends on its metrics.
+    A taken port is only logged: a mirror never depends on its metrics.
 
     Args:
-        registry: what to serve.
+        registry: the metrics.
         port: the port; 0 takes a free one.
         address: the address to listen at. Anybody who can reach it reads the names of topics and groups.
-        health: what `/healthz` answers, with 503 where it names a problem; without it, as for every other path, the metrics.
+        health: answers `/healthz`, with 503 if it reports a problem; without it, `/healthz` serves the metrics like every path.
 
     Example:
         >>> server = MetricsServer(CollectorRegistry(), port=0).start()
@@ -43,7 +43,7 @@ class MetricsServer:
         self._server: WSGIServer | None = None
 
     def start(self) -> MetricsServer:
-        """Begin to serve in the background, and return this server."""
+        """Start to serve in the background, and return this server."""
         try:
             self._server, _ = start_http_server(self.port, addr=self._address, registry=self._registry)
         except OSError as error:
@@ -62,7 +62,7 @@ class MetricsServer:
         return self
 
     def stop(self) -> None:
-        """End; the port is free when this returns."""
+        """Stop serving; the port is free afterwards."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
