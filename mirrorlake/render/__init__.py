@@ -1,10 +1,10 @@
-"""How values show themselves: tables, badges, numbers with units, record content; the standard library only.
+"""Render values: tables, badges, numbers with units, record content; standard library only.
 
     from mirrorlake.render import badge, payload, table
 
     table("lag", ["partition", "verdict"], [("0", badge("behind"))]).html()
 
-Everything that others wrote is escaped here, once: what `html()` returns is put on a page as it is.
+Foreign text is escaped once, in this package: the result of `html()` can be put on a page unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Badges: a verdict as a sign and a word; the colour only repeats what they say."""
+"""Render a verdict as a badge of sign and word; the colour only repeats both."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _MOODS: dict[str, Mood] = {
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A word with a mood; `badge` makes it."""
+    """A word with a mood; see `badge`."""
 
     word: str
     mood: Mood
 
     @property
     def sign(self) -> str:
-        """The sign of its mood, which says without colour what the colour says."""
+        """The sign of the mood, so that colour is not needed."""
         return _SIGNS[self.mood]
 
     def __str__(self) -> str:
         return f"{self.sign} {clean(self.word)}"
 
     def html(self) -> str:
-        """Return the badge as HTML; the word keeps the colour of the text around it, to be readable in any theme."""
+        """Return the badge as HTML; the word has the surrounding text's colour, to be readable in any theme."""
         colour = _COLOURS[self.mood]
         style = f"white-space:nowrap;border:1px solid {colour};border-left-width:4px;border-radius:3px;padding:0 .4em"
         return f'<span style="{style}">{escape(str(self))}</span>'
 
 
 def badge(word: str, mood: Mood | None = None) -> Badge:
-    """Make a badge; words that mirrorlake uses for verdicts bring their mood, others are a note.
+    """Return a badge; words of mirrorlake's verdicts imply their mood, others are a note.
 
     >>> print(badge("in_step"), badge("behind"), badge("lost", "bad"))
     ✓ in_step ! behind ✗ lost

@@ -1,4 +1,4 @@
-"""Texts and record content that others wrote, made safe to look at: no control sequence reaches a terminal, no markup a page."""
+"""Make foreign texts and record content safe to show: no control sequence reaches a terminal, no markup a page."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from unicodedata import category
 
 from mirrorlake.render.numbers import NOTHING, format_count, plural
 
-# Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
+# Joiners belong to letters (Persian) and to emoji; other format characters can reorder the text around them (U+202E).
 _KEPT = {"\u200c", "\u200d"}
-# Signs that no payload of ours begins with, so that a text cannot pass for a null or for bytes.
+# Our own payloads start with no such sign, so a text cannot pass for a null or for bytes.
 _OWN = ("‹", "0x", "“")
-# Control characters but tab and line ends: binary formats have them, also where their bytes are UTF-8 by chance.
+# Control characters except tab and line ends: binary formats have them even if their bytes happen to be UTF-8.
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
 def clean(text: str) -> str:
-    r"""Make every character visible that would move the cursor, change the direction or end the line.
+    r"""Make characters visible that would move the cursor, change the direction or end the line.
 
     >>> clean("a\x1b[31m\tb\u202ec")
     'a␛[31m␉b‹U+202E›c'
@@ -46,7 +46,7 @@ def escape(text: str) -> str:
 
 
 def brief(text: str, limit: int | None) -> str:
-    """Cut a text at `limit` characters, and say how long it is.
+    """Truncate a text after `limit` characters, and append its length.
 
     >>> brief("abcdef", 3), brief("abc", 3)
     ('abc… (6 characters)', 'abc')
@@ -55,7 +55,7 @@ def brief(text: str, limit: int | None) -> str:
 
 
 def middle(text: str, limit: int) -> str:
-    """Cut a name at `limit` characters in its middle: names differ most at their ends.
+    """Shorten a name to `limit` characters in its middle: names differ most at their ends.
 
     >>> middle("east.a-very-long-topic-name.v2", 16)
     'east.a-ver…me.v2'
@@ -67,10 +67,10 @@ def middle(text: str, limit: int) -> str:
 
 
 def payload(data: bytes | None, limit: int | None = 120) -> str:
-    r"""Show a key, a value or a header value: at most `limit` bytes of it.
+    r"""Return a key, a value or a header value as text: at most `limit` bytes of it.
 
-    UTF-8 text without control characters (other than tab and line ends) is shown as text, anything else in hexadecimal. Null,
-    empty, and a text that says so differ.
+    UTF-8 without control characters (except tab and line ends) becomes text, anything else hexadecimal. Null, empty, and a text
+    that says so differ.
 
     Example:
         >>> payload(b'{"id": 7}'), payload(None), payload(b""), payload(b"\x00\x00\x00\x07")
@@ -85,14 +85,14 @@ def payload(data: bytes | None, limit: int | None = 120) -> str:
     is_cut = limit is not None and len(data) > limit
     if text is None:
         return f"0x{bytes(data[:limit]).hex()}{'…' if is_cut else ''} {total}"
-    # The cut may go through a character.
+    # The limit may split a character.
     shown = clean(bytes(data[:limit]).decode("utf-8", "ignore") if is_cut else text)
     shown = f"“{shown}”" if text.startswith(_OWN) else shown
     return f"{shown}… {total}" if is_cut else shown
 
 
 def payload_html(data: bytes | None, limit: int | None = 120) -> str:
-    """Render the text of `payload` as HTML: text and bytes as code, null and empty set apart.
+    """Return the text of `payload` as HTML: text and bytes as code, null and empty distinct.
 
     >>> payload_html(b"<script>")
     '<code>&lt;script&gt;</code>'
@@ -102,7 +102,7 @@ def payload_html(data: bytes | None, limit: int | None = 120) -> str:
 
 
 def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None = 120) -> str:
-    """Show the headers of a record in their order, duplicates included; `limit` bytes of each value.
+    """Return a record's headers in order, with duplicates and `limit` bytes of each value; "–" if there are none.
 
     >>> headers([("trace", b"a1"), ("trace", None)]), headers([])
     ('trace=a1, trace=‹null›', '–')
@@ -111,7 +111,7 @@ def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None 
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return data as text; None where it is not UTF-8, or has control characters as binary formats have them."""
+    """Return data as text, or None if it is not UTF-8 or has control characters as in binary formats."""
     try:
         text = bytes(data or b"").decode("utf-8")
     except UnicodeDecodeError:

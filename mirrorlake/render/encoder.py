@@ -1,4 +1,4 @@
-"""Values as JSON holds them: by the fields of their classes, with one rule for times, bytes and enumerations."""
+"""Convert values to JSON by the fields of their classes, with one rule each for times, bytes and enumerations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def document(value: Any) -> Any:
-    """Return a value as JSON can hold it; bytes are text where they are UTF-8, so null and empty differ (law C).
+    """Return a value as JSON data; UTF-8 bytes become text, so null and empty differ (law C).
 
-    A class that needs another form than its fields has an `as_dict`.
+    A class with another form than its fields has an `as_dict`.
 
     >>> document((b"a", b"", None, bytes([255]), datetime(2026, 1, 1)))
     [{'text': 'a'}, {'text': ''}, None, {'base64': '/w=='}, '2026-01-01T00:00:00']
@@ -36,7 +36,7 @@ def document(value: Any) -> Any:
 
 
 def by_fields(value: Any) -> dict[str, Any]:
-    """Return a dataclass by its fields, and by the properties that its class names in `json_include`."""
+    """Return a dataclass by its fields and its `json_include` properties, without `json_exclude`."""
     names = [*(field.name for field in fields(value)), *getattr(value, "json_include", ())]
     return {name: document(getattr(value, name)) for name in names if name not in getattr(value, "json_exclude", ())}
 

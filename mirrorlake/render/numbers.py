@@ -1,4 +1,4 @@
-"""Numbers, durations, sizes and times as people read them, each with its unit."""
+"""Format numbers, durations, sizes and times with units."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ NOTHING = "–"
 
 
 def format_count(value: float | None) -> str:
-    """Group the digits of a quantity by three; a fraction keeps three significant digits.
+    """Group the digits of a quantity by three; round a fraction to three significant digits.
 
-    Offsets, partitions and ids are not quantities: people copy them into commands, so print them as they are.
+    Print offsets, partitions and ids unchanged: people copy them into commands.
 
     >>> format_count(1234567), format_count(-1234), format_count(0.12345), format_count(None)
     ('1 234 567', '-1 234', '0.123', '–')
@@ -27,7 +27,7 @@ def format_count(value: float | None) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    """Count things.
+    """Return a count with its noun.
 
     >>> plural(1, "record"), plural(1200, "record")
     ('1 record', '1 200 records')
@@ -36,7 +36,7 @@ def plural(number: int, word: str) -> str:
 
 
 def format_duration(value: float | timedelta | None) -> str:
-    """Show a duration, given in milliseconds or as a timedelta, in its two largest units.
+    """Return a duration, in milliseconds or a timedelta, in its two largest units.
 
     >>> format_duration(320), format_duration(3210), format_duration(252_000), format_duration(timedelta(hours=27)), format_duration(0)
     ('320 ms', '3.2 s', '4 min 12 s', '1 d 3 h', '0 ms')
@@ -49,7 +49,7 @@ def format_duration(value: float | timedelta | None) -> str:
     if ms < 0:
         return f"-{format_duration(-ms)}"
     if ms < 999.5:
-        # Nobody reads microseconds.
+        # Microseconds help nobody.
         return f"{ms:.0f} ms" if ms >= 10 or ms < 0.05 else f"{ms:.2g} ms"
     if ms < 59_950:
         return f"{ms / 1000:.1f} s"
@@ -62,7 +62,7 @@ def format_duration(value: float | timedelta | None) -> str:
 
 
 def format_size(value: float | None) -> str:
-    """Show a number of bytes; 1 kB is 1000 B.
+    """Return a number of bytes with its unit; 1 kB is 1000 B.
 
     >>> format_size(999), format_size(1234), format_size(12_345_678), format_size(None)
     ('999 B', '1.2 kB', '12 MB', '–')
@@ -82,10 +82,10 @@ def format_size(value: float | None) -> str:
 def format_time(
     value: datetime | None, *, zone: tzinfo | None = None, precision: Literal["s", "ms"] = "s", date: bool = True
 ) -> str:
-    """Show a time in a zone (the machine's by default) with its distance from UTC, and in UTC.
+    """Return a time in a zone (the machine's by default) with its UTC offset, and in UTC.
 
     Raises:
-        ValueError: the time does not know its zone; it is never guessed.
+        ValueError: the time has no zone; it is never guessed.
 
     Example:
         >>> format_time(datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc), zone=timezone(timedelta(hours=1)))
@@ -111,6 +111,6 @@ def format_time(
 
 def _clock(value: datetime, precision: str, *, date: bool) -> str:
     text = value.isoformat(sep=" ", timespec="seconds" if precision == "s" else "milliseconds")
-    # `%Y` does not pad years before 1000 everywhere; isoformat does.
+    # `%Y` pads years before 1000 only on some systems; isoformat always does.
     text = text[: 19 if precision == "s" else 23]
     return text if date else text[11:]

@@ -1,7 +1,7 @@
-"""Charts for reports: lines over time as SVG without script, network or library.
+"""Draw lines over time as SVG, for reports; no script, no network, no library.
 
-Lines differ by dash and marker as well as by colour, and each has its name at its end; the colours are Okabe and Ito's, which
-the colour-blind can tell apart.
+Lines differ by dash, marker and colour, and each has its name at its end. The colours are Okabe and Ito's, which the
+colour-blind can distinguish.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from mirrorlake.render.content import escape
 from mirrorlake.render.numbers import format_count
 
-# https://jfly.uni-koeln.de/color/ ; black is left to the axes, yellow out: it cannot be read on white.
+# https://jfly.uni-koeln.de/color/ without black (the axes) and yellow (not readable on white).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
 MARKERS = ("●", "■", "▲", "◆", "×")
@@ -22,46 +22,46 @@ MAX_LINES = 12
 MAX_POINTS = 240
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
-# A label of 10 px letters, and the most of a name that fits beside the picture; the legend has all of it.
+# The height of a 10 px label, and the letters of a name that fit beside the picture; the legend has the whole name.
 _LABEL_PX, _LABEL_LETTERS = 13, 32
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line: its name, and points in time, None where nothing is known and the line breaks."""
+    """A line: its name, and its points in time; a None value is unknown and breaks the line."""
 
     name: str
     points: tuple[tuple[datetime, float | None], ...]
 
     @property
     def peak(self) -> float:
-        """The largest value that is known; below every value where none is."""
+        """The largest known value; -inf if none is known."""
         return max((value for _, value in self.points if value is not None), default=-math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where values stand in the picture: times from `start` to `end`, values from 0 to `top`."""
+    """The scale of the picture: times from `start` to `end`, values from 0 to `top`."""
 
     start: datetime
     end: datetime
     top: float
 
     def x(self, at: datetime) -> float:
-        """Place a time, in pixels from the left."""
+        """Return the x of a time, in pixels from the left."""
         span = (self.end - self.start) / timedelta(microseconds=1) or 1.0
         part = (at - self.start) / timedelta(microseconds=1) / span
         return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        """Place a value, in pixels from the top."""
+        """Return the y of a value, in pixels from the top."""
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = format_count) -> str:
-    """Draw lines over time as SVG with a legend, times in UTC; the twelve highest, as more could not be distinguished.
+    """Draw lines over time as SVG with a legend, times in UTC; only the twelve highest, since more are not distinguishable.
 
-    `unit` makes a value readable. Of too many points, the highest of neighbours stay.
+    `unit` formats a value. Of too many points, the highest of neighbours remain.
 
     Example:
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -87,7 +87,7 @@ def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = f
 
 
 def frame_of(lines: Sequence[Line]) -> Frame:
-    """Return the frame that holds all points of some lines."""
+    """Return the frame that encloses all points of the lines."""
     times = [at for line in lines for at, _ in line.points]
     return Frame(min(times), max(times), _round_up(max(line.peak for line in lines)))
 
@@ -144,7 +144,7 @@ def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) ->
 
 
 def _labels(frame: Frame, lines: Sequence[Line]) -> str:
-    """Write the name of each line where it ends, none over another."""
+    """Write the name of each line at its end, without overlaps."""
     ends = []
     for index, line in enumerate(lines):
         at, value = max((point for point in line.points if point[1] is not None), key=lambda point: point[0])
@@ -152,11 +152,11 @@ def _labels(frame: Frame, lines: Sequence[Line]) -> str:
     parts, free = [], float(_TOP)
     left = len(ends)
     for y, index, name, x in sorted(ends):
-        # Room for those below is kept.
+        # Labels below need space, too.
         place = max(free, min(y, _HEIGHT - _BOTTOM - _LABEL_PX * (left - 1)))
         free, left = place + _LABEL_PX, left - 1
         colour, _, marker = _face(index)
-        # Names of one chart begin alike more often than they end alike.
+        # Names in one chart share their beginning more often than their end.
         half = _LABEL_LETTERS // 2
         short = name if len(name) <= _LABEL_LETTERS else f"{name[: half - 1]}…{name[-half:]}"
         edge = _WIDTH - _RIGHT + 12
@@ -177,12 +177,12 @@ def _legend(line: Line, index: int) -> str:
 
 
 def _face(index: int) -> tuple[str, str, str]:
-    # Where the dashes start over, the markers have moved on by one: no two lines are alike without their colours.
+    # When the dashes repeat, the markers are shifted by one: no two lines are alike without colours.
     return COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[(index + index // 5) % len(MARKERS)]
 
 
 def _thinned(points: Sequence[tuple[datetime, float | None]]) -> list[tuple[datetime, float | None]]:
-    """Return at most `MOST_POINTS` points: of neighbours the highest, so that no peak is lost; what is not known stays so."""
+    """Return at most `MAX_POINTS` points: the highest of neighbours, so no peak is lost; unknown values stay unknown."""
     if len(points) <= MAX_POINTS:
         return list(points)
     size = math.ceil(len(points) / MAX_POINTS)

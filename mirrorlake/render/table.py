@@ -1,7 +1,7 @@
-"""Tables and sheets: what a value shows, as text and as HTML.
+"""Render tables and sheets as text and as HTML.
 
-The HTML carries its styles inline (a style sheet would reach the whole page, and notebooks that are not trusted drop it),
-takes its colours from JupyterLab's theme where there is one, and needs no script and no network.
+The HTML has inline styles (a style sheet would affect the whole page, and untrusted notebooks drop it), JupyterLab's theme
+colours if there are any, no script and no network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorlake.render.content import brief, clean, escape, middle, payload, pay
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, format_count, format_duration, format_time, plural
 
-# A notebook stays readable; rows=None shows all.
+# So that a notebook is readable; rows=None shows all.
 MAX_ROWS = 50
 MAX_CHARACTERS = 300
 MAX_NAME = 60
@@ -33,17 +33,17 @@ _FRAME = (
 
 
 class Name(str):
-    """A name that others gave, of up to 249 characters: a page cuts a long one in its middle, with the whole in its title."""
+    """A foreign name of up to 249 characters: HTML shortens a long one in its middle, with the whole name as title."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table; `table` makes it.
+    """A titled table; see `table`.
 
-    A `folded` one is closed in HTML until a person opens it. `least` are the columns that a narrow terminal does without, the
-    least important first.
+    `folded` closes it in HTML until a person opens it. `least` are the columns that a narrow terminal omits, least important
+    first.
     """
 
     title: str
@@ -59,7 +59,7 @@ class Table:
         return self.html()
 
     def text(self, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> str:
-        """Return the table as lines of text: at most `rows` (None: all, every cell whole), times in `zone` or the machine's."""
+        """Return the table as text: at most `rows` (None: all, cells untruncated), times in `zone` or the machine's."""
         shown = self.rows[:rows]
         cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
         lines = [[clean(column) for column in self.columns], *cells] if shown else []
@@ -104,7 +104,7 @@ class Table:
         return f"and {plural(left, 'more row')} of {format_count(len(self.rows))}"
 
     def at_right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
-        """Return for each column whether it holds numbers in these rows, whose digits stand below each other."""
+        """Return for each column whether it has only numbers in these rows, for alignment to the right."""
         return [
             any(found) and all(found)
             for found in ([_is_number(row[i]) for row in rows if row[i] is not None] for i in range(len(self.columns)))
@@ -114,11 +114,11 @@ class Table:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bool = False, least: Sequence[str] = ()
 ) -> Table:
-    """Make a table of rows, or of objects with an attribute for each column; cells are made safe when they are shown.
+    """Return a table of rows, or of objects with an attribute per column; cells are escaped when rendered.
 
-    Cells: an int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a
-    payload, a mapping `key=value` pairs, a `Badge` itself, None a dash. Offsets, partitions and ids are given as text, so that
-    they can be copied: digits stand to the right all the same. Those of objects become text here.
+    An int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a payload, a
+    mapping `key=value` pairs, a `Badge` itself, None a dash. Pass offsets, partitions and ids as text, so that they can be copied:
+    digits align right all the same. Those of objects become text.
 
     >>> print(table("orders", ["partition", "offset lag"], [("0", 1234), ("10", 7)]))
     orders
@@ -133,9 +133,9 @@ def table(
 def condensed(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, keep: str, folded: bool = False
 ) -> Table:
-    """Make a table without the columns that say the same in every row: what they say goes into its title, None is left out.
+    """Return a table without the columns that are equal in every row; their values, except None, go into the title.
 
-    The column `keep` stays, of names that a page may cut; a single row is a whole one.
+    The column `keep` always remains; HTML may shorten its names. A single row remains whole.
 
     >>> print(condensed("2 topics", ["where", "name", "before"], [("east", "a", None), ("east", "b", None)], keep="name"))
     2 topics · east
@@ -168,9 +168,9 @@ def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """What a value shows: a line with its title, a badge and facts, and under it lines, tables and other sheets.
+    """A rendered value: a line of title, badge and facts; then lines, tables and other sheets.
 
-    Facts are texts, or what a cell of a table may be; None is left out.
+    Facts are texts or cells of a table; None is omitted.
     """
 
     title: str
@@ -205,7 +205,7 @@ class Sheet:
 
 
 class Displayable:
-    """Show a value by its sheet: HTML in notebooks, text elsewhere. No query is run and no cluster is asked."""
+    """Show a value by its sheet: HTML in notebooks, else text. Rendering runs no query and calls no cluster."""
 
     __slots__ = ()
 
@@ -217,8 +217,8 @@ class Displayable:
         """Return the value as HTML.
 
         Args:
-            zone: the zone of times; the machine's without one.
-            rows: the most rows of each table; None shows all.
+            zone: the zone of times; None for the machine's.
+            rows: the maximum rows of each table; None shows all.
         """
         return self.sheet().html(zone=zone, rows=rows)
 
@@ -237,9 +237,9 @@ class Displayable:
 
 
 class JsonDisplayable(Displayable):
-    """A dataclass that shows itself, and is a JSON document by its fields.
+    """A dataclass that renders itself, and is a JSON document by its fields.
 
-    `json_include` names properties that the document holds too, `json_exclude` fields that it does not.
+    The document adds the properties in `json_include`, and omits the fields in `json_exclude`.
     """
 
     __slots__ = ()
@@ -252,7 +252,7 @@ class JsonDisplayable(Displayable):
 
 
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Show one cell as text (see `table`); `whole` cuts nothing."""
+    """Return one cell as text (see `table`); `whole` truncates nothing."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -271,7 +271,7 @@ def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
 
 
 def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Show one cell as HTML (see `table`); `whole` cuts nothing."""
+    """Return one cell as HTML (see `table`); `whole` truncates nothing."""
     if isinstance(value, Badge):
         return value.html()
     if isinstance(value, bytes | bytearray):
@@ -283,7 +283,7 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
 
 
 def _words(value: Any) -> str:
-    """Show a plan's `before` and `after` without Python's quotes and braces."""
+    """Return a plan's `before` or `after` without Python's quotes and braces."""
     if value is None:
         return NOTHING
     if isinstance(value, Mapping):
@@ -304,13 +304,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell_style(at_right: bool) -> str:
-    # JupyterLab aligns every cell to the right; only a style of the cell's own undoes that.
+    # JupyterLab aligns every cell to the right; only an inline style overrides that.
     side = "right;font-variant-numeric:tabular-nums;white-space:nowrap" if at_right else "left"
     return f"padding:.15em .6em;vertical-align:top;text-align:{side}"
 
 
 def _width(text: str) -> int:
-    """Count the columns that a terminal gives to a text."""
+    """Count the terminal columns of a text."""
     if text.isascii():
         return len(text)
     return sum(0 if category(c) in ("Mn", "Me", "Cf") else 2 if east_asian_width(c) in "WF" else 1 for c in text)

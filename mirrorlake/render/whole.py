@@ -1,4 +1,4 @@
-"""The whole of a key or a value, as JSON, as text and in hexadecimal: every byte of it can be seen."""
+"""Render a whole key or value as JSON, as text and in hexadecimal: every byte is visible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROW = 16
 
 
 def json_text(data: bytes) -> str | None:
-    r"""Indent bytes that are a JSON object or array; None where they are not. Numbers and names stay as they were written.
+    r"""Indent a JSON object or array, or return None for other bytes. Numbers and names remain as written.
 
     >>> print(json_text(b'{"a":1.10,"a":[],"b":[1,"x:y"]}'))
     {
@@ -49,7 +49,7 @@ def json_text(data: bytes) -> str | None:
 
 
 def whole_text(data: bytes) -> str:
-    r"""Show bytes as text, lines as lines; what is not UTF-8 becomes a visible sign, and so do control characters.
+    r"""Return bytes as text with line breaks; invalid UTF-8 and control characters become visible signs.
 
     >>> whole_text(b"a\x00\nb\xff")
     'a␀\nb�'
@@ -58,7 +58,7 @@ def whole_text(data: bytes) -> str:
 
 
 def hex_text(data: bytes) -> str:
-    r"""Show bytes as 16 a line: their place, hexadecimal, and the characters of ASCII.
+    r"""Return bytes in rows of 16: position, hexadecimal, and ASCII characters.
 
     >>> print(hex_text(b"\x00orders"))
     00000000  00 6f 72 64 65 72 73                             .orders
