@@ -1,4 +1,4 @@
-"""What the checks stand on: the settings, and what clusters and lake answer, each asked once, failures included."""
+"""Inputs of the checks: settings, and the answers of clusters and lake, each read once, failures included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class LandedTimes(NamedTuple):
-    """The timestamps of a topic's landed records, the oldest and the newest, in milliseconds since 1970."""
+    """The oldest and newest timestamp of a topic's landed records, in milliseconds since 1970."""
 
     oldest: int
     newest: int
@@ -26,7 +26,7 @@ class LandedTimes(NamedTuple):
 
 @dataclass(slots=True)
 class _Once:
-    """Answers by question; one that failed fails again at once, instead of after its time-out."""
+    """Cache answers by question; a failed question fails again at once, without its time-out."""
 
     known: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class _Once:
 
 
 class CheckContext:
-    """What all checks share; each question is asked once."""
+    """The inputs that all checks share; each is read once."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -54,7 +54,7 @@ class CheckContext:
 
     @property
     def now_ms(self) -> float:
-        """The time of the look, in milliseconds since 1970."""
+        """The time of the examination, in milliseconds since 1970."""
         return self.now.timestamp() * 1000
 
     @property
@@ -63,7 +63,7 @@ class CheckContext:
         return sorted({*self.config.sources, *self.config.targets})
 
     def is_lake(self, alias: str) -> bool:
-        """Tell whether applications publish into a cluster, and no broker stands behind it."""
+        """Return whether a cluster is a lake cluster, which has no brokers: applications publish into it."""
         return self.config.cluster(alias).is_lake
 
     def admin(self, alias: str) -> ClusterAdmin:
@@ -75,7 +75,7 @@ class CheckContext:
         return self.once(("brokers", alias), lambda: self.admin(alias).broker_count())
 
     def answers(self, alias: str) -> bool:
-        """Tell whether a cluster answers; a lake cluster has nobody who could be silent."""
+        """Return whether a cluster answers; a lake cluster always does."""
         if self.is_lake(alias):
             return True
         try:
@@ -84,21 +84,21 @@ class CheckContext:
             return False
 
     def broker_configs(self, alias: str) -> Mapping[str, str | None]:
-        """Return the settings of one broker; none where they may not be read."""
+        """Return the settings of one broker; {} if they may not be read."""
         return self.once(("configs", alias), lambda: self.admin(alias).broker_configs())
 
     def probed(self) -> Mapping[str, Mapping[str, str]]:
-        """Say what is wrong with each address of every cluster, "" where it listens."""
+        """Return the problem of each address, by cluster; "" if it listens."""
         return self.once("probed", self.context.probed)
 
     def running(self) -> Mapping[str, str]:
-        """Return who runs which flows on this machine."""
+        """Return who runs each flow on this machine."""
         return self.once(
             "running", lambda: self.context.running_flows.on_this_machine([one.name for one in self.config.flows])
         )
 
     def control(self) -> ControlState:
-        """Read the pauses and settings in force of the control table."""
+        """Return the pauses and settings in force, from the control table."""
         return self.once("control", lambda: self.context.control().state())
 
     def missing(self) -> Mapping[str, TableSchema]:
@@ -106,12 +106,12 @@ class CheckContext:
         return self.once("missing", lambda: self.lake.missing(self.config.sources))
 
     def has_relay(self, alias: str) -> bool:
-        """Tell whether a source's relay exists."""
+        """Return whether a source's relay exists."""
         location = self.lake.relay_location(alias)
         return self.once(("relay", alias), lambda: self.lake.exists(location))
 
     def relay_properties(self, alias: str) -> Mapping[str, str]:
-        """Read the properties of a relay; none of one that does not exist."""
+        """Return the properties of a relay; {} if it does not exist."""
         if not self.has_relay(alias):
             return {}
         location = self.lake.relay_location(alias)
@@ -130,13 +130,13 @@ class CheckContext:
         return self.once(("landed", alias), ask)
 
     def landed_to(self, alias: str) -> Mapping[TopicPartition, int]:
-        """Read how far each partition is landed; control records at its end count."""
+        """Return each partition's next offset to land, past control records at its end."""
 
         def ask() -> dict[TopicPartition, int]:
             if not self.has_relay(alias):
                 return {}
             found = furthest((read_landing_positions(self.lake, alias), landed_positions(self.lake, alias).reached))
-            # The newest life of a topic comes last.
+            # The newest generation of a topic comes last.
             return {TopicPartition(source.topic, source.partition): found[source] for source in sorted(found)}
 
         return self.once(("landed to", alias), ask)
@@ -147,7 +147,7 @@ class CheckContext:
 
 
 class FlowCheckContext:
-    """What the checks of one flow share: its topics on both sides, with their settings."""
+    """The inputs that the checks of one flow share: its topics on both sides, with their settings."""
 
     def __init__(self, inputs: CheckContext, flow: FlowConfig) -> None:
         self.inputs = inputs
@@ -171,12 +171,12 @@ class FlowCheckContext:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Their partitions that somebody leads; the check `source.leaders` names the others."""
+        """The partitions of these topics with a leader; the check `source.leaders` reports the others."""
         return [tp for state in self.topics.values() for tp in led_partitions(state)]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
-        """The settings in force of the source's topics; of those that may be read."""
+        """The settings in force of the source's topics, if they may be read."""
 
         def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
             looks = (
@@ -201,7 +201,7 @@ class FlowCheckContext:
 
     @property
     def remote_settings(self) -> Mapping[str, Mapping[str, TopicSetting]]:
-        """The settings in force of the remote topics, by their own names; of those that may be read."""
+        """The settings in force of the remote topics, by remote name, if they may be read."""
 
         def ask() -> Mapping[str, Mapping[str, TopicSetting]]:
             return self.target.topic_metadata.settings({state.name for state in self.remotes.values()})
@@ -210,18 +210,18 @@ class FlowCheckContext:
 
     @property
     def ledger(self) -> TopicState | None:
-        """The flow's ledger; None where there is none yet."""
+        """The flow's ledger; None if it does not exist."""
         topic = self.flow.ledger_topic
         return self.inputs.once(("ledger", self.flow.name), lambda: self.target.describe([topic]).get(topic))
 
 
 def led_partitions(state: TopicState) -> list[TopicPartition]:
-    """Return the partitions of a topic that somebody leads: of others nothing can be asked."""
+    """Return the partitions of a topic that have a leader: no offset can be read of others."""
     return [TopicPartition(state.name, one) for one in range(state.partitions) if one not in state.leaderless]
 
 
 def value(settings: Mapping[str, TopicSetting], name: str, default: str = "") -> str:
-    """Return one setting of a topic as it is in force; the default where it is not told."""
+    """Return a topic's setting in force; the default if the broker does not report it."""
     return settings[name].value if name in settings else default
 
 

@@ -1,4 +1,4 @@
-"""Checks of each cluster by itself: that it answers, that it is the one it was, and what its brokers can."""
+"""Checks of each cluster: that it answers, is the same as before, and has capable brokers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _same_cluster(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
     """The cluster that answers is the one whose records the lake holds: offsets of two clusters must never mix."""
     found = inputs.admin(alias).cluster_id()
     known = None
-    # A lake that does not answer is a finding of its own.
+    # Another check reports a lake that does not answer.
     with suppress(Exception):
         known = inputs.relay_properties(alias).get(CLUSTER_PROPERTY)
     try:
@@ -115,7 +115,7 @@ def _certificate(inputs: CheckContext, alias: str) -> Iterator[CheckOutcome]:
                 alias, f"{address}: {error.verify_message}", f"renew it, or correct ssl.ca.location of {alias}"
             )
         except (OSError, ValueError) as error:
-            # The client's own certificate, a cipher or a version: what matters of it is said by kafka.reachable.
+            # The client's own certificate, a cipher or a version: kafka.reachable reports these.
             yield fine(alias, f"{address}: its certificate was not shown ({type(error).__name__})")
         else:
             days = (ends - inputs.now).days

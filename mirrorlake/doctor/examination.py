@@ -1,4 +1,4 @@
-"""Run checks, layer by layer: one that cannot look says why, and the others go on. Changes nothing."""
+"""Run checks layer by layer, changing nothing: a check that fails reports why, and the others run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 from mirrorlake.context import Context
 
-# Each file's checks join when it is imported, in this order.
+# Importing a file registers its checks, in this order.
 from mirrorlake.doctor import settings_checks, machine_checks, cluster_checks, lake_checks, topic_checks, flow_checks  # noqa: F401  isort: skip
 from mirrorlake.doctor.check_context import CheckContext
 from mirrorlake.doctor.findings import CheckOutcome, Finding, Findings, failure
@@ -18,10 +18,10 @@ _LONGEST = 300
 
 
 def list_checks(*, only: Collection[str] = (), skip: Collection[str] = ()) -> Catalogue:
-    """List the checks, or those that are named; asks nobody.
+    """List the checks, or the named ones; calls no cluster.
 
     Raises:
-        UsageError: a name is that of no check.
+        UsageError: a name matches no check.
     """
     return chosen(only, skip)
 
@@ -31,17 +31,17 @@ def examine(context: Context, *, only: Collection[str] = (), skip: Collection[st
 
     Args:
         context: of the mirror.
-        only: run these checks; `kafka` stands for all that begin so.
-        skip: leave these out.
+        only: run only these checks; `kafka` names all that begin with it.
+        skip: omit these checks.
 
     Raises:
-        UsageError: a name is that of no check.
+        UsageError: a name matches no check.
     """
     inputs, found, said = CheckContext(context), Findings(), set[tuple[str, str]]()
     for one in chosen(only, skip):
         for subject, look in _looks(one, inputs):
             for seen in _guarded(look, subject):
-                # What a check cannot look at is met by the next ones, too.
+                # A subject that one check cannot read fails the next checks alike: report it once.
                 if seen.severity == "ok" or (seen.subject, seen.detail) not in said:
                     said.add((seen.subject, seen.detail))
                     found.append(_finding(one, seen))
@@ -49,7 +49,7 @@ def examine(context: Context, *, only: Collection[str] = (), skip: Collection[st
 
 
 def _looks(one: Check, inputs: CheckContext) -> Iterator[tuple[str, Callable[[], Iterable[CheckOutcome]]]]:
-    """Yield what a check is run for; what does not answer is left out, and `kafka.reachable` says so."""
+    """Yield each subject of a check with its call; omit silent clusters, which `kafka.reachable` reports."""
     config = inputs.config
     if one.per == "mirror":
         yield one.name, partial(one.run, inputs)
@@ -72,12 +72,12 @@ def _has_relay(inputs: CheckContext, alias: str) -> bool:
     try:
         return inputs.has_relay(alias)
     except Exception:
-        # `lake.tables` says why.
+        # `lake.tables` reports the reason.
         return False
 
 
 def _guarded(look: Callable[[], Iterable[CheckOutcome]], subject: str) -> list[CheckOutcome]:
-    """Look; a failure is what was seen."""
+    """Return a check's outcomes; an exception becomes a failure."""
     try:
         return list(look())
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a doctor found: each thing that was looked at, what was seen, and the fix where it is not fine."""
+"""Findings of the doctor: each subject examined, its outcome, and the fix if it is not fine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOODS: dict[Severity, Mood] = {"failure": "bad", "warning": "warn", "ok": "note"
 
 
 class CheckOutcome(NamedTuple):
-    """What a check saw of one subject; `fix` is the next command or setting."""
+    """The outcome of a check for one subject; `fix` is the next command or setting."""
 
     subject: str
     severity: Severity
@@ -26,23 +26,23 @@ class CheckOutcome(NamedTuple):
 
 
 def fine(subject: str, detail: str) -> CheckOutcome:
-    """Say what was seen of a subject that is as it should be."""
+    """Return the outcome of a healthy subject."""
     return CheckOutcome(subject, "ok", detail)
 
 
 def warning(subject: str, detail: str, fix: str) -> CheckOutcome:
-    """Say what will hurt sooner or later."""
+    """Return an outcome that will do harm sooner or later."""
     return CheckOutcome(subject, "warning", detail, fix)
 
 
 def failure(subject: str, detail: str, fix: str) -> CheckOutcome:
-    """Say what keeps records from being mirrored, or loses them."""
+    """Return an outcome that stops or loses records."""
     return CheckOutcome(subject, "failure", detail, fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One subject as one check saw it; `fix` is the next command or setting where it is not fine.
+    """The outcome of one check for one subject; `fix` is the next command or setting if it is not fine.
 
     Example:
         >>> Finding(check="kafka.reachable", layer="cluster", subject="east", detail="3 brokers").docs
@@ -60,17 +60,17 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether the subject is fine."""
         return self.severity == "ok"
 
     @property
     def docs(self) -> str:
-        """Where the check is explained."""
+        """The address of the check's documentation."""
         return f"docs/doctor.md#{anchor(self.check)}"
 
 
 def anchor(name: str) -> str:
-    """Return the anchor that a page gives the heading of a check.
+    """Return the anchor of a check's heading on a page.
 
     >>> anchor("target.max-message-bytes")
     'targetmax-message-bytes'
@@ -79,17 +79,17 @@ def anchor(name: str) -> str:
 
 
 class Findings(Displayable, list[Finding]):
-    """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
+    """The findings in the order of the layers: a list of `Finding` that renders itself."""
 
     @property
     def bad(self) -> list[Finding]:
-        """What is not as it should be, failures first."""
+        """The findings that are not fine, failures first."""
         return sorted((one for one in self if not one.ok), key=lambda one: _ORDER[one.severity])
 
     def sheet(self) -> Sheet:
-        """List what is not fine first, each with its fix, then each check that found nothing, with what it saw."""
+        """Return first the findings that are not fine, with their fixes, then each fine check with its details."""
         bad = self.bad
-        # As badges, the names are whole in any width, to be copied.
+        # In badges, names are never shortened, so that they can be copied.
         rows = [(badge(one.check, MOODS[one.severity]), one.subject, one.detail, one.fix) for one in bad]
         parts = [table("", ["check", "subject", "finding", "next"], rows)] if bad else []
         good = [one for one in self if one.ok]
@@ -104,7 +104,7 @@ class Findings(Displayable, list[Finding]):
 
 
 def _by_check(good: list[Finding]) -> list[tuple[object, ...]]:
-    """Put what one check saw of many subjects into one row."""
+    """Join the outcomes of one check for many subjects into one row."""
     rows: list[tuple[object, ...]] = []
     for name, several in groupby(good, key=lambda one: one.check):
         found = list(several)
@@ -115,7 +115,7 @@ def _by_check(good: list[Finding]) -> list[tuple[object, ...]]:
 
 
 def some(texts: Iterable[str], between: str = ", ") -> str:
-    """Name the first few.
+    """Join the first three texts, and count the others.
 
     >>> some(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'

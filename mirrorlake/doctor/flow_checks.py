@@ -1,4 +1,4 @@
-"""Checks of a flow itself: its ledger, its consumer groups, what a person or a failure has stopped, and who mirrors beside it."""
+"""Checks of a flow: its ledger, its consumer groups, pauses and parked streams, and other mirrors beside it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _mm2_beside(at: FlowCheckContext) -> Iterator[CheckOutcome]:
     try:
         members = at.target.members(group)
     except NotAuthorized:
-        # Nothing else asks for this permission.
+        # Only this check needs the permission.
         yield fine(at.flow.name, f"not looked at: group {group} may not be described")
         return
     if members:

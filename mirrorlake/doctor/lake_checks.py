@@ -1,4 +1,4 @@
-"""Checks of the lake: that it can be used, that its tables are as they were made, and that upkeep keeps up."""
+"""Checks of the lake: that it works, that its tables are unchanged, and that maintenance is not behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mirrorlake.render import format_count, format_duration, format_size, plural
 
 _MANY_FILES, _SMALL = 5_000, 10**6
 _MANY_COMMITS = 2_000
-# What a platform may switch on by itself; `delta.appendOnly` is not among them, because retention and erasure switch it off.
+# Platforms may switch these on; not `delta.appendOnly`, which retention and erasure switch off.
 _KEPT = (
     "delta.enableDeletionVectors",
     "delta.autoOptimize.optimizeWrite",
@@ -147,7 +147,7 @@ def _whole(inputs: CheckContext) -> Iterator[CheckOutcome]:
     broken = False
     for name, location in {**{f"relay of {alias}": place for alias, place in relays.items()}, **others}.items():
         log = Path(location, "_delta_log")
-        # What an earlier commit lost was landed again before there was a later one.
+        # Records lost with an earlier commit were landed again before the next commit.
         newest = max(log.glob("*.json"), default=None)
         commits = broken_commits([newest] if newest else [])
         found = [(one, "the next start of landing lands again what it held") for one in commits]

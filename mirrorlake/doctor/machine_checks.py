@@ -1,4 +1,4 @@
-"""Checks of this machine: Java, Spark and its jars, disks, memory, limits, folders, and what is served and logged from here."""
+"""Checks of this machine: Java, Spark and its jars, disks, memory, limits, folders, metrics port and MLflow store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mirrorlake.runtime import cache_directory, find_java, inspect_jars
 from mirrorlake.tracking import default_uri, lacking
 
 _FIRST, _BEYOND = (4, 0), (4, 3)
-# What Delta and the Kafka connector in the jars were built for.
+# The jars' Delta and Kafka connector were built for this version.
 _JARS_FOR = (4, 0)
 _FULL, _NEARLY_FULL = 10**9, 5 * 10**9
 _FEW_FILES = 10_000
@@ -236,14 +236,14 @@ def _folders(inputs: CheckContext) -> Iterator[tuple[str, Path]]:
 
 
 def _inside(what: str, folder: Path) -> Iterator[Path]:
-    """Yield what a run by another user leaves in a lake that its own user cannot write."""
+    """Yield the log folders in a lake: a run by another user may leave them unwritable."""
     if what == "lake":
         with suppress(OSError):
             yield from folder.glob("*/*/_delta_log")
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above that exists."""
+    """Return the folder, or its nearest existing parent."""
     for place in (folder, *folder.parents):
         with suppress(OSError):
             if place.exists():

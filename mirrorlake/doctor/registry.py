@@ -1,4 +1,4 @@
-"""The checks by their names: what each looks at, of what, and what it costs to leave a finding as it is."""
+"""Register the checks by name: subject, reason, layer and worst outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 
 Layer = Literal["settings", "machine", "cluster", "lake", "flow"]
-# What a check is run once for: the mirror, each cluster that answers, each flow whose clusters both answer, each relay.
+# A check runs once for the mirror, each cluster that answers, each flow whose clusters both answer, or each relay.
 Per = Literal["mirror", "cluster", "flow", "relay"]
 Run = Callable[..., Iterable[CheckOutcome]]
 Looking = TypeVar("Looking", bound=Run)
@@ -20,7 +20,7 @@ Looking = TypeVar("Looking", bound=Run)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One named check; `finds` is the worst that it says, `about` why it matters, `fix` what mends it in general."""
+    """One named check; `finds` is its worst outcome, `about` why it matters, `fix` its general remedy."""
 
     name: str
     layer: Layer
@@ -44,7 +44,7 @@ CHECKS: dict[str, Check] = {}
 def check(
     name: str, *, layer: Layer, fix: str, per: Per = "mirror", finds: Severity = "failure"
 ) -> Callable[[Looking], Looking]:
-    """Make a function a check: its docstring says what it looks at and why."""
+    """Register a function as a check; its docstring says what it checks and why."""
 
     def join(run: Looking) -> Looking:
         about = " ".join((inspect.getdoc(run) or "").split())
@@ -57,10 +57,10 @@ def check(
 
 
 class Catalogue(Displayable, list[Check]):
-    """The checks, in the order in which they look: a list of `Check` that shows itself."""
+    """The checks in their order of execution: a list of `Check` that renders itself."""
 
     def sheet(self) -> Sheet:
-        """List each with its layer and what it looks at."""
+        """Return each check with its layer and subject."""
         rows = [(badge(one.name, MOODS[one.finds]), one.layer, one.about) for one in self]
         parts = (table("", ["check", "layer", "looks at"], rows, least=("layer",)),)
         return Sheet(title="doctor", facts=(plural(len(self), "check"),), parts=parts)
@@ -71,10 +71,10 @@ class Catalogue(Displayable, list[Check]):
 
 
 def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
-    """Return the checks to run: those of `only`, or all, without those of `skip`; a beginning such as `kafka` names several.
+    """Return the checks of `only`, or all, without those of `skip`; a prefix such as `kafka` names several.
 
     Raises:
-        UsageError: a name is that of no check; lists the close ones.
+        UsageError: a name matches no check; close names are listed.
     """
     for name in (*only, *skip):
         if not any(_is_named(known, name) for known in CHECKS):
@@ -93,7 +93,7 @@ def chosen(only: Collection[str], skip: Collection[str]) -> Catalogue:
 
 
 def _order(one: Check) -> tuple[int, tuple[str, int]]:
-    """Order checks by layer, then as their files have them, whichever file was imported first."""
+    """Order checks by layer, then by file and line, in any order of imports."""
     return _LAYERS.index(one.layer), one.place
 
 

@@ -1,4 +1,4 @@
-"""Checks of the settings file, before anything is asked of anybody."""
+"""Checks of the settings file, before any cluster is called."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _secrets_plain(inputs: CheckContext) -> Iterator[CheckOutcome]:
 
 
 def _plain(inputs: CheckContext) -> Iterator[tuple[str, str]]:
-    """Yield the place of each secret that stands in the file, and the name of a variable for it."""
+    """Yield the path of each plain secret in the file, and the name of a variable for it."""
     for alias, cluster in inputs.config.clusters.items():
         for key, text in cluster.client.items():
             hidden = [key] if secrets.looks_secret(key) and not key.endswith(_PUBLIC) and key != _LOGIN else []

@@ -1,4 +1,4 @@
-"""Checks of a flow's topics on the source and on the target: what is lost there, refused there, or thrown away there."""
+"""Checks of a flow's topics on source and target: records lost, refused or deleted there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mirrorlake.republish import find_lost_topics
 
 _AHEAD_MS = 60_000
 _HUNG_S = 15 * 60
-# Before a retention ends, so that somebody can act.
+# Early enough before a retention ends that somebody can act.
 _SHARE = 0.8
 
 
@@ -121,7 +121,7 @@ def _expiring(at: FlowCheckContext, topic: TopicState) -> Iterator[CheckOutcome]
 
 
 def _filling(at: FlowCheckContext, waiting: Mapping[TopicPartition, int], keeps: int) -> Iterator[CheckOutcome]:
-    """Say where as many bytes wait as the source keeps; an estimate that is never too small."""
+    """Yield a failure if nearly as many bytes wait as the source retains, by an estimate that is never too small."""
     alias, lake = at.flow.source, at.inputs.lake
     lives = {TopicPartition(one.topic, one.partition): one for one in sorted(landed_positions(lake, alias).reached)}
     landed = at.inputs.landed_to(alias)
@@ -162,7 +162,7 @@ def _transactions_open(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 
 
 def _first_seen(at: FlowCheckContext, held: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """Return since when samples saw each partition end where it ends now, in seconds since 1970."""
+    """Return the earliest sample of the last day with each partition's present end, in seconds since 1970."""
     if not held:
         return {}
     rows = at.inputs.lake.query_rows(
@@ -230,7 +230,7 @@ def _target_partitions(at: FlowCheckContext) -> Iterator[CheckOutcome]:
 
 
 def _each(at: FlowCheckContext) -> Iterator[tuple[str, str, Mapping[str, TopicSetting], Mapping[str, TopicSetting]]]:
-    """Yield each mirrored topic, its remote name, and the settings of both, where the target's may be read."""
+    """Yield each mirrored topic, its remote topic, and the settings of both, if the target's may be read."""
     for name, held in at.remotes.items():
         if held.name in at.remote_settings:
             yield name, held.name, at.settings.get(name, {}), at.remote_settings[held.name]

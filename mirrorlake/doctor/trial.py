@@ -1,4 +1,4 @@
-"""Try a cluster before any settings file names it: does it answer, and which topics and groups does it show."""
+"""Try a cluster before a settings file names it: does it answer, and with which topics and groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.render import Displayable, Sheet, badge, format_count
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Tried(Displayable):
-    """What a cluster answered; `problem` and `remedy` say why it did not."""
+    """A cluster's answer; `problem` and `remedy` explain a failure."""
 
     alias: str
     ok: bool
@@ -23,7 +23,7 @@ class Tried(Displayable):
     remedy: str = ""
 
     def sheet(self) -> Sheet:
-        """Return the answer in a line, or the problem and what to do."""
+        """Return the answer as one line, or the problem and its remedy."""
         if not self.ok:
             return Sheet(title=self.alias, badge=badge("failed"), parts=(self.problem, f"Next: {self.remedy}"))
         facts = (
@@ -35,7 +35,7 @@ class Tried(Displayable):
 
 
 def try_cluster(config: ClusterConfig, alias: str) -> Tried:
-    """Connect to a cluster and return what it answered; changes nothing, and raises for nothing that the cluster does.
+    """Connect to a cluster and return its answer; changes nothing, and never raises for a cluster's failure.
 
     Args:
         config: its part of the settings.
@@ -52,10 +52,10 @@ def try_cluster(config: ClusterConfig, alias: str) -> Tried:
 
 
 def group_names(config: ClusterConfig, alias: str) -> tuple[str, ...]:
-    """Return the consumer groups of a cluster, sorted; none of a lake cluster.
+    """Return the consumer groups of a cluster, sorted; () for a lake cluster.
 
     Raises:
-        ClusterError: the cluster does not answer or does not allow the look.
+        ClusterError: the cluster does not answer, or does not permit the listing.
     """
     if config.is_lake:
         return ()
