@@ -1,6 +1,6 @@
-"""Floor 6: what a notebook needs beyond the package; IPython lives here and nowhere else.
+"""Floor 6: support for notebooks; only this package uses IPython.
 
-Values show themselves (`mirrorlake.render`), so no extension has to be loaded.
+Values render themselves (`mirrorlake.render`), so no extension has to be loaded.
 """
 
 from __future__ import annotations

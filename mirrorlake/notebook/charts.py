@@ -1,7 +1,7 @@
-"""Charts of lag that one can zoom and hover over, from the frames that `mirror.lag` gives, as pandas (`.toPandas()`).
+"""Draw interactive charts of lag from the frames of `mirror.lag`, as pandas (`.toPandas()`).
 
-What a figure shows are the rows of its frame, added up over partitions as its docstring says; no query is run here. Lines are
-told apart by dash and marker as well as by colour. Times are in UTC.
+A figure shows the rows of its frame, aggregated over partitions as its docstring says; no query is run. Lines differ by dash,
+marker and colour. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
-# Nobody reads a longer legend; the highest lines are the ones to look for.
+# A longer legend is not readable; the highest lines matter.
 MAX_LINES = 30
 
-# Read on white and on black; the console's own styles take the theme's.
+# Readable on white and on black; the console's own styles use the theme's colours.
 _GREY, _LINES = "#808080", "rgba(128,128,128,.3)"
 
 Measure = Literal["time", "offsets"]
@@ -28,13 +28,13 @@ _PERCENTILES = ["p50_ms", "p95_ms", "p99_ms"]
 
 
 def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Mapping[str, float] | None = None) -> Any:
-    """Return the lag of each hop of each flow over time: of its partitions the largest time lag, or the sum of offset lags.
+    """Return the lag of each hop of each flow over time: the largest time lag or the summed offset lag of its partitions.
 
     Args:
-        frame: columns `observed_at`, `flow`, `hop`, `group_id`, `time_lag_ms`, `offset_lag`, as `mirror.lag` has them. What
-            is null for one of the partitions breaks the line: the largest may be the one that is not known.
+        frame: columns `observed_at`, `flow`, `hop`, `group_id`, `time_lag_ms`, `offset_lag`, as in `mirror.lag`. A null of one
+            partition breaks the line: the unknown lag may be the largest.
         measure: `time` in seconds, or `offsets`.
-        objectives: the most time lag that was agreed, in seconds by flow; a line each.
+        objectives: the agreed maximum time lag, in seconds by flow; a line each.
 
     Returns:
         A plotly `Figure`.
@@ -50,7 +50,7 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Map
     by_group = [f" by {group}" if isinstance(group, str) else "" for group in frame.group_id]
     named = frame.assign(line=frame.flow + " " + frame.hop + by_group)
     by = named.groupby(["line", "observed_at"], sort=True)[column]
-    # What leaves an unknown part out would look like a fall of the lag.
+    # Without the unknown partition, the lag would seem to fall.
     found = (by.max() / 1000 if measure == "time" else by.sum()).where(by.count() == by.size())
     title, unit = ("time lag", "seconds") if measure == "time" else ("offset lag", "offsets")
     figure = _figure(title, unit, _series(found.reset_index(), "line", "observed_at", column))
@@ -60,7 +60,7 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Map
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:
-    """Return percentiles of the time from a record's timestamp to its target, in seconds: one line a flow, topic and percentile.
+    """Return percentiles of the seconds from a record's timestamp to its target, one line per flow, topic and percentile.
 
     Args:
         frame: columns `bucket`, `flow`, `topic`, `p50_ms`, `p95_ms`, `p99_ms`.
@@ -76,11 +76,11 @@ def latency_chart(frame: pd.DataFrame) -> Any:
 
 
 def rpo_chart(frame: pd.DataFrame, *, objective_ms: float | None = None) -> Any:
-    """Return the age of what would have been lost at each moment, one line a flow, and the objective where there is one.
+    """Return the age of the records at risk over time, one line per flow, and the objective if there is one.
 
     Args:
         frame: columns `observed_at`, `flow`, `data_ms`; null breaks the line.
-        objective_ms: the RPO that was agreed, in milliseconds.
+        objective_ms: the agreed RPO, in milliseconds.
 
     Raises:
         UsageError: plotly is not installed, or a column is missing.
@@ -130,7 +130,7 @@ def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_
     import pandas as pd
 
     for name, rows in frame.sort_values([line, time]).groupby(line, sort=True):
-        # Plotly shows times as they are written: the zone is said on the axis.
+        # Plotly shows times without their zone, which the axis names.
         times = pd.to_datetime(rows[time], utc=True).dt.tz_localize(None)
         yield str(name), list(times), [None if pd.isna(each) else float(each) for each in rows[value]]
 
@@ -153,7 +153,7 @@ def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
     left_out = f", the highest {len(shown)} of {len(ranked)} lines" if len(ranked) > len(shown) else ""
     figure.update_layout(
         title=_text(f"{title}{left_out}"),
-        # A frame of its own colours would be wrong in one of two themes.
+        # A fixed background colour would be wrong in one of two themes.
         template="none",
         autosize=True,
         height=360,
@@ -170,7 +170,7 @@ def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
 
 
 def _text(text: str) -> str:
-    """Return a text without what plotly would take for markup, which it understands in names and titles.
+    """Escape markup that plotly would interpret in names and titles.
 
     >>> _text("<a href='javascript:x'>g</a>")
     "&lt;a href='javascript:x'&gt;g&lt;/a&gt;"

@@ -1,4 +1,4 @@
-"""Show a value wherever the code runs: Databricks, a Jupyter kernel, a terminal, a job."""
+"""Show a value in any host: Databricks, a Jupyter kernel, a terminal, a job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mirrorlake.render import MAX_ROWS, Displayable, Sheet, Table
 
 
 def show(value: Any, *, zone: tzinfo | None = None, rows: int | None = MAX_ROWS) -> None:
-    """Show a value: `displayHTML` on Databricks, IPython's display in a kernel, text elsewhere.
+    """Show a value: `displayHTML` on Databricks, IPython's display in a kernel, else text.
 
-    What is not mirrorlake's goes to the surroundings' own `display` (a DataFrame is a grid on Databricks), or is printed.
+    Other objects go to the host's own `display` (a DataFrame is a grid on Databricks), or are printed.
 
     Args:
-        value: what to show.
-        zone: the zone of times; the machine's without one.
-        rows: the most rows of each table; None shows all.
+        value: the value.
+        zone: the zone of times; None for the machine's.
+        rows: the maximum rows of each table; None shows all.
 
     Example:
         >>> ml.show(mirror.status(), rows=None)  # doctest: +SKIP
@@ -48,7 +48,7 @@ def _display(shell: Any) -> Callable[..., object]:
 
 
 def running_shell() -> Any:
-    """Return the running IPython; None outside of one. Where nobody has imported IPython, there is none to find."""
+    """Return the running IPython, or None; IPython is not imported for this."""
     if "IPython" not in sys.modules:
         return None
     from IPython import get_ipython
@@ -57,6 +57,6 @@ def running_shell() -> Any:
 
 
 def _injected(shell: Any, name: str) -> Callable[[Any], object] | None:
-    """Return a function that Databricks puts into every notebook's names."""
+    """Return a function that Databricks adds to a notebook's names, or None."""
     found = None if shell is None else shell.user_ns.get(name)
     return found if callable(found) else None

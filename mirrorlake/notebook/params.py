@@ -1,4 +1,4 @@
-"""Parameters of a notebook: what its cell holds, or what a Databricks job or a person gave instead."""
+"""Parameters of a notebook: the values of its cell, or of a Databricks job or a person instead."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "")
 def params(**defaults: bool | int | float | str) -> SimpleNamespace:
     """Return the parameters of this notebook, each with the type of its default.
 
-    On Databricks each becomes a text widget at the top of the notebook, which a job's parameters fill. Elsewhere they are
-    what was given: papermill writes its own below the cell that is tagged `parameters`.
+    On Databricks each becomes a text widget at the top of the notebook, which a job's parameters fill. Otherwise the defaults
+    are returned: papermill writes its own values below the cell tagged `parameters`.
 
     Args:
         **defaults: values by name, as the parameters cell sets them.
 
     Raises:
-        UsageError: what a widget holds cannot be read as the type of its default.
+        UsageError: a widget's text cannot be read as the type of its default.
 
     Example:
         >>> params(records=300).records
@@ -42,7 +42,7 @@ def read(defaults: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any
     """Return texts as values of the types of their defaults.
 
     Raises:
-        UsageError: one cannot be read; all of them are named.
+        UsageError: a text cannot be read; all such texts are named.
 
     Example:
         >>> read({"records": 300, "once": True}, {"records": "5", "once": "no"})

@@ -1,11 +1,11 @@
-"""The console: set up, watch and look into a mirror from a notebook, in core ipywidgets and a table of our own.
+"""The console: set up, watch and browse a mirror from a notebook, in core ipywidgets and our own table.
 
     ml.console()          # set a mirror up
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
-`session` is what the views share, `feed` asks again and again, `task_runner` runs work off the kernel's thread, `error_panel`
-shows what fails, and the views (`clusters`, `flow`, `review`, `run` in the `wizard`; `status`, `groups`, `records`, `recovery`) only
-show. What a button does is a public call that works without a browser:
+The views share `session`; `feed` polls, `task_runner` runs work off the kernel's thread, `error_panel` shows failures, and the
+views (`clusters`, `flow`, `review`, `run` in the `wizard`; `status`, `groups`, `records`, `recovery`) only show. A button makes a
+public call that works without a browser:
 
 | button | call |
 |---|---|
@@ -89,11 +89,11 @@ __all__ = ["console"]
 def console(
     mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] | None = None
 ) -> Console:
-    """Open the console of a mirror, which a notebook shows as a widget; without a mirror, to set one up.
+    """Open the console of a mirror, which a notebook shows as a widget; without a mirror, set one up.
 
     Args:
-        mirror: from `ml.load` or `ml.from_settings`; None to begin with nothing.
-        spark: the session for a mirror that is set up here; None as for `ml.load`.
+        mirror: from `ml.load` or `ml.from_settings`; None to start without one.
+        spark: the session for a mirror set up in the console; None as for `ml.load`.
         now: the clock; None for the machine's.
 
     Raises:
@@ -103,7 +103,7 @@ def console(
         >>> ml.console(ml.load("conf/demo.yml"))  # doctest: +SKIP
     """
     try:
-        import ipywidgets  # noqa: F401  asked for here, so that the answer is a sentence and no traceback
+        import ipywidgets  # noqa: F401  imported first for a clear error instead of a traceback
     except ImportError:
         raise UsageError(
             "the console needs ipywidgets, which is not installed",

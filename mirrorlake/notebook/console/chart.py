@@ -1,4 +1,4 @@
-"""Charts that are changed in place: what `notebook/charts.py` draws, in a widget that a browser need not redraw."""
+"""Draw the charts of `notebook/charts.py` in a widget, and update them in place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mirrorlake.notebook.charts import Measure, lag_chart
 
 
 def draw(chart: Any, frame: Any, *, measure: Measure, objectives: Mapping[str, float] | None = None) -> Any | None:
-    """Draw a frame of `lag_chart` and return the chart; None where plotly cannot draw in widgets (no anywidget).
+    """Draw a frame of `lag_chart`; return the chart, or None if plotly cannot draw in widgets (no anywidget).
 
-    The given chart is changed in place, in one message to the browser, where lines and title are those it has: one that was
-    zoomed stays zoomed. Any other gets a chart of its own, whole from the start: a browser that is still loading plotly (5 MB)
-    drops messages to a chart, so lines that are added later never appear. `objectives` are those of `lag_chart`.
+    A chart with the same lines and title is updated in place, in one message, so its zoom remains. Any other chart is a new
+    widget, complete from the start: a browser that is still loading plotly (5 MB) drops messages to a chart, and lines added later
+    would never appear. `objectives` are those of `lag_chart`.
     """
     found = lag_chart(frame, measure=measure, objectives=objectives)
     if chart is None or _kind(chart) != _kind(found):
@@ -37,6 +37,6 @@ def _figure(found: Any) -> Any | None:
         made = go.FigureWidget(found)
     except ImportError:
         return None
-    # Else it keeps the width of its first moment; `pulse.js` says when that is no longer right.
+    # Otherwise the chart never changes its first width; `pulse.js` reports a change.
     made.set_trait("_config", {**(made.trait_values()["_config"] or {}), "responsive": True})
     return made

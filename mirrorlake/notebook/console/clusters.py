@@ -1,4 +1,4 @@
-"""Step 1 of the wizard: the clusters, each tried before it is used; passwords never stay in a widget."""
+"""Step 1 of the wizard: the clusters, each tested before use; no password stays in a widget."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _EMPTY = "No cluster yet: fill in the form, test it, add it."
 class ClustersView:
     """The clusters of a draft, and a form for one of them.
 
-    `draft` returns the draft, `keep` takes one in which a cluster was added, changed or removed, and `used_by` names the
-    flows that need a cluster.
+    `draft` returns the draft, `keep` stores a changed one, and `used_by` names the flows that need a cluster.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class ClustersView:
         self._draft = draft
         self._keep = keep
         self._used_by = used_by
-        # The cluster that Add or change changes, and the one that the form was filled with, which a copy begins with.
+        # The cluster that Add or change changes, and the cluster that filled the form; a copy has only the second.
         self._edited = self._begin = ""
         self.tried: dict[str, Tried] = {}
         self.list = Listing(
@@ -112,7 +111,7 @@ class ClustersView:
         return alias, self._draft().with_cluster(alias, fields, of=self._begin)
 
     async def on_test(self) -> None:
-        """Connect to the cluster of the form and show what it answers."""
+        """Connect to the cluster in the form and show its answer."""
         self.result.value = ""
         alias, draft = self.filled_in()
         found = await self._runner.ask(try_cluster, draft.cluster(alias), alias)
@@ -121,7 +120,7 @@ class ClustersView:
         self.render()
 
     async def on_add(self) -> None:
-        """Take the form's cluster into the draft, or change the one that is edited.
+        """Add the form's cluster to the draft, or change the edited cluster.
 
         Raises:
             UsageError: another cluster has its alias.
@@ -154,7 +153,7 @@ class ClustersView:
         self._fill(alias)
 
     async def on_remove(self, alias: str) -> None:
-        """Take a cluster out of the draft; nothing happens to the cluster itself.
+        """Remove a cluster from the draft; the cluster itself is unchanged.
 
         Raises:
             UsageError: flows of the draft need it.
@@ -177,7 +176,7 @@ class ClustersView:
         return alias in self._draft().clusters and alias != self._edited
 
     def _check_alias(self) -> None:
-        """Say at once that another cluster has the alias."""
+        """Show at once if another cluster has the alias."""
         alias = self.alias.value.strip()
         self.add.disabled = self._is_taken
         copied = f"Another alias is another cluster: {escape(self._edited)} stays." if self._edited else ""
@@ -190,7 +189,7 @@ class ClustersView:
         )
 
     def _check_reference(self) -> None:
-        """Empty the field of anything but a reference: who types a password there must not find it in the notebook."""
+        """Clear the field unless it is a reference: a password typed there must not stay in the notebook."""
         text = self.reference.value.strip()
         if text and not is_bare_reference(text):
             self.reference.value = ""
@@ -201,11 +200,11 @@ class ClustersView:
             )
 
     def _take_password(self) -> None:
-        """Keep what was typed for this session, under the reference that the settings will hold, and empty the field."""
+        """Store the typed password for this session under the settings' reference, and clear the field."""
         typed = self.password.value
         if not typed:
             return
-        # First of all: whatever fails below must not leave it in the widget's state, which notebooks save.
+        # First: no failure below may leave the password in the widget's state, which notebooks save.
         self.password.value = ""
         if not self.reference.value.strip():
             self.reference.value = usual_reference(self.alias.value.strip() or "cluster")
@@ -215,7 +214,7 @@ class ClustersView:
         self.kept.value = f"{kept} The settings hold <code>{escape(reference)}</code>; a job needs it to be set."
 
     def _fill(self, begin: str, *, edited: str = "") -> None:
-        """Show a cluster in the form, or none; `edited` is the one of the draft that Add or change changes."""
+        """Show a cluster in the form, or an empty form; `edited` is the cluster that Add or change changes."""
         self._edited, self._begin = edited, begin
         self.alias.value = edited
         fields = dict(self._draft().clusters.get(begin, BLANK_CLUSTER))

@@ -1,4 +1,4 @@
-"""The few kinds of controls that the console is made of, each with the class by which a test or a style finds it."""
+"""The console's kinds of controls, each with the class by which tests and styles select it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mirrorlake.render import escape
 
 _WIDE = "46em"
 _NARROW = "24em"
-# The longest label is "Names on the target"; what is cut cannot be read by anybody.
+# The longest label is "Names on the target"; a shortened label cannot be read.
 _LABEL = {"description_width": "13em"}
 
 
 def text(
     name: str, label: str, *, hint: str = "", value: str = "", wide: bool = True, live: bool = True
 ) -> widgets.Text:
-    """Make a line of text; `live` reports every key, otherwise when it was left."""
+    """Return a text field; `live` reports every key, else the text at the end."""
     layout = widgets.Layout(width=_WIDE if wide else _NARROW, max_width="100%")
     field = widgets.Text(
         value=value, description=label, placeholder=hint, layout=layout, style=_LABEL, continuous_update=live
@@ -27,20 +27,20 @@ def text(
 
 
 def password(name: str, label: str) -> widgets.Password:
-    """Make a password field; it reports its content once, when it was left."""
+    """Return a password field, which reports its content once, when it is left."""
     layout = widgets.Layout(width=_WIDE, max_width="100%")
     return _named(widgets.Password(description=label, layout=layout, style=_LABEL, continuous_update=False), name)
 
 
 def integer(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
-    """Make a field for a whole number."""
+    """Return a field for a whole number."""
     layout = widgets.Layout(width=_NARROW, max_width="100%")
     field = widgets.BoundedIntText(value=value, min=least, max=most, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
 
 
 def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
-    """Make a list to choose from."""
+    """Return a list to choose from."""
     layout = widgets.Layout(width=_WIDE, max_width="100%")
     options = list(options)
     field = widgets.Dropdown(options=options, value=value, description=label, layout=layout, style=_LABEL)
@@ -48,59 +48,59 @@ def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = No
 
 
 def combobox(name: str, label: str, *, hint: str = "") -> widgets.Combobox:
-    """Make a line of text with a list that is searched as one types."""
+    """Return a text field with a list that typing filters."""
     layout = widgets.Layout(width=_WIDE)
     return _named(widgets.Combobox(description=label, placeholder=hint, layout=layout, style=_LABEL), name)
 
 
 def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButtons:
-    """Make a few choices of which one holds, side by side."""
+    """Return a few exclusive choices, side by side."""
     field = widgets.ToggleButtons(options=list(options), description=label, style={"button_width": "auto"})
     return _named(field, name)
 
 
 def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
-    """Make a box to tick."""
+    """Return a checkbox."""
     layout = widgets.Layout(width="max-content", max_width="100%")
     return _named(widgets.Checkbox(value=value, description=label, indent=False, layout=layout), name)
 
 
 def button(name: str, label: str, *, tip: str = "", main: bool = False) -> widgets.Button:
-    """Make a button; `main` marks the one that changes a cluster or goes on."""
+    """Return a button; `main` marks a button that changes a cluster or continues."""
     style = "primary" if main else ""
     layout = widgets.Layout(width="max-content", min_width="7em")
     return _named(widgets.Button(description=label, tooltip=tip or label, button_style=style, layout=layout), name)
 
 
 def html(name: str, value: str = "") -> widgets.HTML:
-    """Make a place for what `mirrorlake.render` makes, which escapes it."""
+    """Return a widget for HTML of `mirrorlake.render`, which is escaped."""
     return _named(widgets.HTML(value), name)
 
 
 def paragraph(html: str) -> widgets.HTML:
-    """Show sentences of ours."""
+    """Return our own text as a widget."""
     return widgets.HTML(f'<div style="max-width:60em;margin:.4em 0">{html}</div>')
 
 
 def code(text: str, name: str = "") -> str:
-    """Return lines of settings, commands or differences as HTML; long ones are folded, so that they fit a narrow page."""
+    """Return lines of settings, commands or differences as HTML; long lines wrap on a narrow page."""
     lines = "\n".join(escape(line) for line in text.splitlines())
     named = f' class="ml-{name}"' if name else ""
     return f'<pre{named} style="white-space:pre-wrap;overflow-wrap:anywhere">{lines}</pre>'
 
 
 def row(*children: widgets.Widget) -> widgets.HBox:
-    """Put controls beside each other."""
+    """Return controls side by side."""
     return widgets.HBox(list(children), layout=widgets.Layout(flex_flow="row wrap"))
 
 
 def column(*children: widgets.Widget) -> widgets.VBox:
-    """Put controls below each other."""
+    """Return controls below each other."""
     return widgets.VBox(list(children))
 
 
 def refill(field: widgets.Dropdown, options: Sequence[Any], value: Any = None) -> None:
-    """Replace the options; what was chosen stays chosen where it still is one."""
+    """Replace the options; the chosen value remains if it is still an option."""
     chosen = value if value is not None else field.value
     field.options = list(options)
     field.value = chosen if chosen in options else options[0] if options else None

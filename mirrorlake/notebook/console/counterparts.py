@@ -1,4 +1,4 @@
-"""Where a record of one side stands on the others."""
+"""Find a record of one side on the other sides."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mirrorlake.records import BrowsedRecord
 
 
 def named_on(flow: FlowConfig, side: str, topic: str) -> tuple[str, str]:
-    """Name the cluster and the topic of a side."""
+    """Return the cluster and topic name of a side."""
     return (flow.target, flow.remote_topic(topic)) if side == "target" else (flow.source, topic)
 
 
 def find_counterparts(mirror: Mirror, flow: str, side: str, record: BrowsedRecord) -> dict[str, tuple[str, int, int]]:
-    """Find topic, partition and offset of a record on each side; one where it does not stand, or not yet, is left out."""
+    """Return topic, partition and offset of a record by side, without the sides that do not have it (yet)."""
     here = (record.topic, record.partition, record.offset)
     there = _place(
         mirror.translate(

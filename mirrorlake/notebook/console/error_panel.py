@@ -1,4 +1,4 @@
-"""What went wrong, where a person sees it: an error in words, without secrets, on a panel."""
+"""Show errors to a person on a panel, in words and without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRAME = "border-left:4px solid var(--jp-error-color1,#d64545);padding:.3em .8em
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error as a person reads it, without what was typed into a password field of this session."""
+    """Return an error as text, without the passwords typed in this session."""
     if isinstance(error, MirrorlakeError):
         text = str(error)
     else:
@@ -26,7 +26,7 @@ def error_text(error: BaseException) -> str:
 
 
 class ErrorPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annotations
-    """The newest errors first, until a person clears them; hidden without any."""
+    """Show the newest errors first until a person clears them; hidden without errors."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -40,7 +40,7 @@ class ErrorPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annot
         self._render()
 
     def show(self, error: BaseException) -> None:
-        """Show an error; one that is shown already comes to the top."""
+        """Show an error; an error already shown moves to the top."""
         text = error_text(error)
         self.errors = [text, *(one for one in self.errors if one != text)][:_MOST]
         self._render()

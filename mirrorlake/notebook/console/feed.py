@@ -1,4 +1,4 @@
-"""Feeds: questions that are asked again and again, and the newest answer of each."""
+"""Poll repeatedly, and store the newest result of each feed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mirrorlake.notebook.console.session import Session
 
 
 class Feed:
-    """Ask one question in a thread, keep the answer as `reading`, wait, ask again.
+    """Call a function in a thread, store its result as `reading`, wait, and repeat.
 
     Args:
-        ask: the question; runs beside the kernel's thread.
+        ask: the function; runs beside the kernel's thread.
         session: runs the feed.
-        every_s: seconds between the end of one answer and the next question.
-        changed: called after each answer and each failure.
-        name: of the class of `pulse`, which shows how fresh the answer is; after three questions without one it is stale.
+        every_s: seconds between the end of one call and the start of the next.
+        changed: called after each result and each failure.
+        name: the class of `pulse`, which shows the age of the result; it is stale after three intervals.
     """
 
     def __init__(
@@ -43,29 +43,29 @@ class Feed:
 
     @property
     def is_running(self) -> bool:
-        """Whether it asks again and again."""
+        """Whether the feed polls."""
         return self._task is not None and not self._task.done()
 
     def put(self, value: Any) -> None:
-        """Keep an answer."""
+        """Store a result."""
         self._keep(Reading(value, self._session.now()))
         self._changed()
 
     def fail(self, problem: str) -> None:
-        """Keep a failure; the last value stays, and is stale from now on."""
+        """Store a failure; the last value remains, as stale."""
         self._keep(replace(self.reading, problem=problem, asking_since=None))
         self._changed()
 
     def forget(self) -> None:
-        """Forget the answer: another question is asked from now on."""
+        """Drop the result: the function will return something else."""
         self._keep(Reading())
 
     async def once(self) -> None:
-        """Ask once."""
+        """Poll once."""
         self._keep(replace(self.reading, asking_since=self._session.now()))
         try:
             answer = await asyncio.to_thread(self._ask)
-        except Exception as error:  # kept and shown as stale data with its reason; the next question may be answered
+        except Exception as error:  # shown with the stale value; the next call may succeed
             self.fail(error_text(error))
         else:
             self.put(answer)
@@ -80,7 +80,7 @@ class Feed:
             await asyncio.sleep(self._every_s)
 
     def start(self) -> None:
-        """Start asking; does nothing where it runs already, or where no event loop runs."""
+        """Start polling; does nothing if it polls already, or if no event loop runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -89,7 +89,7 @@ class Feed:
             self._task = self._session.runner.start(self._loop())
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

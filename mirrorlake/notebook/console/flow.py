@@ -14,7 +14,7 @@ from mirrorlake.notebook.console.listing import Act, Entry, Listing
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, table
 
-# A preview is drawn again and again while a pattern is typed; the rest is counted.
+# Typing redraws the preview often; further topics are only counted.
 _MAX_SHOWN = 20
 _EMPTY = "No flow yet: fill in the form, then go on to step 3."
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
@@ -23,8 +23,8 @@ _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 class FlowFormView:
     """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
-    `draft` returns the draft, and `whole` the same with the form's flow; `changed` is called when the form changed, `actions`
-    are the list's buttons, and `keep` takes the form's flow into the draft, and fills the form by what it is given.
+    `draft` returns the draft, and `whole` adds the form's flow. `changed` is called when the form changes; `actions` are the
+    list's buttons. `keep` stores the form's flow in the draft, and fills the form by the given function.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class FlowFormView:
     ) -> None:
         self._runner = runner = session.runner
         self.edited = ""
-        """The name of the flow that the form was filled with; empty for a new one."""
+        """The name of the flow that filled the form; empty for a new flow."""
         self._filling = False
         self._draft = draft
         self._whole = whole
@@ -127,12 +127,12 @@ class FlowFormView:
 
     @property
     def is_edited(self) -> bool:
-        """Whether the form says something else than when it was filled."""
+        """Whether the form was edited since it was filled."""
         return self.fields() != self._shown
 
     @property
     def free_name(self) -> str | None:
-        """A free name for the form's flow where another one has its name."""
+        """A free name if another flow has the form's; None otherwise."""
         return self._draft().free_name(self.fields(), of=self.edited)
 
     def _typed(self, name: str) -> Any:
@@ -142,7 +142,7 @@ class FlowFormView:
         return "" if value is None else value
 
     def _show(self, fields: Mapping[str, Any]) -> None:
-        """Show a flow in the form; an end whose cluster was removed is not chosen."""
+        """Show a flow in the form; a removed cluster is not chosen as an end."""
         for name, field in self._inputs.items():
             value = fields[name]
             if name in ("source", "target"):
@@ -151,7 +151,7 @@ class FlowFormView:
             field.value = value
 
     def offer(self) -> None:
-        """Let the ends be chosen among the clusters of the draft; nothing is chosen for a person who has not."""
+        """Offer the draft's clusters as ends; nothing is chosen for the person."""
         draft = self._draft()
         begin = draft.flows.get(self.edited, BLANK_FLOW)
         kafka = [alias for alias in draft.clusters if alias not in draft.lakes]
@@ -162,7 +162,7 @@ class FlowFormView:
         self.render()
 
     async def on_look(self) -> None:
-        """Read the names of the source's topics and groups, and show what the flow makes of them."""
+        """Read the names of the source's topics and groups, and show the flow's selection and names."""
         alias = self.source.value
         if not alias:
             raise UsageError("no source is chosen", remedy="choose one of the clusters of step 1")
@@ -175,7 +175,7 @@ class FlowFormView:
         self.render()
 
     def open(self, edited: str = "", *, name: str | None = None) -> None:
-        """Fill the form with a flow, or with none, under another name where one is given; what was there is given up."""
+        """Fill the form with a flow or empty it, under another name if one is given; discard its previous content."""
         self.edited, self._filling = edited, True
         try:
             self._show(self._draft().flows.get(edited, BLANK_FLOW))
@@ -190,31 +190,31 @@ class FlowFormView:
         self.render()
 
     def rebase(self) -> None:
-        """Keep what the form says as a change of its flow as the draft has it now."""
+        """Make the form's content a change of its flow in the new draft."""
         fields = self.fields()
         self.open(self.edited if self.edited in self._draft().flows else "")
         self._show(fields)
 
     def show(self, entries: Sequence[Entry], said: str = "") -> None:
-        """List the flows, and say something under the list, as HTML."""
+        """List the flows, with HTML under the list."""
         self.list.show(entries)
         self.said.value = said
 
     async def on_new(self) -> None:
-        """Keep the form's flow if it was edited, and empty the form for another one."""
+        """Store the form's flow if it was edited, and empty the form."""
         self._keep(self.open)
 
     async def on_keep(self) -> None:
-        """Take the form's flow into the draft."""
+        """Store the form's flow in the draft."""
         self._keep(None)
 
     async def on_discard(self) -> None:
-        """Empty the form; the draft stays as it is."""
+        """Empty the form; the draft is unchanged."""
         self.open()
         self._changed()
 
     async def on_use_free(self) -> None:
-        """Give the flow the free name that is offered."""
+        """Give the flow the offered free name."""
         if (free := self.free_name) is not None:
             self.name.value = free
 
@@ -226,7 +226,7 @@ class FlowFormView:
         self._changed()
 
     def check_name(self) -> None:
-        """Say at once that another flow has the name, with one that is free; or that another name makes a copy."""
+        """Show at once that the name is taken, with a free name, or that another name makes a copy."""
         free, typed, was = self.free_name, flow_name(self.fields()), self.edited
         self.use_free.layout.display = None if free else "none"
         self.add.disabled = free is not None
@@ -241,7 +241,7 @@ class FlowFormView:
             self.taken.value = f"Another name is another flow with a ledger of its own: {escape(was)} stays."
 
     def render(self) -> None:
-        """Show what the flow makes of the topics and groups that were seen."""
+        """Show the flow's selection and names of the topics and groups that were read."""
         kind = self.policy.value
         self.template.layout.display = None if kind == "template" else "none"
         self.separator.layout.display = None if kind == "default" else "none"
@@ -252,7 +252,7 @@ class FlowFormView:
         try:
             flow = self._whole().config().flow(flow_name(self.fields()))
         except MirrorlakeError as error:
-            # Half-typed patterns are faulty all the time: shown where they are typed, not on the panel.
+            # Half-typed patterns are often invalid: the error appears beside the field, not on the panel.
             self.preview.value = f"{badge('not yet', 'warn').html()} {controls.code(error_text(error))}"
             return
         there = self.topics_there.get(alias)

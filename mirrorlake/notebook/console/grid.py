@@ -1,7 +1,7 @@
-"""A table that a person searches, sorts and chooses from while its rows change.
+"""A table to search, sort and select from while its rows change.
 
-Sorting, filtering, copying and saving happen in the browser (`grid.js`), so that they work at once and beside a busy kernel,
-and what a person sorted, opened, chose or focused survives every update. Decision 0030 says why it is our own.
+Sorting, filtering, copying and saving run in the browser (`grid.js`): they work at once beside a busy kernel, and sorting,
+opened rows, selection and focus survive every update. docs/decisions/0030 says why it is our own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Choice = Literal["none", "one", "many"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `key` finds its cells, `wide` gives more room before a text is cut in the middle, `help` explains it.
+    """A column: `key` selects its cells, `wide` shortens texts later, `help` explains it.
 
-    Sentences (`prose`) are not cut.
+    Sentences (`prose`) are never shortened.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that shows a text and is sorted by something else; `badge` marks it, `title` is read on hovering."""
+    """A cell with a text and another sort key; `badge` marks it, `title` appears on hovering."""
 
     text: str
     sort: str | int | float | None = None
@@ -44,13 +44,13 @@ class Cell:
 
     @classmethod
     def of(cls, badge: Badge, *, sort: str | int | float | None = None, title: str = "") -> Cell:
-        """Make the cell of a badge."""
+        """Return the cell of a badge."""
         return cls(badge.word, sort, badge, title)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row by its `key`, unique in the grid; `parts` are the rows that it opens to."""
+    """A row by its `key`, unique in the grid; opening it shows `parts`."""
 
     key: str
     cells: Mapping[str, Cell | str | int | float | None]
@@ -62,10 +62,10 @@ class Grid(anywidget.AnyWidget):
 
     Args:
         name: its class, without `ml-`.
-        columns: from left to right.
-        label: what the rows are, for a screen reader.
-        select: whether rows can be chosen; `selected` holds the keys of those that are, and can be observed.
-        empty: what is shown without any row.
+        columns: the columns from left to right.
+        label: the kind of rows, for a screen reader.
+        select: how many rows can be chosen; `selected` has the chosen keys, and can be observed.
+        empty: the text without rows.
         file: the name of the CSV file.
 
     Example:
@@ -98,7 +98,7 @@ class Grid(anywidget.AnyWidget):
         self.add_class(f"ml-{name}")
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
-        """Show these rows (and columns); keys that are gone are no longer chosen."""
+        """Show these rows (and columns); keys without a row are no longer chosen."""
         shown = [_row(row) for row in rows]
         with self.hold_sync():
             if columns is not None:

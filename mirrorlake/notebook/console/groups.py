@@ -1,6 +1,6 @@
-"""The group explorer: members, state and lag on both clusters, where each group would go on and why, and moving chosen ones.
+"""The group explorer: members, state, lag and resume positions of groups on both clusters, and moving chosen groups.
 
-Law G (shown first): the plan of exactly the chosen groups is shown, and that plan is carried out once the flow's name is typed.
+Law G (shown first): the plan of exactly the chosen groups is shown, and only it is carried out once the flow's name is typed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorlake.render import Badge, badge, escape, plural, table
 
 _WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
 _DONE = {"move": badge("moved", "good"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
-# Those that need a person come first.
+# Groups that need a person come first.
 _ORDER = {"hold": 0, "move": 1, "in_step": 2}
 
 
@@ -38,7 +38,7 @@ def columns(source: str, target: str) -> list[Column]:
 
 
 def rows_of(standing: GroupOverview) -> list[Row]:
-    """Return a row a group, which opens to its partitions."""
+    """Return one row per group, which opens to its partitions."""
     return [_group_row(one) for one in standing.groups]
 
 
@@ -84,7 +84,7 @@ def _at(at: GroupOnCluster) -> Cell:
 
 
 def outcome_html(done: GroupPlan) -> str:
-    """Say of each group what was done."""
+    """Return each group's outcome as HTML."""
     words = {one.group: _worst(p.action for p in done if p.group == one.group) for one in done}
     rows = [
         (group, mark, "; ".join(dict.fromkeys(p.reason for p in done if p.group == group)))
@@ -100,7 +100,7 @@ def _worst(actions: Iterable[str]) -> Badge:
 
 
 class GroupsView:
-    """Explore the groups of a flow, and move chosen ones as their plan showed it."""
+    """Explore the groups of a flow, and move chosen groups as their plan shows."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -158,14 +158,14 @@ class GroupsView:
         plan = await self._session.runner.ask(mirror.plan_groups, self.flow.value, groups=chosen)
         if chosen == sorted(self.grid.selected):
             self.plan = plan
-            # All of it: what is not seen is not agreed to.
+            # All rows: a person cannot agree to hidden rows.
             self.shown.value = plan.to_html(rows=None)
 
     async def on_apply(self) -> None:
         """Carry out the plan that is shown, and no other (law G); groups with members are never moved.
 
         Raises:
-            SafetyError: no plan is shown, or the name that was typed is not the flow's; nothing was changed.
+            SafetyError: no plan is shown, or the typed name is not the flow's; nothing was changed.
         """
         plan = self.plan
         if plan is None or self.confirm.value.strip() != plan.flow:
@@ -197,7 +197,7 @@ class GroupsView:
         self.outcome.value = ""
 
     def _withdraw(self) -> None:
-        """Forget the plan: it is not of what is chosen any more."""
+        """Drop the plan: the choice has changed."""
         self.plan, self.shown.value, self.confirm.value = None, "", ""
         self._settle()
 

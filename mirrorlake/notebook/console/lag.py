@@ -1,4 +1,4 @@
-"""Lag over time below the live status: what this console has seen, or what the sampler has written."""
+"""Show lag over time below the live status, from this console's statuses or the sampler's samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrorlake.notebook.console.chart import draw
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
 
-# Samples come every half minute, and reading an hour of them is a question to the lake.
+# The sampler writes every half minute, and reading an hour of samples queries the lake.
 EVERY_S = 30.0
 SEEN = ""
 _SPANS = (("Since opened", SEEN), ("15 min", "15m"), ("1 h", "1h"), ("24 h", "24h"), ("7 d", "7d"))
@@ -22,9 +22,9 @@ _MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 
 
 class LagView:
-    """Show the lag of every hop over time, with the objectives; nothing is drawn before there is something to draw.
+    """Show the lag of every hop over time, with the objectives; draw nothing without two moments of data.
 
-    `seen` makes the frame of what the console has seen.
+    `seen` returns the frame of this console's statuses.
     """
 
     def __init__(self, session: Session, *, seen: Callable[[], Any]) -> None:
@@ -50,7 +50,7 @@ class LagView:
         self.render()
 
     def start(self) -> None:
-        """Read the samples again and again, where they are what is shown."""
+        """Read the samples repeatedly if they are shown."""
         if self.since.value != SEEN:
             self.feed.start()
 
@@ -59,7 +59,7 @@ class LagView:
         self.feed.stop()
 
     def changed(self) -> None:
-        """Draw what the console has seen, where that is shown."""
+        """Draw this console's statuses if they are shown."""
         if self.since.value == SEEN:
             self.render()
 
@@ -81,17 +81,17 @@ class LagView:
         try:
             return lag_lines(mirror.lag, self.since.value)
         except UsageError:
-            # A mirror that has not run yet has no samples, which is no fault.
+            # A mirror that has not run yet has no samples; that is no fault.
             return pd.DataFrame([], columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show what was seen, or the newest samples; how old they are, the browser tells."""
+        """Show this console's statuses or the newest samples; the browser shows their age."""
         is_seen = self.since.value == SEEN
         self.sampled.layout.display = "none" if is_seen else None
         lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
-        # One moment is no line.
+        # A line needs two moments.
         there = lines is not None and lines.observed_at.nunique() > 1
-        # A chart that is not displayed at all is drawn in a wrong width.
+        # A chart drawn with `display: none` gets a wrong width.
         layout = self.frame.layout
         layout.visibility, layout.height, layout.overflow = (None, None, None) if there else ("hidden", "0", "hidden")
         is_empty = not is_seen and lines is not None and not there
@@ -100,13 +100,13 @@ class LagView:
             return
         self._drawn = lines, measure
         if measure == "time" and is_seen:
-            # What is not landed has no timestamp that is known here.
+            # The timestamps of records not landed are unknown.
             lines = lines[lines.hop != "landed"]
         self.chart = draw(self.chart, lines, measure=measure, objectives=self._objectives())
         self.frame.children = [] if self.chart is None else [self.chart]
 
     def _objectives(self) -> dict[str, float]:
-        """Find the objectives for RPO of the flows, in seconds."""
+        """Return the RPO objectives by flow, in seconds."""
         mirror = self._session.mirror
         wanted = {} if mirror is None else {flow.name: flow.objectives.rpo for flow in mirror.config.flows}
         return {name: rpo.total_seconds() for name, rpo in wanted.items() if rpo is not None}

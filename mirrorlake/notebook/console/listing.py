@@ -1,4 +1,4 @@
-"""A list of named things, each with its own buttons."""
+"""A list of named entries, each with its own buttons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Act = Callable[[str], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: the name it stands for, what is said of it as HTML, and the buttons it has."""
+    """One line: the entry's name, its HTML, and the labels of its buttons."""
 
     key: str
     html: str
@@ -29,9 +29,9 @@ class Listing:
 
     Args:
         runner: runs the actions.
-        name: what the classes of the list and its buttons begin with.
-        actions: by their labels, in the order of the buttons.
-        empty: said where there is nothing, as HTML.
+        name: the prefix of the classes of the list and its buttons.
+        actions: the actions by label, in the order of the buttons.
+        empty: the HTML shown without entries.
     """
 
     def __init__(self, runner: TaskRunner, name: str, actions: Mapping[str, Act], *, empty: str) -> None:
@@ -47,13 +47,13 @@ class Listing:
         self._draw()
 
     def show(self, entries: Sequence[Entry]) -> None:
-        """Show these entries; nothing happens where they are shown already."""
+        """Show these entries; do nothing if they are shown already."""
         if tuple(entries) != self.entries:
             self.entries = tuple(entries)
             self._draw()
 
     def _draw(self) -> None:
-        """Draw the entries; a row stays where its buttons do, so that one that is pressed meanwhile is still there."""
+        """Draw the entries; reuse a row with the same buttons, so that a button pressed meanwhile still exists."""
         before = self.widget.children
         rows = {(one.key, one.actions): self._row(one) for one in self.entries}
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Live tail: records as they come, read by a thread of its own and drawn by the kernel, the newest of them only."""
+"""Live tail: a thread reads new records, and the kernel draws the newest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mirrorlake.records import BrowsedRecord
 
 Open = Callable[[threading.Event], Iterator[BrowsedRecord]]
 _DRAW_INTERVAL_S = 0.5
-# A kernel and a browser hold so much of what a busy topic brings.
+# The memory that kernel and browser spend on a busy topic.
 _MAX_BYTES = 8 * 2**20
 
 
 class LiveTail:
-    """Follow a topic; `changed` is called with the newest records, how many came, and what ended it ("" while it runs).
+    """Follow a topic; `changed` gets the newest records, their total, and why it ended ("" while it runs).
 
     Law H: no group is joined and nothing is committed.
     """
@@ -33,20 +33,20 @@ class LiveTail:
 
     @property
     def is_running(self) -> bool:
-        """Whether it follows a topic."""
+        """Whether a topic is followed."""
         return not self._stop.is_set()
 
     def start(self, begin: Open, *, most: int) -> None:
-        """Follow what `begin` opens, and keep the newest `most` records; what was followed before is left."""
+        """Follow the records of `begin`, with the newest `most` in memory; stop following any other topic."""
         self.stop()
-        # Its own: a thread that ends late must not hear of the next one.
+        # Its own event: a thread that ends late must not see the next tail's.
         stop = self._stop = threading.Event()
         held = _Newest(most)
         threading.Thread(target=_work, args=(begin, stop, held), name="mirrorlake-tail", daemon=True).start()
         self._task = self._session.runner.start(self._draw(stop, held))
 
     def stop(self) -> None:
-        """Stop; what was shown stays."""
+        """Stop; the shown records remain."""
         self._stop.set()
 
     async def _draw(self, stop: threading.Event, held: _Newest) -> None:
@@ -54,7 +54,7 @@ class LiveTail:
         while True:
             ended = stop.is_set()
             records, came, problem = held.look()
-            # Until it is open, what is produced now may or may not come.
+            # Before it is open, records produced now may or may not arrive.
             if (came != seen and held.is_open) or ended:
                 self._changed(records, came, problem or ("stopped" if ended else ""))
                 seen = came
@@ -64,7 +64,7 @@ class LiveTail:
 
 
 class _Newest:
-    """The newest records, as many and as large as fit; written by one thread and read by another."""
+    """The newest records, bounded by number and size; one thread writes, another reads."""
 
     def __init__(self, most: int) -> None:
         self._records: deque[BrowsedRecord] = deque()

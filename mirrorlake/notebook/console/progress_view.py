@@ -1,4 +1,4 @@
-"""Progress of work under way in another thread, drawn from the kernel's own."""
+"""Draw, on the kernel's thread, the progress of work in another thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_LINES = 8
 
 
 class ProgressView:
-    """A display (see `mirrorlake.progress`) that keeps what it is told, and `during` shows it while work is under way."""
+    """A display (see `mirrorlake.progress`) that stores progress; `during` shows it while work runs."""
 
-    # It only keeps what it is told: any thread may tell.
+    # It only stores values, so any thread may call it.
     any_thread = True
 
     def __init__(self, name: str, doing: str) -> None:
@@ -29,7 +29,7 @@ class ProgressView:
         self.widget = controls.html(name)
 
     async def during(self, work: Awaitable[T], *, also: Callable[[], str] = lambda: "") -> T:
-        """Show the progress until the work has ended, and return what it returns; `also` adds HTML."""
+        """Show the progress until the work ends, and return its result; `also` adds HTML."""
         task = asyncio.ensure_future(work)
         self._lines.clear()
         try:
@@ -42,20 +42,20 @@ class ProgressView:
             self._phases, self.widget.value = (), ""
 
     def show(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Keep the phases."""
+        """Store the phases."""
         self._phases = tuple(phases)
 
     def say(self, said: RunMessage, /) -> None:
-        """Keep a line of a run."""
+        """Store a line of a run."""
         self._lines.append(said)
 
     def close(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Keep the last phases."""
+        """Store the last phases."""
         self._phases = tuple(phases)
 
 
 def progress_html(phases: Sequence[Phase]) -> str:
-    """Return a line for each phase: what is done, and of how much."""
+    """Return one line per phase: its progress and total."""
     return "".join(f"<div>{_line(one)}</div>" for one in phases)
 
 

@@ -1,13 +1,11 @@
-"""Freshness that the browser ticks: how old a figure is, and whether the kernel that gave it is still there.
+"""Show in the browser how old a figure is, and whether its kernel still answers.
 
-A kernel that is busy or gone cannot say so, so nothing here waits for it. It sends the age that an answer has when it is sent;
-the browser adds what has passed since by its own clock, so two clocks that differ do no harm. What is shown again, after a
-reload or in a second view, asks for the age first.
+A busy or dead kernel cannot report itself, so nothing waits for it. It sends an answer's age; the browser adds the time since,
+by its own clock, so differing clocks do no harm. After a reload or in a second view, the browser asks for the age first.
 
-One `Pulse` of a console also asks the kernel for a sign of life every few seconds, one question at a time. Without an answer
-for 5 s the kernel is busy. Where it was restarted or has ended, everything else of the console is made inert until it answers.
-It also keeps clicks: a button that moves while it is held still acts, and an action waits for what was typed before its click
-(`arrived`).
+One `Pulse` of a console also sends the kernel a heartbeat every few seconds, one at a time. Without an answer for 5 s the
+kernel is busy. If it restarted or ended, the rest of the console is inert until it answers. The pulse also preserves clicks:
+a button that moves while pressed still acts, and an action waits for the text typed before its click (`arrived`).
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from mirrorlake.render import format_duration, format_time
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The newest answer to a question that is asked again and again.
+    """The newest result of a repeated question.
 
-    `value` is as it was `at`; `problem` says what kept a newer one away; a question is under way since `asking_since`.
+    `value` was true `at` that time; `problem` is why no newer value came; a question is open since `asking_since`.
     """
 
     value: Any = None
@@ -39,13 +37,13 @@ class Reading:
     asking_since: datetime | None = None
 
     def is_stale(self, now: datetime, limit: timedelta) -> bool:
-        """Tell whether the value is too old to act on, or a newer one failed; a question under way is given its time."""
+        """Return whether the value is too old to act on, or a newer one failed; an open question gets `PATIENCE`."""
         asking = None if self.asking_since is None else now - self.asking_since
         is_patient = asking is not None and asking <= PATIENCE
         return self.problem is not None or self.at is None or (now - self.at > limit and not is_patient)
 
     def as_message(self, now: datetime, limit: timedelta) -> dict[str, Any]:
-        """Return what a browser needs to go on ticking: ages in milliseconds, as they are when this is sent."""
+        """Return the message for the browser's clock: ages in milliseconds, as of now."""
         return {
             "as_of": None if self.at is None else format_time(self.at, date=False),
             "age_ms": _ms(self.at, now),
@@ -55,7 +53,7 @@ class Reading:
         }
 
     def words(self, now: datetime, limit: timedelta) -> str:
-        """Say how fresh the value is, as the browser does.
+        """Return the age of the value in words, as the browser shows it.
 
         >>> from datetime import timezone
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -76,7 +74,7 @@ class Reading:
         return told if self.problem is None else f"{told}: {self.problem}"
 
 
-# A question may take its time on a large mirror; beyond this, what is shown is stale all the same.
+# A question may take long on a large mirror; after this time the value is stale all the same.
 PATIENCE = timedelta(seconds=60)
 _TOLD = timedelta(seconds=2)
 # An open page answers in one round trip; a closed one never does.
@@ -84,7 +82,7 @@ _ARRIVES = timedelta(seconds=5)
 
 
 def ago(age: timedelta) -> str:
-    """Show an age in whole seconds."""
+    """Return an age in whole seconds."""
     return format_duration(timedelta(seconds=int(age.total_seconds()))).replace(".0 s", " s")
 
 
@@ -97,13 +95,13 @@ def _ms(since: datetime | None, now: datetime) -> float | None:
 
 
 class Pulse(anywidget.AnyWidget):
-    """Show how fresh a reading is, ticked in the browser; with `beats`, whether the kernel answers.
+    """Show the age of a reading, updated by the browser; with `beats`, whether the kernel answers.
 
     Args:
         name: its class is `ml-<name>`.
         now: the clock of the kernel.
-        limit: an answer that is older is stale.
-        beats: ask for signs of life, and make the rest of the console inert without any.
+        limit: an older answer is stale.
+        beats: send heartbeats, and make the rest of the console inert without answers.
     """
 
     _esm = Path(__file__).with_name("pulse.js")
@@ -127,22 +125,22 @@ class Pulse(anywidget.AnyWidget):
         self.on_msg(self._answer)
 
     def show(self, reading: Reading) -> None:
-        """Show a reading from now on."""
+        """Show a new reading."""
         self._shown = reading
         self.reading = reading.as_message(self._now(), self._limit)
 
     @property
     def words(self) -> str:
-        """What it says at this moment."""
+        """The pulse's present text."""
         return self._shown.words(self._now(), self._limit)
 
     async def arrived(self) -> None:
-        """Wait until the kernel has all that was filled in before a click.
+        """Wait until the kernel has all input that precedes a click.
 
-        ipywidgets 8.1.9 holds a field's change back while the kernel has not taken the one before it, but never a click:
-        "long" that is typed into a slow kernel is still "l" when its button acts. A page keeps the order of its messages, so
-        the answer to a question that is sent now comes after what was held back. Returns at once where no page ever asked for
-        a sign of life, such as in a front end that runs no widget code of ours, and after 5 s where the page was closed.
+        ipywidgets 8.1.9 delays a field's change until the kernel has taken the previous one, but never a click: "long" typed into a
+        slow kernel is still "l" when its button acts. A page sends its messages in order, so the answer to a question sent now follows
+        the delayed changes. Returns at once if no page ever sent a heartbeat, such as in a front end without our widget code, and
+        after 5 s if the page was closed.
         """
         if not self._is_seen:
             return
@@ -155,7 +153,7 @@ class Pulse(anywidget.AnyWidget):
         self._settling.pop(number, None)
 
     def _answer(self, _: Any, content: Any, __: Any) -> None:
-        """Give a sign of life, with the age as it is now."""
+        """Answer a heartbeat, with the present age."""
         if not isinstance(content, dict):
             return
         self._is_seen = True

@@ -1,6 +1,6 @@
-"""One record in full: key, headers, and the whole value as JSON, text or hexadecimal.
+"""Show one record in full: key, headers, and the whole value as JSON, text or hexadecimal.
 
-Anyone who may write to a topic decides what a record holds: all of it goes through `mirrorlake.render`, which escapes it.
+Anyone with write access to a topic controls its records: everything goes through `mirrorlake.render`, which escapes it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mirrorlake.render import (
 )
 
 FORMATS = ("JSON", "Text", "Hex")
-# Of a value that is not asked for in full.
+# The bytes shown of a value until the whole is requested.
 _SHOWN = 4096
-# A page of a browser grows four times as large by hexadecimal.
+# Hexadecimal makes a page four times as large.
 _MAX_HEX = 2**18
 _PRE = (
     "max-height:28em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;margin:.3em 0;padding:.5em;"
@@ -36,7 +36,7 @@ _CELL = "text-align:left;vertical-align:top;padding:.1em .8em .1em 0;overflow-wr
 
 
 def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
-    """Render a value as JSON, text or hexadecimal, cut unless the `whole` is wanted; each cut is said."""
+    """Return a value as JSON, text or hexadecimal, truncated without `whole`; a note gives the shown size."""
     if not data:
         return payload_html(data)
     shown = data if whole else data[:_SHOWN]
@@ -44,7 +44,7 @@ def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
         shown = shown[:_MAX_HEX]
         text = hex_text(shown)
     else:
-        # The cut may go through a character.
+        # The limit may split a character.
         decoded = whole_text(shown if len(shown) == len(data) else shown.decode("utf-8", "ignore").encode())
         pretty = json_text(data) if form == "JSON" and len(shown) == len(data) else None
         text = decoded if pretty is None else "\n".join(map(clean, pretty.split("\n")))
@@ -53,12 +53,12 @@ def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
         if len(shown) == len(data)
         else f"<div>… the first {format_size(len(shown))} of {format_size(len(data))}</div>"
     )
-    # Every character that is not printable is visible by now; lines stay lines.
+    # Non-printable characters are visible by now; line breaks remain.
     return f'<pre class="ml-record-value" tabindex="0" style="{_PRE}">{escape_html(text)}</pre>{cut}'
 
 
 def head_html(record: BrowsedRecord, where: str) -> str:
-    """Render coordinates, time, key and headers; of headers every one in its order, also of one name."""
+    """Return coordinates, time, key and headers as HTML; headers in order, with duplicates."""
     time = "no timestamp" if record.time is None else format_time(record.time, precision="ms")
     rows = [
         ("where", f"{escape(where)}: {escape(record.topic)}-{record.partition}@{record.offset}"),
@@ -74,14 +74,14 @@ def head_html(record: BrowsedRecord, where: str) -> str:
 
 
 def link_html(record: BrowsedRecord) -> str:
-    """Render a link by which the browser saves the value's bytes."""
+    """Return a link with which the browser saves the value's bytes."""
     name = escape(f"{record.topic}-{record.partition}@{record.offset}.bin")
     data = b64encode(record.value or b"").decode()
     return f'<a download="{name}" href="data:application/octet-stream;base64,{data}">Save the bytes</a>'
 
 
 class RecordDetail:
-    """Show one record; nothing of it until one is chosen."""
+    """Show one record; hidden until one is chosen."""
 
     def __init__(self, session: Session) -> None:
         self._record: BrowsedRecord | None = None

@@ -1,4 +1,4 @@
-"""One side of the record browser: source, relay or target, which reads, fails and is shown by itself."""
+"""One side of the record browser: source, relay or target, with its own reads and failures."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _COLUMNS = (
     Column("offset", "Offset", kind="number"),
     Column("key", "Key"),
     Column("value", "Value", wide=True),
-    # Last: three sides share a page of 1280 points, and what a record holds is looked at first.
+    # Last: three sides share a page of 1280 points, and people read content first.
     Column("time", "Time (UTC)"),
 )
-# Of a cell: what a person reads at a glance, or on hovering.
+# The bytes of a cell that a person reads at a glance, or on hovering.
 _KEY, _VALUE = 60, 200
 _MAX_REASONS = 6
 Place = tuple[int, int]
 
 
 def key_of(record: BrowsedRecord) -> str:
-    """Return what tells a record from the others of its side."""
+    """Return the key that identifies a record on its side."""
     return f"{record.partition}@{record.offset}"
 
 
 def row_of(record: BrowsedRecord, *, mark: str = "") -> Row:
-    """Return a record as a row: text only, control characters made visible, long content cut.
+    """Return a record as a row: text only, control characters visible, long content truncated.
 
     >>> row_of(BrowsedRecord(topic="t", partition=0, offset=7, timestamp_ms=0, key=None, value=b"<b>")).cells["value"]
     '<b>'
@@ -45,7 +45,7 @@ def row_of(record: BrowsedRecord, *, mark: str = "") -> Row:
     cells: dict[str, Any] = {
         "mark": Cell.of(badge(mark, "note")) if mark else "",
         "partition": record.partition,
-        # A place, not a quantity: people copy it into commands.
+        # Text, not a quantity: people copy it into commands.
         "offset": Cell(str(record.offset), sort=record.offset),
         "time": Cell(time or "–", sort=record.timestamp_ms, title=whole or "no timestamp"),
         "key": payload(record.key, _KEY),
@@ -55,7 +55,7 @@ def row_of(record: BrowsedRecord, *, mark: str = "") -> Row:
 
 
 class RecordSide:
-    """Show the records of one side, newest on top; `chosen` is called with a record and the page's cluster."""
+    """Show the records of one side, newest first; `chosen` is called with this side and a record."""
 
     def __init__(self, session: Session, name: str, chosen: Callable[[RecordSide, BrowsedRecord], None]) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class RecordSide:
         self._chosen = chosen
         self._records: dict[str, BrowsedRecord] = {}
         self._marks: dict[str, str] = {}
-        # An answer that comes after a newer question is dropped.
+        # An answer to an older question is dropped.
         self._asked = 0
         self.head = controls.html(f"records-{name}-head")
         self.notes = controls.html(f"records-{name}-notes")
@@ -84,7 +84,7 @@ class RecordSide:
         self._say("nothing was read yet")
 
     async def read(self, ask: Callable[..., Page], *where: Any, **seek: Any) -> Page | None:
-        """Ask for a page beside the kernel's thread and show it; None where it failed, or a newer question was asked."""
+        """Read a page beside the kernel's thread and show it; return None after a failure or a newer read."""
         self._asked += 1
         mine = self._asked
         self._say("reading …")
@@ -114,38 +114,38 @@ class RecordSide:
         self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
 
     def follow(self, cluster: str, records: Sequence[BrowsedRecord], said: str) -> None:
-        """Show records that came, and say how the tail stands."""
+        """Show records of a live tail, with its state."""
         self.page, self.cluster, self.notes.value = None, cluster, ""
         self._asked += 1
         self._fill(records)
         self._say(said)
 
     def fail(self, problem: str) -> None:
-        """Say why the side cannot be shown."""
+        """Show why the side failed."""
         self.page, self.problem, self.notes.value = None, problem, ""
         self._fill(())
         self._say("", badge("failed").html() + "<br>".join(f" {escape(line)}" for line in problem.splitlines()))
 
     def clear(self, said: str) -> None:
-        """Show nothing, and say why."""
+        """Show no records, and the reason."""
         self._asked += 1
         self.page, self.problem, self.notes.value = None, "", ""
         self._fill(())
         self._say(said)
 
     def mark(self, places: dict[Place, str]) -> bool:
-        """Mark records by partition and offset, and no others; tell whether all of them are shown."""
+        """Mark exactly these records by partition and offset; return whether all are shown."""
         self._marks = {f"{partition}@{offset}": word for (partition, offset), word in places.items()}
         self._draw()
         return self._marks.keys() <= self._records.keys()
 
     def unchoose(self) -> None:
-        """Choose none of the rows."""
+        """Clear the selection."""
         if self.grid.selected:
             self.grid.selected = []
 
     def record(self, partition: int, offset: int) -> BrowsedRecord | None:
-        """Return a record that is shown."""
+        """Return a shown record, or None."""
         return self._records.get(f"{partition}@{offset}")
 
     def _fill(self, records: Sequence[BrowsedRecord]) -> None:

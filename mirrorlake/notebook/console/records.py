@@ -1,6 +1,6 @@
-"""The record browser: source, relay and target side by side, each filled by itself; a record shows itself and its passport.
+"""The record browser: source, relay and target side by side, each read by itself; and a record with its passport.
 
-Anyone who may write to a topic decides what a record holds: lists show it as text of a cell, never as markup, the rest goes
+Anyone with write access to a topic controls its records: lists show them as cell text, never as markup; everything else goes
 through `mirrorlake.render`, which escapes it.
 """
 
@@ -36,7 +36,7 @@ _ALL = "all"
 
 
 class RecordsView:
-    """Browse the records of a flow, look for some, follow the newest, and follow one of them everywhere."""
+    """Browse, search and tail the records of a flow, and follow one record everywhere."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -101,7 +101,7 @@ class RecordsView:
         controls.refill(self.flow, self._session.flow_names)
 
     def start(self) -> None:
-        """List the topics of the flow for the form, where an event loop runs."""
+        """List the flow's topics for the form, if an event loop runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -110,17 +110,17 @@ class RecordsView:
             self._session.runner.start(self.on_topics())
 
     def stop(self) -> None:
-        """Stop what follows a topic."""
+        """Stop the live tail."""
         self.live.stop()
 
     async def on_topics(self) -> None:
-        """List the topics that the flow carries, with their partitions; the form works without, too."""
+        """List the flow's topics with their partitions; the form works without them, too."""
         name = self.flow.value
         mirror = self._session.mirror_of(name)
         self.topics_said.value = "listing the flow's topics …"
         try:
             found = await self._session.runner.ask(mirror.topics, mirror.config.flow(name).source)
-        except Exception as error:  # said beside the field: a topic's name can be typed
+        except Exception as error:  # shown beside the field: a person can type a topic's name
             self.topics_said.value = f"the topics cannot be listed: {escape(error_text(error).splitlines()[0])}"
             return
         if name != self.flow.value:
@@ -134,7 +134,7 @@ class RecordsView:
         self._offer_partitions()
 
     async def on_look(self) -> None:
-        """Read the three sides from where the form says, side by side; each is shown when it answers."""
+        """Read the three sides from the form's position; show each when it answers."""
         self.live.stop()
         self._forget()
         if self.seek.value != "offset":
@@ -144,7 +144,7 @@ class RecordsView:
         await self._from_offset(self.anchor.value, self.offset.value)
 
     async def on_turn(self, *, forwards: bool) -> None:
-        """Read what comes before or after what each side shows."""
+        """Read the page before or after each side's page."""
         turned: dict[str, dict[str, Any]] = {
             side: {"after" if forwards else "before": one.page} for side, one in self.sides.items() if one.page
         }
@@ -154,7 +154,7 @@ class RecordsView:
         await self._each(turned)
 
     async def on_go_on(self) -> None:
-        """Look on where a search has stopped, on each side that has more to look through."""
+        """Continue a search on each side that has more records to search."""
         self._forget()
         backward = self.seek.value == "newest"
         wanted: dict[str, dict[str, Any]] = {}
@@ -166,7 +166,7 @@ class RecordsView:
         await self._each(wanted)
 
     async def on_tail(self) -> None:
-        """Follow the topic on one side, from now on."""
+        """Tail the topic on one side."""
         mirror, flow, topic = self._asked()
         side = self.anchor.value
         alias, name = named_on(flow, side, topic)
@@ -182,7 +182,7 @@ class RecordsView:
         self.live.start(begin, most=self.count.value)
 
     async def on_stop(self) -> None:
-        """Stop following."""
+        """Stop the live tail."""
         self.live.stop()
 
     def _came(self, records: Sequence[BrowsedRecord], came: int, ended: str) -> None:
@@ -209,13 +209,13 @@ class RecordsView:
         return {"key": self.key.value or None, "contains": self.contains.value or None, "where": self.where.value}
 
     async def _each(self, seeks: dict[str, dict[str, Any]], partitions: dict[str, int] | None = None) -> None:
-        """Read sides beside each other; a side that is not asked stays as it is."""
+        """Read several sides at once; other sides are unchanged."""
         mirror, flow, topic = self._asked()
         filters, most = self._filters(), self.count.value
 
         async def read(side: str, seek: dict[str, Any]) -> None:
             alias, name = named_on(flow, side, topic)
-            # Where a flow places records itself, a partition of the source is not one of the target.
+            # If the flow chooses partitions itself, a source partition is not one of the target.
             chosen = None if side == "target" and flow.placement.kind != "keep" else self._partition
             partition = (partitions or {}).get(side, chosen)
             await self.sides[side].read(
@@ -225,7 +225,7 @@ class RecordsView:
         await asyncio.gather(*(read(side, seek) for side, seek in seeks.items()))
 
     async def _from_offset(self, side: str, offset: int) -> None:
-        """Read one side from an offset, and the others from its exact counterpart, or from its first one."""
+        """Read one side from an offset, and the others from its exact counterpart, or the first after it."""
         mirror, flow, topic = self._asked()
         partition = self._partition
         if partition is None:
@@ -245,7 +245,7 @@ class RecordsView:
         await self._to_source(mirror, flow, page)
 
     async def _to_target(self, mirror: Mirror, flow: FlowConfig, place: TopicPartition, offset: int) -> None:
-        """Read the target from the counterpart of an offset, or of what comes right after it."""
+        """Read the target from the counterpart of an offset, or of the next record."""
         side = self.sides["target"]
         side.clear("looking for the counterpart …")
         try:
@@ -263,7 +263,7 @@ class RecordsView:
         await self._each({"target": {"offset": there[1]}}, {"target": there[0]})
 
     async def _to_source(self, mirror: Mirror, flow: FlowConfig, page: Page | None) -> None:
-        """Read source and relay from the counterpart of the first record of the target that the flow has written."""
+        """Read source and relay from the counterpart of the first target record that the flow wrote."""
         for record in page.records if page else ():
             found = await self._session.runner.ask(
                 mirror.translate,
@@ -295,7 +295,7 @@ class RecordsView:
         runner.start(self._follow(self._choices, side, record))
 
     async def _follow(self, choice: int, side: RecordSide, record: BrowsedRecord) -> None:
-        """Mark the counterparts of a record, and show its passport; each as soon as it is known."""
+        """Mark a record's counterparts and show its passport, each as soon as it is known."""
         mirror = self._session.mirror_of(self.flow.value)
         flow = mirror.config.flow(self.flow.value)
         await asyncio.gather(
@@ -325,7 +325,7 @@ class RecordsView:
     async def _show_counterparts(
         self, choice: int, mirror: Mirror, flow: FlowConfig, side: RecordSide, record: BrowsedRecord
     ) -> None:
-        """Mark the same record on the other sides by the exact offset map; a side that shows others goes there."""
+        """Mark the record on the other sides by the exact offset map; a side without it reads its offset."""
         try:
             places = await self._session.runner.ask(find_counterparts, mirror, flow.name, side.name, record)
         except Exception as error:  # shown as every failure is
@@ -361,7 +361,7 @@ class RecordsView:
 
     def _offer_partitions(self) -> None:
         known = self._partitions.get(self.topic.value.strip(), 0)
-        # A topic that is not listed may have any; those of most are among these.
+        # An unlisted topic may have any number of partitions; most have these.
         numbers = range(known or 1)
         controls.refill(self.partition, [_ALL, *map(str, numbers)])
 
@@ -374,7 +374,7 @@ class RecordsView:
         try:
             read = when(self.time.value, now=self._session.now()) if self.time.value.strip() else None
         except MirrorlakeError:
-            # A person is still writing.
+            # The person is still typing.
             read = None
         self.time_said.value = "" if read is None else f"= {escape(format_time(read))}"
 
@@ -392,5 +392,5 @@ class RecordsView:
 
 
 def _has_more(page: Page, *, backward: bool) -> bool:
-    """Tell whether a search has stopped before it came to an end."""
+    """Return whether a search stopped before the end of the partition."""
     return bool(page.note) and not (page.is_first if backward else page.is_last)

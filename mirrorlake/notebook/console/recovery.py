@@ -1,4 +1,4 @@
-"""Recovery: objectives and what is proven, drills with their progress, and the checklist of a cutover."""
+"""Recovery: objectives and proofs, drills with their progress, and the checklist of a cutover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirrorlake.render import Table, badge, table
 
 
 def drill_table(drills: Iterable[DrillReport]) -> Table:
-    """Return past drills of a flow, as they were given."""
+    """Return the given drills of a flow as a table, in their order."""
     rows = [
         (
             one.began_at,
@@ -28,7 +28,7 @@ def drill_table(drills: Iterable[DrillReport]) -> Table:
 
 
 class RecoveryView:
-    """Judge whether a flow could be failed over now, rehearse it, and go on with a cutover."""
+    """Judge whether a flow could fail over now, rehearse it, and continue a cutover."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -71,14 +71,14 @@ class RecoveryView:
         controls.refill(self.flow, self._session.flow_names)
 
     async def on_look(self) -> None:
-        """Read where the flow stands and how its drills ended; changes nothing."""
+        """Read the flow's status and its drills; changes nothing."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         status = await self._session.runner.ask(mirror[name].status)
         self.objectives.value = status.to_html()
         self._list_drills(await self._session.runner.ask(mirror[name].drills))
 
     async def on_drill(self) -> None:
-        """Rehearse a failover of the flow into a scratch cluster of this machine."""
+        """Rehearse a failover of the flow into a scratch cluster on this machine."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         rehearsal = self._session.open(mirror.config, display=self.progress)
         report = await self.progress.during(self._session.runner.ask(rehearsal[name].drill))
@@ -86,10 +86,10 @@ class RecoveryView:
         self._list_drills(await self._session.runner.ask(mirror[name].drills))
 
     async def on_cutover(self) -> None:
-        """Look at every step of the cutover, and place groups that have no members.
+        """Check every step of the cutover, and move groups without members.
 
         Raises:
-            SafetyError: the name that was typed is not the flow's; nothing was changed.
+            SafetyError: the typed name is not the flow's; nothing was changed.
         """
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
         if self.confirm.value.strip() != name:

@@ -1,4 +1,4 @@
-"""Step 3 of the wizard: the settings as YAML and their file, what they would change as a plan, and apply."""
+"""Step 3 of the wizard: the settings as YAML and their file, the plan of their changes, and apply."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mirrorlake.render import badge, escape, plural
 
 @dataclass(frozen=True)
 class Reviewed:
-    """What a person looked at: exactly this plan is applied (law G).
+    """A reviewed plan: exactly this plan is applied (law G).
 
-    `flow` is the only flow that it is about, None for all; `word` is what is typed to apply it.
+    `flow` is its only flow, None for all; `word` must be typed to apply it.
     """
 
     draft: Draft
@@ -35,13 +35,13 @@ class ReviewView:
     """Review, save and apply a draft.
 
     Args:
-        session: what the console's views share.
+        session: shared by the console's views.
         draft: returns the whole draft.
-        scope: returns the names of the flows that the review is about; refuses a name that is taken.
-        applied: called with what was reviewed after its plan was applied.
+        scope: returns the names of the reviewed flows; refuses a taken name.
+        applied: called with the review after its plan was applied.
         path: the settings file.
-        begin: the draft at the beginning.
-        read: what the file held when it was read, None without one.
+        begin: the initial draft.
+        read: the file's text when it was read; None without a file.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReviewView:
         self._applied = applied
         self._read = read
         self._read_from = None if read is None else path.absolute()
-        # What may be saved: what was reviewed last, or else what was applied last.
+        # The text to save: the last reviewed, else the last applied.
         self._text: str | None = None
         self._in_force: str | None = None
         self.settled: Callable[[], None] = lambda: None
@@ -120,17 +120,17 @@ class ReviewView:
 
     @property
     def file(self) -> Path | None:
-        """The settings file, absolute; None where none is named."""
+        """The settings file, absolute; None if none is named."""
         named = self.path.value.strip()
         return Path(named).expanduser().absolute() if named else None
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file holds the settings that were applied last; without any, whether it was read."""
+        """Whether the file has the settings applied last; if none were applied, whether it was read."""
         return self._read is not None and self._read_from == self.file and self._in_force in (None, self._read)
 
     def forget(self) -> None:
-        """Withdraw the review: the draft has changed since."""
+        """Withdraw the review: the draft has changed."""
         if self.reviewed is not None or self._text is not None:
             self.reviewed = self._text = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
@@ -145,20 +145,20 @@ class ReviewView:
         config = draft.config()
         self.yaml.value = controls.code(config.text, "yaml-text")
         mirror = self._session.open(config, display=self.looking)
-        # A flow that goes is a change of the settings as a whole.
+        # Removing a flow changes the settings as a whole.
         one = scope[0] if len(scope) == 1 and scope[0] in [flow.name for flow in config.flows] else None
         plan = await self.looking.during(self._runner.ask(mirror.plan, one))
         if draft != self._draft():
-            # A person went on typing while the clusters were asked.
+            # The person continued typing meanwhile.
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
             return
         word = scope[0] if len(scope) == 1 else plural(len(scope), "flow") if scope else "all flows"
         self.reviewed, self._text = Reviewed(draft, one, word, config, plan), config.text
-        # All of it: what is not seen is not agreed to.
+        # All rows: a person cannot agree to hidden rows.
         self.plan.value = plan.to_html(rows=None)
 
     async def on_save(self) -> None:
-        """Write the reviewed settings to the file, unless it holds what nobody here has read."""
+        """Write the reviewed settings to the file, unless its content was never read."""
         file, text = self.file, self._text or self._in_force
         if text is None or file is None:
             what = "nothing is reviewed" if text is None else "no file is named"
@@ -181,7 +181,7 @@ class ReviewView:
         self.again.layout.display = None
 
     async def on_read_again(self) -> None:
-        """Begin with what the file holds now; the form's flow stays as a change of it."""
+        """Start again with the file's present content; the form's flow becomes a change of it."""
         file = self.file
         if file is None:
             raise UsageError("no file is named", remedy="name one beside Settings file")
@@ -193,10 +193,10 @@ class ReviewView:
         self.saved.value = f"{badge('read again', 'good').html()} {escape(str(file))}: review it."
 
     async def on_apply(self) -> None:
-        """Carry out the plan that was reviewed.
+        """Carry out the reviewed plan.
 
         Raises:
-            SafetyError: nothing is reviewed, or what was typed is not the name; nothing was changed.
+            SafetyError: nothing is reviewed, or another name was typed; nothing was changed.
         """
         reviewed = self.reviewed
         if reviewed is None or self.confirm.value.strip() != reviewed.word:
@@ -213,7 +213,7 @@ class ReviewView:
         self._applied(reviewed)
 
     def _moved(self) -> None:
-        """Show where the lake is, and withdraw the review."""
+        """Show the lake's location, and withdraw the review."""
         file, root = self.file, self.root.value.strip()
         where = root
         if self.has_root and root and file is not None and ":/" not in root and "${" not in root:
@@ -223,7 +223,7 @@ class ReviewView:
         self.forget()
 
     def _settle(self) -> None:
-        """Enable and disable the buttons by what was reviewed and typed, and say what is to be typed."""
+        """Enable and disable the buttons by review and input, and show the word to type."""
         self.save.disabled = self._text is None and self._in_force is None
         reviewed = self.reviewed
         self.apply.disabled = reviewed is None or self.confirm.value.strip() != reviewed.word

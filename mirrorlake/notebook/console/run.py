@@ -1,4 +1,4 @@
-"""Step 4 of the wizard: run what is set up, here with its progress, or elsewhere by a command or a job."""
+"""Step 4 of the wizard: run the mirror in this process with its progress, or by a command or a job."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mirrorlake.notebook.console.unit import systemd_unit
 from mirrorlake.render import badge, escape, format_duration, table
 
 _ALL = "all flows"
-# A status asks every cluster and reads the lake: often enough for the eye, and one that another view heard is as good.
+# A status calls every cluster and reads the lake: fast enough to watch, and another view's status serves as well.
 _POLL_INTERVAL_S = 5.0
 _REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 
 
 @dataclass(frozen=True)
 class RunLook:
-    """What a run had done at a moment, and where its flows stood; `status` None where that is not known."""
+    """A run's counts at a time, and the status of its flows; `status` is None if it is unknown."""
 
     at: datetime
     ran: Ran
@@ -44,7 +44,7 @@ class RunLook:
 
 @dataclass
 class ConsoleRun:
-    """A run of this console: `flow` None for all; `looks` are the newest ones, for the rate."""
+    """A run of this console: `flow` is None for all; `looks` are the newest, for the rate."""
 
     flow: str | None
     once: bool
@@ -56,14 +56,14 @@ class ConsoleRun:
 
     @property
     def said(self) -> str:
-        """What runs, in words."""
+        """The run in words."""
         return f"{self.flow or _ALL}{' once' if self.once else ''}"
 
 
 class RunView:
     """Run, stop, pause and resume the mirror of a session.
 
-    `review` knows whether the settings are saved, and `status` returns the newest status that another view has heard.
+    `review` knows whether the settings are saved; `status` returns another view's newest status.
     """
 
     def __init__(self, session: Session, *, review: ReviewView, status: Callable[[], Reading] = Reading) -> None:
@@ -99,12 +99,12 @@ class RunView:
         runner.on_click(self.resume, self.on_resume, settle=self._settle)
         runner.on_click(self.save, self.on_save, settle=self._settle)
         self.flow.observe(runner.guarded(self._settle), "value")
-        # Whether the settings are saved is said here, too.
+        # The run view also shows whether the settings are saved.
         review.settled = self._settle
         self.offer()
 
     def offer(self, applied: str = "") -> None:
-        """Offer the flows of the mirror; `applied` says what was just done, as HTML."""
+        """Offer the flows of the mirror; `applied` is HTML about the last apply."""
         controls.refill(self.flow, [_ALL, *self._session.flow_names])
         self.outcome.value = applied
         self._settle()
@@ -114,35 +114,35 @@ class RunView:
         await self._go(once=False)
 
     async def on_once(self) -> None:
-        """Mirror up to the present ends, and stop."""
+        """Mirror up to the present ends, then stop."""
         await self._go(once=True)
 
     async def on_stop(self) -> None:
-        """Ask the run of this console to stop after the batches under way."""
+        """Stop this console's run after its current batches."""
         self.end()
 
     def end(self) -> None:
-        """Stop what this console started."""
+        """Stop this console's run."""
         if self.current is not None and not self.current.stop.is_set():
             self.current.stopped_at = self._session.now()
             self.current.stop.set()
 
     async def on_pause(self) -> None:
-        """Pause the chosen flow, or all, wherever they run."""
+        """Pause the chosen flow, or all, in any process."""
         mirror = self._session.mirror_of(self.flow.value)
         for name in self._chosen():
             await self._runner.ask(mirror.pause, flow=name, reason="paused in the console")
         self.said.value = f"{badge('paused').html()} {escape(self.flow.value)}: landing goes on, nothing is sent."
 
     async def on_resume(self) -> None:
-        """End the pause of the chosen flow, or of all, and start parked streams again."""
+        """End the pause of the chosen flow, or of all, and restart parked streams."""
         mirror = self._session.mirror_of(self.flow.value)
         ended = [await self._runner.ask(mirror.resume, flow=name) for name in self._chosen()]
         word = "resumed" if any(ended) else "was not paused"
         self.said.value = f"{badge(word, 'note').html()} {escape(self.flow.value)}"
 
     async def on_save(self) -> None:
-        """Save the settings that were applied."""
+        """Save the applied settings."""
         await self._review.on_save()
 
     async def _go(self, *, once: bool) -> None:
@@ -162,7 +162,7 @@ class RunView:
             working = self._session.open(mirror.config, display=self.progress)
             ran = await self._work(working, run)
         finally:
-            # Whoever cancels this, as the console does when it is closed, ends the run, too.
+            # Cancelling this, as closing the console does, also ends the run.
             run.stop.set()
             self.current = None
         self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
@@ -176,10 +176,10 @@ class RunView:
             watching.cancel()
 
     async def _refuse_a_second(self, mirror: Mirror, flow: str | None) -> None:
-        """Refuse to run what another process runs: this one would take the relay over, and the other end with exit 3 (law F).
+        """Refuse a second run: it would take over the relay, and the first would end with exit 3 (law F).
 
         Raises:
-            SafetyError: a process of any machine runs it already.
+            SafetyError: a process on any machine runs it already.
         """
         found = await self._runner.ask(mirror.running, flow)
         if found:
@@ -192,7 +192,7 @@ class RunView:
             )
 
     async def _watch(self, working: Mirror, run: ConsoleRun) -> None:
-        """Look again and again what the run has done; a status that another view has heard is as good as one of its own."""
+        """Record the run's progress repeatedly; use another view's status if it is recent."""
         while True:
             reading, now = self._status(), self._session.now()
             is_old = reading.at is None or now - reading.at > timedelta(seconds=2 * _POLL_INTERVAL_S)
@@ -207,7 +207,7 @@ class RunView:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def _seen(self, working: Mirror, run: ConsoleRun) -> str:
-        """Return what the run has done so far, as HTML."""
+        """Return the run's progress as HTML."""
         now = self._session.now()
         said = f" {escape(run.said)} for {escape(format_duration(now - run.since))}"
         if run.stopped_at is not None:
@@ -215,7 +215,7 @@ class RunView:
         if run.problem:
             said += f"<div>{badge('status not known', 'warn').html()} {escape(run.problem)}</div>"
         if not run.looks or run.once:
-            # A drain tells its progress itself.
+            # A drain reports its own progress.
             return said
         sources = {flow.name: flow.source for flow in working.config.flows if run.flow in (None, flow.name)}
         return said + progress_table(list(run.looks), sources)
@@ -224,7 +224,7 @@ class RunView:
         return self._session.flow_names if self.flow.value == _ALL else [self.flow.value]
 
     def _settle(self) -> None:
-        """Enable and disable the buttons by what is set up and what runs."""
+        """Enable and disable the buttons by settings and runs."""
         mirror, runs = self._session.mirror, self.current is not None
         self.run.disabled = self.once.disabled = mirror is None or runs
         self.stop.disabled = self.current is None or self.current.stop.is_set()
@@ -239,9 +239,9 @@ class RunView:
 
 
 def progress_table(looks: Sequence[RunLook], sources: Mapping[str, str]) -> str:
-    """Return as HTML what a run has done, a line a flow: records in and out, their rates, lag and verdict.
+    """Return a run's progress as HTML, one line per flow: records in and out, their rates, lag and verdict.
 
-    `sources` are the sources of the flows that run, by flow; the rate is that between the first and the last look.
+    `sources` are the sources by running flow; rates are between the first and the last of `looks`.
     """
     first, last = looks[0], looks[-1]
     seconds = (last.at - first.at).total_seconds()
@@ -264,12 +264,12 @@ def progress_table(looks: Sequence[RunLook], sources: Mapping[str, str]) -> str:
 
 
 def _counts(ran: Ran) -> tuple[dict[str, int], dict[str, int]]:
-    """Return how many records were landed by source, and republished by flow."""
+    """Return the number of landed records by source, and of republished records by flow."""
     return {one.source: one.records for one in ran.landed}, {one.flow: one.records for one in ran.republished}
 
 
 def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: bool) -> str:
-    """Return as HTML how the mirror is run elsewhere: the command, the job, a unit, and what they need."""
+    """Return as HTML how to run the mirror outside of the notebook: command, job, unit, and variables."""
     named = str(file) if file is not None else "conf/mirror.yml"
     conf = shlex.quote(named) + (f" --flow {shlex.quote(flow)}" if flow else "")
     job = Path(mirrorlake.__file__).parents[1] / "jobs" / "run.py"
@@ -295,7 +295,7 @@ def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: 
 
 
 def _in_thread(call: Callable[[], Ran]) -> Future[Ran]:
-    """Run a call beside the kernel's thread, in a thread that does not keep a kernel from ending."""
+    """Run a call in a daemon thread, which does not stop a kernel from ending."""
     future: Future[Ran] = Future()
 
     def work() -> None:

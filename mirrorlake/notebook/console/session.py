@@ -1,4 +1,4 @@
-"""What the views of one console share."""
+"""The state that the views of one console share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mirrorlake.progress import Display
 
 
 class Session:
-    """One console's mirror (None until one is set up), its clock, its errors, the kernel's pulse, and what runs its work."""
+    """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner."""
 
     def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
         self.mirror = mirror
-        # Where there is one, it is found on this thread only: those that do the work would start another.
+        # Spark's active session is visible on this thread only; worker threads would start another.
         self._spark = spark or SparkSession.getActiveSession()
         if mirror is not None and self._spark is not None:
             _ = mirror.spark
@@ -31,10 +31,10 @@ class Session:
         self.runner = TaskRunner(self.errors, arrived=self.pulse.arrived)
 
     def open(self, config: MirrorConfig, *, display: Display | None = None) -> Mirror:
-        """Return the mirror of settings, on the Spark session of this console; `display` draws the progress of its work."""
+        """Return a mirror of these settings on the console's Spark session; `display` draws its progress."""
         spark = self._spark
         if spark is None and self.mirror is not None:
-            # One that would be started here would hold the kernel for its ten seconds.
+            # Starting a session on this thread would block the kernel for ten seconds.
             spark = self.mirror.standing_session()
         return Mirror(config, spark=spark) if display is None else Mirror(config, spark=spark, display=lambda: display)
 
@@ -44,10 +44,10 @@ class Session:
         return [flow.name for flow in self.mirror.flows] if self.mirror else []
 
     def mirror_of(self, flow: str | None) -> Mirror:
-        """Return the mirror of a flow that was chosen.
+        """Return the mirror of a chosen flow.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no mirror, or no flow is chosen.
         """
         if self.mirror is None or not flow:
             raise UsageError("no flow is set up yet", remedy="set one up first")

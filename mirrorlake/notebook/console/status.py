@@ -1,4 +1,4 @@
-"""Live status: every flow and topic with its verdict, which opens to partitions; below it the lag over time."""
+"""Live status: every flow and topic with its verdict, by partition on opening; below it the lag over time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 class StatusView:
-    """Show the newest status, and what was seen since the console was opened."""
+    """Show the newest status, and the lag since the console was opened."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,9 +55,9 @@ class StatusView:
         self.render()
 
     def start(self) -> None:
-        """Refresh every few seconds, where an event loop runs."""
+        """Refresh every few seconds, if an event loop runs."""
         self.live.value = True
-        # The box may be ticked since a loop that has ended, as after a script's `asyncio.run`.
+        # The box may be ticked from an event loop that has ended, as after a script's `asyncio.run`.
         self.feed.start()
         self.lag.start()
 
@@ -75,7 +75,7 @@ class StatusView:
         return None if mirror is None else mirror.status()
 
     def lag_frame(self) -> Any:
-        """Make the pandas frame that `lag_chart` takes: one row a flow, hop and moment that this console saw."""
+        """Return the pandas frame for `lag_chart`: one row per flow, hop and status of this console."""
         import pandas as pd
 
         rows = [
@@ -91,7 +91,7 @@ class StatusView:
         return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show the newest status; how old it is, the browser tells."""
+        """Show the newest status; the browser shows its age."""
         status = self.feed.reading.value
         if status is None:
             self.rows.empty = (
@@ -111,7 +111,7 @@ class StatusView:
 
 
 def _flows_html(status: Status) -> str:
-    """Show one line a flow: verdict, lags, rates, objectives, and why."""
+    """Return one line per flow as HTML: verdict, lags, rates, objectives, reason."""
     said = [parked for flow in status.values() for parked in flow.parked]
     held = [held for flow in status.values() for held in flow.held]
     columns = ["flow", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "objectives", "why"]
@@ -168,5 +168,5 @@ def _rate(per_s: float | None) -> str:
 
 
 def _eta(eta_ms: int | None) -> str:
-    # Nothing to catch up is no forecast.
+    # A caught-up flow needs no forecast.
     return "" if eta_ms == 0 else format_duration(eta_ms)

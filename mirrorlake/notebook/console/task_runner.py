@@ -1,7 +1,7 @@
-"""Where the console's work is done: off the kernel's thread, with every failure on a panel that a person sees.
+"""Run the console's work off the kernel's thread, with every failure on a visible panel.
 
-A button's handler runs on the kernel's thread and its exceptions go nowhere (ipywidgets 8); a task's are silent until it is
-collected. Everything that asks Spark or Kafka therefore goes through `TaskRunner`.
+A button's handler runs on the kernel's thread, and its exceptions are lost (ipywidgets 8); a task's are silent until it is
+collected. So every call to Spark or Kafka goes through `TaskRunner`.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ Action = Callable[[], Work]
 
 
 class TaskRunner:
-    """Run work and show what fails; `arrived` returns once the kernel has what was filled in before a click."""
+    """Run work and show failures; `arrived` returns once the kernel has all input that precedes a click."""
 
     def __init__(self, errors: ErrorPanel, *, arrived: Callable[[], Awaitable[None]] | None = None) -> None:
         self._errors = errors
         self._arrived = arrived
-        # A task that nobody holds may be collected before it is done.
+        # A task without a reference may be collected before it is done.
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Run a function that asks Spark or Kafka, or takes its time, beside the kernel's thread."""
+        """Run a slow function, or one that calls Spark or Kafka, beside the kernel's thread."""
         return await asyncio.to_thread(function, *arguments, **options)
 
     def on_click(self, button: widgets.Button, action: Action, *, settle: Callable[[], None] = lambda: None) -> None:
-        """Let a button start an action; it is disabled and says so until the action has ended, then `settle` is called."""
+        """Let a button start an action; it is disabled until the action ends, then `settle` is called."""
 
         def click(_: Any) -> None:
-            # A browser may send the click that it made before it learned that the button is disabled.
+            # A browser may send a click before it learns that the button is disabled.
             if not button.disabled:
                 self.start(self.run(action, button, settle=settle))
 
         button.on_click(click)
 
     async def run(self, action: Action, button: widgets.Button, *, settle: Callable[[], None] = lambda: None) -> None:
-        """Run an action; whatever it raises is shown."""
+        """Run an action and show any exception."""
         name = button.description
         button.disabled, button.description = True, f"{name} …"
         try:
@@ -57,7 +57,7 @@ class TaskRunner:
             settle()
 
     def guarded(self, render: Callable[[], None]) -> Callable[..., None]:
-        """Return a view's render function as a widget's observer: whatever it raises is shown."""
+        """Return a view's render function as a widget's observer that shows any exception."""
 
         def observe(*_: Any) -> None:
             try:
@@ -68,9 +68,9 @@ class TaskRunner:
         return observe
 
     def settled(self, render: Callable[[], None], *, after_s: float = 0.2) -> Callable[[], None]:
-        """Return a function that calls `render` once nobody has called it for a moment, so that typing stays quick.
+        """Return a function that calls `render` after `after_s` without further calls, so that typing is quick.
 
-        Where no event loop runs, as in a script, it is called at once.
+        Without an event loop, as in a script, it calls at once.
         """
         shown, waiting = self.guarded(render), list[asyncio.TimerHandle]()
 
@@ -87,7 +87,7 @@ class TaskRunner:
         return later
 
     def start(self, work: Work) -> asyncio.Task[None] | None:
-        """Start work in the kernel's loop; where none runs, as in a script or a test, do it now."""
+        """Start work in the kernel's loop; without a loop, as in a script or a test, run it now."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -99,7 +99,7 @@ class TaskRunner:
         return task
 
     def stop(self) -> None:
-        """Cancel what still runs."""
+        """Cancel running work."""
         for task in list(self._tasks):
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""The topic browser: what is on a cluster, mirrored where or why not; what is chosen becomes the topics of a flow."""
+"""The topic browser: a cluster's topics, mirrored or why not; chosen topics become those of a flow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, format_count, plural
 from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
 
-# The records a second come from two looks so far apart.
+# The rate of records is measured between two reads this far apart.
 APART_S = 2.0
 
 COLUMNS = (
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def pattern_of(chosen: Collection[str], names: Collection[str]) -> str:
-    r"""Write chosen topics as a flow's selection, which matches no other of the names.
+    r"""Return chosen topics as a flow's selection that matches no other name.
 
     >>> pattern_of(["orders", "a.b"], ["orders", "a.b", "clicks"]), pattern_of(["a.b"], ["a.b", "axb"])
     ('a.b, orders', 'a\\.b')
@@ -48,9 +48,9 @@ class TopicsView:
     """Browse the topics of a cluster.
 
     Args:
-        session: what the views share.
-        draft: returns the settings that are being set up.
-        choose: hands a cluster and a selection of its topics to the set-up form.
+        session: shared by the views.
+        draft: returns the settings being set up.
+        choose: passes a cluster and a selection of its topics to the set-up form.
     """
 
     def __init__(self, session: Session, *, draft: Callable[[], Draft], choose: Callable[[str, str], None]) -> None:
@@ -104,7 +104,7 @@ class TopicsView:
             controls.refill(self.cluster, list(aliases))
 
     async def on_look(self) -> None:
-        """Read the topics, and once more for the records a second."""
+        """Read the topics, and once more for the rate of records."""
         await self._read()
         if self.apart_s:
             await asyncio.sleep(self.apart_s)
@@ -129,7 +129,7 @@ class TopicsView:
         self.render()
 
     async def on_use(self) -> None:
-        """Hand the chosen topics, or the pattern where none is chosen, to the set-up form."""
+        """Pass the chosen topics, or else the pattern, to the set-up form."""
         names = [line.topic for line in self.found or ()]
         chosen = self.rows.selected
         self._choose(self.cluster.value, pattern_of(chosen, names) if chosen else self.matching.value.strip())
@@ -147,7 +147,7 @@ class TopicsView:
         self.shown.value = self.page.to_html(rows=None)
 
     def _asked(self) -> tuple[Callable[[], TopicList], Callable[[str], TopicPage]]:
-        """Find who asks the chosen cluster: the mirror, or the set-up form where the mirror does not know it."""
+        """Return the readers of the chosen cluster: the mirror's, or the set-up form's for a new cluster."""
         alias, mirror = self.cluster.value, self._session.mirror
         if alias is None:
             raise UsageError("no cluster is chosen", remedy="add one in Set up first")
@@ -168,7 +168,7 @@ class TopicsView:
         self._settle()
 
     def render(self) -> None:
-        """Show the topics that match."""
+        """Show the matching topics."""
         if self.found is None:
             return
         lines, text = (
@@ -179,7 +179,7 @@ class TopicsView:
         try:
             matcher = NameMatcher(parse_patterns(text)) if text else None
         except PatternError as error:
-            # Half-typed patterns are faulty all the time.
+            # Half-typed patterns are often invalid.
             self.matches.value = f"{badge('not yet', 'warn').html()} {escape(error.problem)}"
             return
         matched = [line for line in lines if matcher is None or matcher.matches(line.topic)]

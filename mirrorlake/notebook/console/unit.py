@@ -1,20 +1,20 @@
-"""The systemd unit of an always-on mirror: what the console shows, and `jobs/systemd/mirrorlake.service` by `make docs`."""
+"""The systemd unit of an always-on mirror, for the console and, by `make docs`, `jobs/systemd/mirrorlake.service`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# A process ends within 20 s of SIGTERM; what is under way then is begun again by the next start (law F).
+# A process ends within 20 s of SIGTERM; the next start repeats an unfinished batch (law F).
 _STOP_S = 45
 
 
 def systemd_unit(command: Sequence[str], *, settings: str, more: Sequence[str] = ()) -> str:
-    """Write the unit that runs a command always on, as a user of its own.
+    """Return a unit that runs a command always on, as its own user.
 
     Args:
-        command: what is run, its words ready for systemd.
-        settings: the settings file, which systemd looks for before it starts anything.
-        more: further lines of its section `[Service]`, such as where secrets are.
+        command: the command, its words quoted for systemd.
+        settings: the settings file; systemd starts nothing without it.
+        more: further lines of the section `[Service]`, such as the directory of secrets.
 
     Example:
         >>> print(systemd_unit(["/opt/m/bin/mirrorlake", "run"], settings="/etc/m.yml").splitlines()[0])
@@ -27,7 +27,7 @@ def systemd_unit(command: Sequence[str], *, settings: str, more: Sequence[str] =
             "After=network-online.target",
             "Wants=network-online.target",
             f"ConditionPathExists={settings}",
-            # A cluster may be away for hours: starts are never given up.
+            # A cluster may be unreachable for hours: systemd never gives up starting.
             "StartLimitIntervalSec=0",
             "",
             "[Service]",

@@ -1,4 +1,4 @@
-"""The console as a whole: its tabs, its errors, and what they share."""
+"""The whole console: its tabs, its errors, and their shared session."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TABS = ("Set up", "Topics", "Status", "Groups", "Records", "Recovery")
 
 
 class Console:
-    """Set up, watch and look into a mirror; shows itself as a widget.
+    """Set up, watch and browse a mirror; the console is a widget.
 
-    A second display of the same console shows the same widgets. `close` stops its questions and removes it; a `with` block
-    does so at its end.
+    A second display of the same console shows the same widgets. `close` stops polling and removes the widgets, as does the end of
+    a `with` block.
 
     Args:
         mirror: the mirror; None to set one up first.
-        spark: the session for a mirror that is set up here; None as for `ml.load`.
+        spark: the session for a mirror set up in the console; None as for `ml.load`.
         now: the clock.
     """
 
@@ -62,7 +62,7 @@ class Console:
 
     @property
     def mirror(self) -> Mirror | None:
-        """The mirror that is watched; None until one is set up."""
+        """The watched mirror; None until one is set up."""
         return self.session.mirror
 
     def __repr__(self) -> str:
@@ -79,18 +79,18 @@ class Console:
         self.close()
 
     def start(self) -> None:
-        """Refresh every few seconds, where an event loop runs; called when the console is displayed."""
+        """Refresh every few seconds if an event loop runs; displaying the console calls this."""
         if self.mirror is not None:
             self.status.start()
             self.records.start()
 
     def stop(self) -> None:
-        """Stop refreshing; what is shown stays and grows stale."""
+        """Stop refreshing; the shown values become stale."""
         self.status.stop()
         self.records.stop()
 
     def close(self) -> None:
-        """Stop refreshing and what Run started, after its batches under way, and remove the widgets."""
+        """Stop refreshing, stop this console's run after its current batches, and remove the widgets."""
         self.stop()
         self.wizard.run.end()
         self.session.runner.stop()
@@ -102,7 +102,7 @@ class Console:
         widget.close()
 
     def _set_up_topics(self, cluster: str, topics: str) -> None:
-        """Make topics of a cluster those of the flow that is being set up, and show its form."""
+        """Make a cluster's topics those of the flow being set up, and show its form."""
         self.wizard.take_topics(cluster, topics)
         self.tabs.selected_index = TABS.index("Set up")
 
@@ -117,12 +117,12 @@ class Console:
 
 
 def _begin(mirror: Mirror | None) -> Draft:
-    """Return the draft of a mirror's settings; secrets that stand there in the open stay in memory only."""
+    """Return the draft of a mirror's settings; plain secrets stay in memory only."""
     if mirror is None or not mirror.config.text:
         return Draft()
     text, secrets = without_secrets(mirror.config.text)
     for reference, secret in secrets.items():
-        # What cannot be resolved here is asked for when it is needed, with the reference in the message.
+        # An unresolved reference is reported when it is needed, by name.
         with suppress(BadReferenceError):
             keep_for_session(reference, expand(secret))
     return Draft.of(text, path=mirror.config.path)

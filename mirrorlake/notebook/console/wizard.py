@@ -1,7 +1,7 @@
 """The set-up wizard: clusters, flow, review, run; four steps that share one draft.
 
-The draft begins with the settings file, takes one change after another, and begins again with what was applied, so that no
-change is lost to the next one.
+The draft starts with the settings file, collects changes, and restarts with the applied settings, so that no change is lost
+to the next.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _FLOW, _RUN = 1, 3
 
 
 class Wizard:
-    """Set flows up, from nothing or beside what a settings file has, and run them.
+    """Set up flows, from nothing or beside those of a settings file, and run them.
 
     Args:
-        session: what the console's views share.
+        session: shared by the console's views.
         begin: the draft of the settings file, or an empty one.
-        read: what the file held when it was read, secrets included; None without one.
+        read: the file's text when it was read, secrets included; None without a file.
         applied: gets the mirror whose plan was applied.
-        status: returns the newest status that another view has heard.
+        status: returns another view's newest status.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Wizard:
     ) -> None:
         self._session = session
         self.kept = self._before = begin
-        """The settings with what was added, changed and copied so far; what is removed is still in them."""
+        """The settings with all additions, changes and copies; removed flows are still in them."""
         self._adopt = applied
         self._removed: tuple[str, ...] = ()
         self._in_force: frozenset[str] = frozenset()
@@ -88,17 +88,17 @@ class Wizard:
         self._list()
 
     def draft(self) -> Draft:
-        """Return the whole draft as it is filled in now."""
+        """Return the whole draft with the present form."""
         draft = self.kept.without_flows(self._removed)
         if self.review.has_root:
             draft = draft.with_root(self.review.root.value.strip())
         return replace(draft.with_flow(self.flow.fields(), of=self.flow.edited), path=self.review.file)
 
     def scope(self) -> tuple[str, ...]:
-        """Return the names of the flows that a review is about: those that are new, changed or removed, and the form's.
+        """Return the names of the reviewed flows: new, changed and removed flows, and the form's.
 
         Raises:
-            UsageError: another flow has the name of the form's.
+            UsageError: another flow has the name of the form's flow.
         """
         self._require_free_name()
         found, form = dict.fromkeys(self._changes()), self.flow.fields()
@@ -107,9 +107,9 @@ class Wizard:
         return tuple(found)
 
     def keep(self, fill: Callable[[], None] | None = None) -> None:
-        """Take the form's flow into the draft, where it was edited, and `fill` the form; without, it shows the same flow.
+        """Store the form's flow in the draft if it was edited, then `fill` the form; without `fill`, show the same flow.
 
-        The list comes last: whoever sees the flow there finds the form as it stays.
+        The list is drawn last: a flow that appears there implies a final form.
 
         Raises:
             UsageError: the flow is not complete; it stays in the form.
@@ -147,7 +147,7 @@ class Wizard:
             )
 
     def take_topics(self, cluster: str, topics: str) -> None:
-        """Make topics of a cluster those of the new flow in the form, and show it; the form's own flow is kept first."""
+        """Make a cluster's topics those of the form's new flow, and show it; store the form's edited flow first."""
         if self.flow.edited:
             self.keep(self.flow.open)
         if cluster in [value for _, value in self.flow.source.options]:
@@ -156,15 +156,15 @@ class Wizard:
         self.steps.selected_index = _FLOW
 
     async def on_edit(self, name: str) -> None:
-        """Keep the form's flow if it was edited, and fill the form with another one."""
+        """Store the form's flow if it was edited, and fill the form with another one."""
         self.keep(lambda: self.flow.open(name))
 
     async def on_copy(self, name: str) -> None:
-        """Keep the form's flow if it was edited, and fill the form with a copy of another one, under a free name."""
+        """Store the form's flow if it was edited, and fill the form with a copy of another, under a free name."""
         self.keep(lambda: self.flow.open(name, name=self.kept.free_name(self.kept.flows[name])))
 
     async def on_remove(self, name: str) -> None:
-        """Take a flow out of the draft; nothing is deleted on the clusters or in the lake, which is said."""
+        """Remove a flow from the draft; nothing is deleted on the clusters or in the lake, as a note says."""
         if self.flow.edited == name:
             self.flow.open()
         else:
@@ -184,7 +184,7 @@ class Wizard:
         return [name for name, one in flows if alias in (one["source"], one["target"]) and name not in self._removed]
 
     def _changes(self) -> dict[str, str]:
-        """Return what was done to flows since the draft began, by their names: new, changed, removed."""
+        """Return the change of each flow since the draft started: new, changed or removed."""
         before = self._before.flows
         found = {}
         for name, fields in self.kept.flows.items():
@@ -218,7 +218,7 @@ class Wizard:
         )
 
     def _was_applied(self, reviewed: Reviewed) -> None:
-        """Begin the next draft with what was applied; what was typed meanwhile stays in the form."""
+        """Start the next draft with the applied settings; text typed meanwhile stays in the form."""
         untouched = self.draft() == reviewed.draft
         self.kept = self._before = Draft.of(reviewed.config.text, path=reviewed.draft.path)
         self._removed = ()
@@ -238,7 +238,7 @@ class Wizard:
         self.steps.selected_index = _RUN
 
     def _read_again(self, text: str, path: Path) -> None:
-        """Begin the draft with what the file holds now; the form stays, and is a change of it."""
+        """Start the draft with the file's present text; the form becomes a change of it."""
         self.kept = self._before = Draft.of(text, path=path)
         self._removed = ()
         self.clusters.render()
