@@ -1,4 +1,4 @@
-"""Real Kafka clusters on this machine, from plain jars and any Java: for the demo, the notebooks and the tests."""
+"""Real Kafka clusters on this machine, from plain jars and any Java, for the demo, notebooks and tests."""
 
 from mirrorlake.runtime import Java, find_java
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all

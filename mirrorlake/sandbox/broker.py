@@ -1,4 +1,4 @@
-"""One broker in one directory: format its storage, start its JVM, wait until it answers, and read its log.
+"""One broker in one directory: format its storage, start its JVM, wait until it answers, read its log.
 
 ```
 <directory>/server.properties   written at every start
@@ -35,20 +35,20 @@ from mirrorlake.sandbox.properties import (
     server_properties,
 )
 
-# One short look, so that the death of the JVM is noticed soon after it happened.
+# Each attempt is short, so that the death of the JVM is noticed soon.
 _LOOK_SECONDS = 1.0
 _BETWEEN_LOOKS_SECONDS = 0.05
 _FORMAT_SECONDS = 120
 _FORMAT_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _TAIL_LINES = 20
-# The features of a new cluster with their levels, as the records that its controller reads first.
+# The features of a new cluster with their levels: the first records that its controller reads.
 _FEATURES = "bootstrap.checkpoint"
 _PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """How to run a broker: its alias for messages, its directory, its listeners, and what differs from the defaults."""
+    """A broker's configuration: alias for messages, directory, listeners, and overridden defaults."""
 
     alias: str
     directory: Path
@@ -59,12 +59,12 @@ class Broker:
 
     @property
     def log_path(self) -> Path:
-        """The file that the JVM writes to."""
+        """The JVM's output file."""
         return self.directory / "broker.log"
 
     @property
     def log_size(self) -> int:
-        """How many bytes the log has."""
+        """The log's size in bytes; 0 without a log."""
         return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     @property
@@ -74,7 +74,7 @@ class Broker:
 
     @property
     def cluster_id(self) -> str | None:
-        """The id that the storage was formatted with, None before that."""
+        """The cluster id of the formatted storage; None before that."""
         path = self.data / "meta.properties"
         lines = path.read_text().splitlines() if path.exists() else []
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
@@ -82,7 +82,7 @@ class Broker:
     def launch(self, *, tied: bool, besides: Collection[int] = ()) -> subprocess.Popen[bytes]:
         """Write the settings, format the storage at the first start, and start the JVM.
 
-        Its controller listens on none of the ports `besides`, which others are about to take.
+        The controller avoids the ports `besides`, which other brokers are about to take.
         """
         properties = self.directory / "server.properties"
         (controller_port,) = free_ports(1, besides={*besides, *(listener.port for listener in self.listeners)})
@@ -94,10 +94,10 @@ class Broker:
         return start_process(_java(options, "kafka.Kafka", str(properties)), log=self.log_path, tied=tied)
 
     def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
-        """Wait until the broker answers an administrator's question and counts itself as a member of the cluster.
+        """Wait until the broker answers an administrative call and is a registered member of the cluster.
 
         Raises:
-            SandboxError: the JVM ended (the text has its log since byte `since`), or `timeout` seconds have passed.
+            SandboxError: the JVM ended (the message has its log since byte `since`), or `timeout` seconds passed.
         """
         client = AdminClient(
             {
@@ -112,7 +112,7 @@ class Broker:
             if not alive():
                 raise self.dead(since=since)
             metadata = client.list_topics(timeout=_LOOK_SECONDS)
-            # Another broker may have won the port, and answers long before ours has found that out and ended.
+            # Another broker may have taken the port, and answers long before ours notices and ends.
             if not metadata.brokers or metadata.cluster_id != self.cluster_id:
                 raise KafkaException("no broker of this cluster is registered yet")
 
@@ -133,7 +133,7 @@ class Broker:
             ) from error
 
     def dead(self, *, since: int = 0) -> SandboxError:
-        """Return the error for a JVM that ended by itself; `port_taken` says whether another server had its port."""
+        """Return the error for a JVM that ended by itself; `port_taken` if another server had its port."""
         words = self._last_words(since)
         return SandboxError(
             f"{self.alias}: the broker stopped while it was starting{words}",
@@ -145,17 +145,17 @@ class Broker:
 
     def _format(self, properties: Path) -> None:
         cluster_id, kept = _new_id(), _kept_features()
-        # What the tool writes besides ids depends on Kafka's version, so it is run once: each run takes half a CPU second.
-        # Settings and options of a cluster's own are for the tool to check.
+        # The tool's output, except ids, depends only on Kafka's version, so it runs once: a run takes half a CPU second.
+        # The tool must check a cluster's own settings and options.
         is_plain = not (self.config or self.format_options)
         if is_plain and kept.exists():
             write_atomically(self.data / _FEATURES, kept.read_bytes())
-            # Last, since it is the sign of a formatted storage.
+            # Last: this file marks a formatted storage.
             ids = {"version": "1", "cluster.id": cluster_id, "node.id": str(NODE_ID), "directory.id": _new_id()}
             write_atomically(self.data / "meta.properties", properties_text(ids))
             return
         log = self.directory / "format.log"
-        # An id that starts with a dash would be read as an option.
+        # An id that starts with a dash would be parsed as an option.
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
         with log.open("wb") as output:
             done = subprocess.run(
@@ -174,7 +174,7 @@ class Broker:
                 alias=self.alias,
             )
         if is_plain:
-            # Without a cache that can be written the tool is run each time.
+            # Without a writable cache the tool runs each time.
             with suppress(OSError):
                 write_atomically(kept, (self.data / _FEATURES).read_bytes())
 
@@ -188,7 +188,7 @@ def _new_id() -> str:
 
 
 def _kept_features() -> Path:
-    """Return where the features that Kafka's storage tool gives a new cluster are kept for the next one."""
+    """Return the cache file of the features that Kafka's storage tool gives a new cluster."""
     [server] = [jar for jar in jars("broker") if jar.name.startswith("kafka_")]
     return cache_directory() / "storage" / f"{server.stem}.{_FEATURES}"
 
@@ -203,6 +203,6 @@ def _archived() -> list[str]:
 
 def _tail(log: Path, since: int) -> str:
     lines = log.read_bytes()[since:].decode(errors="replace").splitlines() if log.exists() else []
-    # A stack trace's frames push the line that matters out of sight.
+    # The frames of a stack trace would hide the important line.
     kept = [line for line in lines if line.strip() and not line.startswith("\tat ")]
     return "\n".join(kept[-_TAIL_LINES:])

@@ -1,4 +1,4 @@
-"""A Kafka cluster of one node on this machine, as an object: start it, stop it, kill it, freeze it."""
+"""A Kafka cluster of one node on this machine, as an object: start, stop, kill, pause."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _CLASHES = 5
 
 
 class KafkaCluster:
-    """A real Kafka broker and controller (KRaft) in a JVM of its own, which never outlives this process.
+    """A real Kafka broker and controller (KRaft) in its own JVM, which never outlives this process.
 
-    The port is chosen at the first start and then kept, like the data, over any number of stops, kills and starts.
+    The first start chooses the port; port and data remain over any number of stops, kills and starts.
 
     Args:
         alias: the cluster's name in messages.
-        port: where to listen on 127.0.0.1; any free port when not given.
-        directory: where its data and its log are kept; a temporary directory, removed at the end, when not given.
+        port: the port on 127.0.0.1; None for any free port.
+        directory: the folder of its data and log; None for a temporary folder, removed at the end.
         config: Kafka server properties that differ from the sandbox's.
-        listeners: further listeners beside the plain one (TLS, SASL), set up by properties in `config`.
+        listeners: further listeners beside the plain one (TLS, SASL), configured by properties in `config`.
         java_options: options of the JVM.
         format_options: further arguments of `kafka-storage format`, such as `--add-scram`.
 
@@ -72,7 +72,7 @@ class KafkaCluster:
         self._lock = threading.RLock()
         self._answered = False
         self._processes: list[subprocess.Popen[bytes]] = []
-        # Runs when nobody holds the cluster any more, and at the latest when the interpreter exits.
+        # Runs when the cluster is garbage-collected, at the latest when the interpreter exits.
         self._end = weakref.finalize(self, _abandon, self._processes, place if temporary else None)
 
     @property
@@ -82,7 +82,7 @@ class KafkaCluster:
 
     @property
     def directory(self) -> Path:
-        """Where its data and its log are kept."""
+        """The folder of its data and log."""
         return self._broker.directory
 
     @property
@@ -99,7 +99,7 @@ class KafkaCluster:
         """Return `host:port` of a listener by its name.
 
         Raises:
-            SandboxError: there is no such listener, or its port is still to be chosen.
+            SandboxError: there is no such listener, or its port is not chosen yet.
         """
         found = next((candidate for candidate in self._broker.listeners if candidate.name == listener), None)
         if found is None or not found.port:
@@ -112,19 +112,19 @@ class KafkaCluster:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the broker's JVM, None while it does not run."""
+        """The pid of the broker's JVM; None if it does not run."""
         return process.pid if (process := self._process) else None
 
     @property
     def running(self) -> bool:
-        """Whether the JVM lives; a paused one does."""
+        """Whether the JVM exists, also if it is paused."""
         return self._process is not None
 
     def start(self, *, timeout: float = START_SECONDS) -> KafkaCluster:
-        """Start the broker and return when it answers; does nothing when it runs already.
+        """Start the broker, and return when it answers; does nothing if it runs already.
 
         Raises:
-            SandboxError: it stops at once, does not answer in time, or its port belongs to another process.
+            SandboxError: it stops at once, does not answer in time, or another process has its port.
         """
         with self._lock:
             if self.running:
@@ -148,11 +148,11 @@ class KafkaCluster:
             ) from clash
 
     def stop(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Shut the broker down cleanly and keep its data; it is killed when it takes longer than `timeout` seconds."""
+        """Shut the broker down cleanly, or kill it after `timeout` seconds; its data remain."""
         with self._lock:
             if (process := self._process) is None:
                 return
-            # A paused process acts on nothing but SIGKILL.
+            # A paused process acts only on SIGKILL.
             process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
             try:
@@ -162,7 +162,7 @@ class KafkaCluster:
             self._processes.clear()
 
     def kill(self) -> None:
-        """End the broker as a power cut would (SIGKILL); its data stay."""
+        """End the broker like a power cut (SIGKILL); its data remain."""
         with self._lock:
             if process := self._process:
                 process.kill()
@@ -170,16 +170,16 @@ class KafkaCluster:
             self._processes.clear()
 
     def restart(self, *, timeout: float = START_SECONDS) -> KafkaCluster:
-        """Stop the broker cleanly and start it again, at the same port with the same data."""
+        """Stop the broker cleanly and start it again, with the same port and data."""
         self.stop()
         return self.start(timeout=timeout)
 
     def pause(self) -> None:
-        """Freeze the broker (SIGSTOP) and return when it stands still: connections stay open, nothing is answered."""
+        """Freeze the broker (SIGSTOP), and return once it is stopped: connections stay open, nothing is answered."""
         wait_stopped(self._signal(signal.SIGSTOP).pid)
 
     def resume(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Continue a paused broker (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def __enter__(self) -> KafkaCluster:
@@ -209,8 +209,8 @@ class KafkaCluster:
         return process
 
     def _choose_ports(self, *, again: bool) -> None:
-        """Give each listener without a port a free one; what was chosen once is kept unless it was lost in a race."""
-        # Only a cluster that never answered may move: afterwards clients know its address.
+        """Give each listener without a port a free one; choose again only if another process took it."""
+        # Only a cluster that never answered may change its port: later, clients know the address.
         listeners = self._wanted if again and not self._answered else self._broker.listeners
         free = iter(free_ports(len(listeners), besides={entry.port for entry in listeners}))
         chosen = tuple(entry if entry.port else replace(entry, port=next(free)) for entry in listeners)
@@ -232,7 +232,7 @@ class KafkaCluster:
 
 
 def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECONDS) -> list[KafkaCluster]:
-    """Start clusters side by side and return them; where one fails, the others stay as they are."""
+    """Start clusters in parallel and return them; if one fails, the others are left as they are."""
     found = list(clusters)
     jars("broker")  # once and in sight, rather than in every thread at the same time
     with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="mirrorlake-start") as pool:
@@ -240,7 +240,7 @@ def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECOND
 
 
 def port_in_use(alias: str, address: str) -> SandboxError:
-    """Return the error for an address where another process listens."""
+    """Return the error for an address at which another process listens."""
     return SandboxError(
         f"{alias}: another process already listens on {address}",
         consequence="the cluster was not started, and the other process was left alone",

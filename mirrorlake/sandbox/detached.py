@@ -1,7 +1,6 @@
-"""The local clusters of a settings file: brokers that outlive the command which started them.
+"""The local clusters of a settings file: brokers that outlive the command that started them.
 
-`<directory>/sandbox.json` holds pid and start time of each broker, so that a pid which the system has since given to
-another program is never signalled.
+`<directory>/sandbox.json` has pid and start time of each broker, so that a pid reused by another program is never signalled.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRow:
-    """One cluster as `mirrorlake sandbox status` shows it."""
+    """One cluster of `mirrorlake sandbox status`."""
 
     alias: str
     address: str
@@ -45,7 +44,7 @@ class SandboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """What is written down about one broker."""
+    """The record of one broker in `sandbox.json`."""
 
     alias: str
     address: str
@@ -60,18 +59,18 @@ class Sandbox:
     """The detached clusters below one directory, one sub-directory each.
 
     Args:
-        directory: where data, logs and the record of what is running are kept.
+        directory: the folder of data, logs and the record of running brokers.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
 
     def up(self, clusters: Mapping[str, str], *, timeout: float = START_SECONDS) -> list[SandboxRow]:
-        """Start what is not running yet, at `host:port` by alias, and return when every cluster answers.
+        """Start the clusters that do not run, at `host:port` by alias, and return when every cluster answers.
 
         Raises:
-            SandboxError: before anything is started, where an address is not on this machine, is used twice, or belongs
-                to another process; later, where a broker does not answer within `timeout` seconds.
+            SandboxError: before any start, if an address is not on this machine, is used twice, or belongs to another process;
+                later, if a broker does not answer within `timeout` seconds.
         """
         listeners = {alias: loopback_listener(alias, address) for alias, address in clusters.items()}
         _refuse_shared(listeners)
@@ -88,7 +87,7 @@ class Sandbox:
 
             def launch(alias: str) -> None:
                 entry = _launch(brokers[alias], besides=[listener.port for listener in listeners.values()])
-                # At once: whatever happens to the others or to this command, `down` finds every started broker.
+                # At once: if others or this command fail, `down` still stops every started broker.
                 with saving:
                     entries[alias] = entry
                     self._save(entries)
@@ -104,11 +103,11 @@ class Sandbox:
         return self.status()
 
     def down(self, *, purge: bool = False, timeout: float = STOP_SECONDS) -> list[SandboxRow]:
-        """Stop every cluster cleanly, or by force after `timeout` seconds; `purge` removes their data and logs, too."""
+        """Stop every cluster cleanly, or by force after `timeout` seconds; `purge` removes data and logs, too."""
         with self._locked():
             entries = self._load()
             for entry in entries.values():
-                # A broker that someone paused would not act on SIGTERM.
+                # A paused broker would not act on SIGTERM.
                 for number in (signal.SIGCONT, signal.SIGTERM):
                     send_signal(entry.pid, entry.identity, number)
             deadline = time.monotonic() + timeout
@@ -125,7 +124,7 @@ class Sandbox:
         return rows
 
     def status(self) -> list[SandboxRow]:
-        """List every cluster that was ever started here, running or stopped."""
+        """Return every cluster that was ever started in this directory, running or stopped."""
         return self._rows(self._load())
 
     @property
@@ -181,10 +180,10 @@ class Sandbox:
 
 
 def loopback_listener(alias: str, bootstrap_servers: str) -> Listener:
-    """Return where the sandbox has to listen for these bootstrap servers.
+    """Return the sandbox's listener for these bootstrap servers.
 
     Raises:
-        SandboxError: the alias cannot name a directory, or this is not one address of this machine's loopback.
+        SandboxError: the alias cannot name a directory, or it is not one loopback address of this machine.
     """
     parts = _ADDRESS.fullmatch(bootstrap_servers.strip())
     host = parts["host"] if parts else ""
@@ -221,7 +220,7 @@ def _refuse_shared(listeners: Mapping[str, Listener]) -> None:
 def _launch(broker: Broker, *, besides: Collection[int]) -> _Entry:
     broker.directory.mkdir(parents=True, exist_ok=True)
     process = broker.launch(tied=False, besides=besides)
-    # Not ours to wait for; the record below is what counts from here on.
+    # Popen must not wait for this process; from now on the record in `sandbox.json` counts.
     process.returncode = 0
     started = identity(process.pid)
     if started is None:

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 from its jars, in dedicated mode: one JVM, to compare with and to take over from."""
+"""MirrorMaker 2 from its jars, in dedicated mode: one JVM, for comparisons and takeovers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def base_properties(
         source: alias of the source, which prefixes the remote topics.
         target: alias of the target.
         servers: bootstrap servers by alias.
-        topics: the topics, as MM2 reads them.
-        interval_s: seconds between two looks at topics, groups and configurations.
+        topics: the topics, in MM2's syntax.
+        interval_s: seconds between two refreshes of topics, groups and configurations.
     """
     flow = f"{source}->{target}"
     return {
@@ -63,7 +63,7 @@ def base_properties(
 
 
 def arrived(address: str, topic: str) -> int:
-    """Count the committed records of a topic by reading them, since ends count transaction markers; 0 while it does not exist."""
+    """Count the committed records of a topic by reading, since ends count transaction markers; 0 if it does not exist."""
     options = {"group.id": "count", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": address, "auto.offset.reset": "earliest", **options})
     try:
@@ -71,8 +71,8 @@ def arrived(address: str, topic: str) -> int:
         unread = set(partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         found = 0
-        # Silence for as long as a request may take: what was counted is a lower bound. `consume` would wait that long
-        # for as many messages as it is asked for, at each end of a topic.
+        # Silence as long as a request may take ends the count, as a lower bound. `consume` would wait as long at each end of a
+        # topic for the requested number of messages.
         while unread and (message := consumer.poll(10)) is not None:
             error = message.error()
             if error is None:
@@ -92,9 +92,9 @@ class MirrorMaker:
     """A running MirrorMaker 2; it never outlives this process.
 
     Args:
-        folder: where its properties (`file`) and its log (`log`) are kept.
+        folder: the folder of its properties (`file`) and its log (`log`).
         properties: all of its settings.
-        java_options: options of the JVM; by default it is small and quick to start. One that is to be measured gets its own.
+        java_options: options of the JVM; by default it is small and starts fast. Give your own for measurements.
 
     Example:
         >>> properties = ml.sandbox.base_properties("east", "central", servers, topics="orders")  # doctest: +SKIP
@@ -121,7 +121,7 @@ class MirrorMaker:
         return f"MirrorMaker({self.file.name}, {'running' if self.process.poll() is None else 'stopped'})"
 
     def wait_for(self, address: str, topic: str, records: int, *, timeout: float = 180.0) -> int:
-        """Wait until a topic holds `records` or more, and return how many.
+        """Wait until a topic has `records` or more, and return the number.
 
         Raises:
             SandboxError: they do not arrive within `timeout` seconds, or MM2 ended before.
@@ -142,7 +142,7 @@ class MirrorMaker:
         return found
 
     def stop(self) -> None:
-        """Stop it cleanly: it stores its offsets."""
+        """Stop it cleanly: it stores its offsets; kill it after 60 s."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(_STOP_S)
@@ -150,7 +150,7 @@ class MirrorMaker:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End it like a power cut (SIGKILL)."""
         self.process.kill()
         self.process.wait()
 

@@ -1,4 +1,4 @@
-"""Somewhere to try things out: brokers on this machine, records in them, a lake, and the settings file of it all."""
+"""A playground: brokers on this machine with records, a lake, and their settings file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mirrorlake.sandbox.traffic import SAMPLE_TOPICS, SampleTraffic, write_sampl
 
 
 class Place:
-    """Clusters and a lake for a notebook. What it starts and makes ends with `close()`, at the latest with this process.
+    """Clusters and a lake for a notebook; all end with `close()`, at the latest with this process.
 
     Args:
         flows: `source->target`, by aliases.
-        records: sample records that each source gets; 0 for none.
-        sample: partitions by topic of the sample records, which are the topics that the flows carry.
-        addresses: clusters that run already, by alias; a broker is started for every alias without one.
-        lake: where the lake is; a temporary folder when not given.
+        records: sample records for each source; 0 for none.
+        sample: partitions by topic of the sample records; the flows carry these topics.
+        addresses: running clusters, by alias; a broker is started for every other alias.
+        lake: the lake's location; "" for a temporary folder.
 
     Raises:
         UsageError: a flow is not written `source->target`.
@@ -68,7 +68,7 @@ class Place:
 
     @property
     def folder(self) -> Path:
-        """A folder that is removed at the end."""
+        """A folder that `close` removes."""
         return self._folder
 
     @property
@@ -89,7 +89,7 @@ class Place:
         return f"Place({clusters})"
 
     def close(self) -> None:
-        """End the brokers that were started here and remove what they and the lake in the folder hold."""
+        """End the started brokers; remove the folder with their data and the lake in it."""
         self._end()
 
     def __enter__(self) -> Place:

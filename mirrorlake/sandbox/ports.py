@@ -8,9 +8,8 @@ from collections.abc import Collection
 
 LOOPBACK = "127.0.0.1"
 
-# Below the range that systems hand out for outgoing connections. A port from that range may become the local end of
-# some client's connection while its broker is down, even of the client that tries to reach that very broker, which then
-# talks to itself.
+# Below the systems' range for outgoing connections. A port of that range may become the local end of a client's connection
+# while its broker is down: a client that reconnects to this broker may then talk to itself.
 _RANGE = range(20_000, 32_000)
 _ATTEMPTS = 1_000
 
@@ -19,7 +18,7 @@ def is_free(port: int, *, host: str = LOOPBACK) -> bool:
     """Return whether a server could listen on this port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As Java's own server sockets do: connections of an earlier broker that are still winding down do not count.
+        # Like Java's server sockets: closing connections of an earlier broker do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -29,7 +28,7 @@ def is_free(port: int, *, host: str = LOOPBACK) -> bool:
 
 
 def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
-    """Return ports on which nothing listens now, none of those `besides`; another process may take one before it is used."""
+    """Return free ports, none in `besides`; another process may take one before its use."""
     chooser = random.SystemRandom()
     found: dict[int, None] = {}
     for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Start broker processes, tied to this one or detached, and recognise them later by more than their pid."""
+"""Start broker processes, tied to this process or detached, and identify them by more than a pid."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TIED = Path(__file__).with_name("tied.py")
 
 
 def start_process(command: Sequence[str], *, log: Path, tied: bool) -> subprocess.Popen[bytes]:
-    """Start a command in its own session, so that Ctrl-C in a terminal reaches us and not it; its output goes to `log`.
+    """Start a command in its own session, so that Ctrl-C in a terminal does not reach it; its output goes to `log`.
 
-    The kernel kills a tied process when this one ends in whatever way (Linux; elsewhere the caller ends it at exit).
+    The kernel kills a tied process when this process ends in any manner (Linux; other systems: the caller ends it at exit).
     """
     if not (tied and _LINUX):
         return _start(command, log)
@@ -41,17 +41,17 @@ def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 @lru_cache(maxsize=1)
 def _starter(pid: int) -> ThreadPoolExecutor:
-    """The one thread of process `pid` that starts processes: a broker dies with the thread that forked it."""
+    """Return the one thread of process `pid` that starts processes: a broker dies with the thread that forked it."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"mirrorlake-sandbox-{pid}")
 
 
 def identity(pid: int) -> str | None:
-    """Return a text that tells this process from a later one with the same pid, or None when it is not running."""
+    """Return a text that identifies this process even if its pid is reused, or None if it does not run."""
     return _look_up(pid)[1]
 
 
 def is_alive(pid: int, expected: str) -> bool:
-    """Return whether the process with this pid and this identity runs, and is not just a zombie."""
+    """Return whether the process with this pid and identity runs, and is not a zombie."""
     ended, found = _look_up(pid)
     if found != expected:
         return False
@@ -61,14 +61,14 @@ def is_alive(pid: int, expected: str) -> bool:
 
 
 def send_signal(pid: int, expected: str, number: signal.Signals) -> bool:
-    """Signal the process that has this pid and this identity; return False, and signal nobody, when it is gone."""
+    """Signal the process with this pid and identity; return False, without a signal, if it is gone."""
     if not _LINUX:
         if not is_alive(pid, expected):
             return False
         os.kill(pid, number)
         return True
     try:
-        # The handle stands for one process: between the look and the signal the pid cannot pass to another.
+        # The handle refers to one process: the pid cannot pass to another between check and signal.
         handle = os.pidfd_open(pid)
     except OSError:
         return False
@@ -84,14 +84,14 @@ def send_signal(pid: int, expected: str, number: signal.Signals) -> bool:
 
 
 def wait_stopped(pid: int) -> None:
-    """Wait until a child of ours that was sent SIGSTOP stands still; on a busy machine its threads run on for a while."""
+    """Wait until a child that got SIGSTOP is stopped; on a busy machine its threads run on for a while."""
     if hasattr(os, "waitid"):  # not on macOS
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _look_up(pid: int) -> tuple[bool, str | None]:
-    """Return whether the process has ended but was not reaped yet, and its identity."""
+    """Return whether the process has ended without being reaped, and its identity."""
     if not _LINUX:
         done = subprocess.run(
             ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - where it lies differs between systems
@@ -102,7 +102,7 @@ def _look_up(pid: int) -> tuple[bool, str | None]:
         state, _, started = done.stdout.strip().partition(" ")
         return state.startswith("Z"), started.strip() or None
     try:
-        # The command's name, in parentheses, may itself hold spaces and parentheses.
+        # The command's name, in parentheses, may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

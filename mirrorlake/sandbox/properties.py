@@ -1,4 +1,4 @@
-"""The settings of a sandbox broker: small, quick to start, and quick to act on retention and aborted transactions."""
+"""The settings of a sandbox broker: small, with a fast start, and fast retention and transaction time-outs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import javaproperties
 
 from mirrorlake.sandbox.ports import LOOPBACK
 
-# 190 MB resident, ready 1.3 s and 1.6 CPU seconds after its start on an idle machine. With the second compiler those were 1.7
-# and 2.6, and three brokers of a demo took 31 CPU seconds instead of 19; plain produce costs the same either way. The data for
-# `jstat` are written every 50 ms: a twentieth of the CPU of a broker at rest.
+# 190 MB resident, ready 1.3 s and 1.6 CPU seconds after its start on an idle machine. The second compiler makes these 1.7 and
+# 2.6, and three brokers of a demo took 31 CPU seconds instead of 19; plain produce costs the same. The data for `jstat`,
+# written every 50 ms, cost a twentieth of an idle broker's CPU.
 JAVA_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
-# The client libraries inside the broker log a hundred kilobytes of settings at each start at a finer level.
+# At a finer level, the broker's client libraries log a hundred kilobytes of settings at each start.
 LOGGING_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka=info",
@@ -35,7 +35,7 @@ _DEFAULTS: Mapping[str, object] = {
     "inter.broker.listener.name": PLAINTEXT,
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": 0,
-    # One node: nothing can have a second replica, and few partitions make first use of a coordinator quick.
+    # One node: no second replica is possible, and few partitions make the first use of a coordinator fast.
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.replication.factor": 1,
@@ -47,15 +47,15 @@ _DEFAULTS: Mapping[str, object] = {
     # The default of 128 MiB would not fit into the heap.
     "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
     "log.cleaner.backoff.ms": 1000,
-    # Retention and time-outs act within a second instead of minutes, so that they can be shown and tested.
+    # Retention and time-outs act within a second instead of minutes, for demos and tests.
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
     "file.delete.delay.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
-    # A killed broker may only come back when the session of its former life has ended; the default is 9 s.
+    # A killed broker may rejoin only when its former session has expired; the default is 9 s.
     "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 1_000,
-    # A node at rest writes nothing to its own log of metadata twice a second, but every five seconds: a fifth of its idle CPU.
+    # An idle node writes to its metadata log every five seconds, not twice a second: a fifth of its idle CPU.
     "metadata.max.idle.interval.ms": 5_000,
     "num.network.threads": 1,
     "num.io.threads": 2,
@@ -65,7 +65,7 @@ _DEFAULTS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One address on which a broker takes clients; port 0 stands for any free one."""
+    """One address for clients of a broker; port 0 is any free port."""
 
     name: str = PLAINTEXT
     protocol: str = PLAINTEXT
@@ -74,18 +74,18 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """The address `host:port`, as a client is given it."""
+        """The client's address, `host:port`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def server_properties(
     data: Path, listeners: Sequence[Listener], *, controller_port: int, config: Mapping[str, object] | None = None
 ) -> dict[str, str]:
-    """Return the properties of a node that is broker and controller in one; `config` overrides any of them."""
+    """Return the properties of a combined broker and controller; `config` overrides any of them."""
     host = listeners[0].host
     controller = Listener(name=_CONTROLLER, port=controller_port, host=host)
     places = {
-        # The static form of the quorum: its address may change from one start to the next, the data stay good.
+        # The static quorum: its address may change between two starts while the data stay valid.
         "controller.quorum.voters": f"{NODE_ID}@{controller.address}",
         "listeners": ",".join(f"{listener.name}://{listener.address}" for listener in (*listeners, controller)),
         "advertised.listeners": ",".join(f"{listener.name}://{listener.address}" for listener in listeners),
@@ -99,5 +99,5 @@ def server_properties(
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Return properties as Java reads them from a file."""
+    """Return properties in the format of a Java properties file."""
     return str(javaproperties.dumps(properties, timestamp=False))

@@ -1,4 +1,4 @@
-"""Write sales to a cluster: JSON worth a question, with customers who buy everywhere, hot keys and records that come late."""
+"""Write sales to a cluster: JSON for queries, with customers of several regions, hot keys and late records."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ SALES = "sales"
 _PARTITIONS = 2
 _SPREAD_MS = 3_600_000
 _LATE_MS = 5 * 3_600_000
-# Of a hundred records, so that a few hundred hold some of each.
+# Per hundred records, so that a few hundred have some of each.
 _LATE, _TOMBSTONES, _BROKEN = 4, 2, 1
 _CUSTOMERS, _ITEMS = 40, ("book", "lamp", "chair", "kettle")
 _TIMEOUT_S = 60.0
 
 
 def write_sales(bootstrap_servers: str, *, region: str, records: int, seed: int = 1) -> None:
-    """Create the topic `sales` where it is missing and write to it, with timestamps of the last hour and some before.
+    """Create the topic `sales` if it is missing, and write to it, with timestamps of the last hour and earlier.
 
-    Of a hundred records about four were sold five hours ago and come late, two are tombstones and one is not JSON. The
-    same 40 customers buy in every region, few of them most often.
+    Of a hundred records, about four were sold five hours ago and are late, two are tombstones and one is not JSON. The same 40
+    customers buy in every region, a few of them most often.
 
     Args:
         bootstrap_servers: the cluster.
-        region: named in every record.
-        records: how many.
-        seed: decides who buys what.
+        region: a field of every record.
+        records: the number of records.
+        seed: determines who buys what.
 
     Raises:
         SandboxError: the cluster did not take the records.

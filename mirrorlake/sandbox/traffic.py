@@ -1,7 +1,7 @@
-"""Write sample traffic to a cluster: records of every shape, some in transactions, some of those aborted.
+"""Write sample traffic to a cluster: records of every shape, some in transactions, some of these aborted.
 
-Keys, binary and empty keys and none, headers with duplicates and null values, tombstones, binary and empty values, and the
-offsets that aborted transactions and control records take.
+Binary, empty and null keys, headers with duplicates and null values, tombstones, binary and empty values, and offsets of
+aborted transactions and control records.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 SAMPLE_TOPICS: Mapping[str, int] = MappingProxyType(
     {"orders": 4, "payments.card": 2, "payments.invoice": 2, "clicks": 4}
 )
-# What a topic sets itself is copied to its remote topic; a setting that differs from the default shows it.
+# A topic's own settings are copied to its remote topic; a non-default setting shows that.
 _TOPIC_CONFIGS = {"orders": {"max.message.bytes": "2097152"}}
 
 _ROUNDS = 4
-# Shares of a round: sent plainly, and in a transaction; what is aborted comes on top.
+# Shares of a round: the committed transaction's, and the aborted one's, which is extra.
 _IN_TRANSACTION = 0.4
 _ABORTED = 0.05
 _SPREAD_MS = 30_000
@@ -43,7 +43,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleTraffic:
-    """What was written: records a `read_committed` reader sees per partition, and what aborted transactions left.
+    """The written traffic per partition: records that a `read_committed` reader sees, and aborted records.
 
     `after_abort` is the offset of the first record after the last aborted transaction that touched a partition.
     """
@@ -54,7 +54,7 @@ class SampleTraffic:
 
     @property
     def records(self) -> int:
-        """How many records a `read_committed` reader sees."""
+        """The number of records that a `read_committed` reader sees."""
         return sum(self.committed.values())
 
 
@@ -70,7 +70,7 @@ class _Sample:
 
 
 def sample_topics(flows: Iterable[FlowConfig]) -> dict[str, int]:
-    """Return the sample topics that some of the flows, all of one source, takes, with their partitions."""
+    """Return the sample topics, with partitions, that any of the flows of one source carries."""
     several = list(flows)
     return {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in several)}
 
@@ -82,15 +82,15 @@ def write_sample_traffic(
     records: int,
     topics: Mapping[str, int] = SAMPLE_TOPICS,
 ) -> SampleTraffic:
-    """Create the topics where they are missing and write records with timestamps of the last half minute.
+    """Create missing topics, and write records with timestamps of the last half minute.
 
-    A group, `sample-reader`, has read about half of them: a source that nobody consumes from is rare, and a mirror reads it
-    another way (law H).
+    A group, `sample-reader`, commits half of each partition: sources without consumers are rare, and a mirror reads them
+    differently (law H).
 
     Args:
-        bootstrap_servers: the cluster; its topics should be empty or its own earlier sample traffic.
-        region: named in every record, so that records of two clusters differ.
-        records: how many records a `read_committed` reader will see.
+        bootstrap_servers: the cluster; its topics should be empty or hold earlier sample traffic.
+        region: a field of every record, so that records of two clusters differ.
+        records: the number of records that a `read_committed` reader will see.
         topics: partitions by topic name.
 
     Raises:
@@ -122,7 +122,7 @@ def _read_half(bootstrap_servers: str, committed: Mapping[TopicPartition, int]) 
     positions = [KafkaPosition(place.topic, place.partition, count // 2) for place, count in committed.items()]
     consumer = Consumer(options)
     try:
-        # The first commit on a cluster makes its topic of groups.
+        # The first commit on a cluster creates its internal topic of group offsets.
         retry_transient(COORDINATOR_MOVING, timeout_s=_TIMEOUT_S)(
             consumer.commit, offsets=positions, asynchronous=False
         )
@@ -145,7 +145,7 @@ def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sa
     dropped = samples[: max(1, int(len(samples) * _ABORTED))]
     for sample in dropped:
         _produce(transactional, sample)
-    # Without the flush nothing of it would ever reach the broker, and no offset would be missing afterwards.
+    # Without the flush no aborted record would reach the broker, and no offset would be missing.
     transactional.flush(_TIMEOUT_S)
     transactional.abort_transaction(_TIMEOUT_S)
     awaited = {sample.place for sample in dropped}
@@ -187,7 +187,7 @@ def _samples(region: str, topics: Sequence[tuple[str, int]], records: int, end_m
 
 def _content(number: int, region: str, topic: str, customer: str) -> tuple[bytes | None, bytes | None]:
     document = {"region": region, "topic": topic, "number": number, "customer": customer, "amount": number * 13 % 5000}
-    # Steps that share no factor with the number of topics: every topic gets every shape.
+    # The steps share no factor with the number of topics, so every topic gets every shape.
     if number % 97 == 0:
         return customer.encode(), None
     if number % 89 == 0:
@@ -213,7 +213,7 @@ def _headers(number: int, region: str) -> list[tuple[str, bytes | None]]:
 
 
 def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
-    """Create the topics that are missing, with the partitions that are named."""
+    """Create the missing topics with their partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
         NewTopic(name, num_partitions=count, config=_TOPIC_CONFIGS.get(name, {})) for name, count in topics.items()
