@@ -1,4 +1,4 @@
-"""MLflow runs of verifications and benchmarks; only this room uses mlflow, and nothing else needs it to answer."""
+"""MLflow runs of verifications, benchmarks and drills; only this package uses mlflow, and nothing else depends on it."""
 
 from mirrorlake.face import attach
 

@@ -1,4 +1,4 @@
-"""What one run holds, and many of them as a frame."""
+"""The content of a tracked run, and a frame of many runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-# Tags by which runs are found again.
+# The tags by which runs are searched.
 KIND = "mirrorlake.kind"
 FLOW = "mirrorlake.flow"
 # MLflow's own limit of a parameter's value.
@@ -22,9 +22,9 @@ _FIRST = ("run_id", "kind", "flow", "name", "began_at", "ended_at", "status")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """One run: `parameters` went in and are not secrets, `figures` came out, `reports` are texts by file name.
+    """One run: `parameters` are inputs and not secrets, `figures` are results, `reports` are texts by file name.
 
-    Names of figures end with their unit where they have one: `seconds`, `records_per_second`; counts are records.
+    A figure's name ends with its unit if it has one: `seconds`, `records_per_second`; counts are records.
     """
 
     kind: str
@@ -37,17 +37,17 @@ class TrackedRun:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def all_tags(self) -> dict[str, str]:
-        """Add the kind to the tags."""
+        """Return the tags with the kind."""
         return {KIND: self.kind, **self.tags}
 
 
 def json_report(document: Any) -> str:
-    """Write a document as a report."""
+    """Return a document as a report's text."""
     return json.dumps(document, indent=2, default=str) + "\n"
 
 
 def html_page(title: str, value: Any) -> str:
-    """Make a page that shows a value as a notebook does, as plain text where it has no such form.
+    """Return a page with a value's notebook form, or its plain text.
 
     >>> "&lt;b&gt;" in html_page("<b>", "<b>")
     True
@@ -59,7 +59,7 @@ def html_page(title: str, value: Any) -> str:
 
 
 def runs_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Make a pandas frame of runs: who and when first, times in UTC, then figures, then parameters as `param.*`.
+    """Return a pandas frame of runs: identity and times in UTC, then figures, then parameters as `param.*`.
 
     >>> frame = runs_frame([{"run_id": "a", "began_at_ms": 0, "ended_at_ms": None, "param.lanes": "2", "equal": 1.0}])
     >>> list(frame.columns)

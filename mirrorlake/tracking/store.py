@@ -1,6 +1,6 @@
 """An MLflow tracking store: a sqlite file, a server, or a workspace of Databricks.
 
-Only MLflow's client is used, never its global state: a notebook that tracks runs of its own is not disturbed.
+Only MLflow's client is used, never its global state: a notebook's own tracking is not disturbed.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Any
 from mirrorlake.tracking.run import FLOW, KIND, LONGEST_PARAMETER, TrackedRun
 
 _SQLITE = "sqlite:///"
-# Most metrics and parameters that MLflow takes in one call are 1 000 and 100.
+# MLflow takes at most 1 000 metrics and 100 parameters in one call.
 _MAX_PARAMETERS = 100
 
 
 class RunStore:
-    """Keep runs in one experiment, which is made where it is missing.
+    """Log runs to one experiment, which is created if it is missing.
 
     Raises:
-        Exception: whatever MLflow, its driver or the network raise.
+        Exception: any error of MLflow, its driver or the network.
     """
 
     def __init__(self, uri: str, experiment: str) -> None:
         if "mlflow" not in sys.modules:
-            # mlflow reports its usage to its makers; a mirror speaks to the clusters and stores of its settings only.
+            # mlflow reports its usage to its makers; a mirror connects only to the clusters and stores of its settings.
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
-        # Two lines about the creation of tables would interrupt a verification.
+        # Two log lines about new tables would interrupt a verification.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         file = _file_of(uri)
         folder = None if file is None else file.parent
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        # The registry is not used, but would be looked for elsewhere.
+        # The registry is not used, but MLflow would use its default.
         self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self._experiment = self._make(experiment, folder)
 
     def _make(self, name: str, folder: Path | None) -> str:
         from mlflow.exceptions import MlflowException
 
-        # A file's reports stand beside it; MLflow would put them into the working directory.
+        # Reports are beside the sqlite file; MLflow would write them to the working directory.
         artifacts = None if folder is None else (folder / "artifacts").as_uri()
         for last in (False, True):
             found = self._client.get_experiment_by_name(name)
@@ -54,7 +54,7 @@ class RunStore:
             try:
                 return str(self._client.create_experiment(name, artifact_location=artifacts))
             except MlflowException:
-                # Another process was quicker.
+                # Another process was faster.
                 if last:
                     raise
         raise AssertionError("one of the two looks returns or raises")
@@ -76,7 +76,7 @@ class RunStore:
         return run_id
 
     def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
-        """Find runs, newest first, each as one row: who and when, then figures and parameters under their names."""
+        """Return runs, newest first, each as one row: identity and times, then figures and parameters by name."""
         wanted = {KIND: kind, FLOW: flow}
         terms = [f"tags.`{tag}` = '{_quoted(value)}'" for tag, value in wanted.items() if value is not None]
         terms.append(f"tags.`{KIND}` != ''")
@@ -105,7 +105,7 @@ def _row(info: Any, data: Any) -> dict[str, Any]:
 
 
 def is_made(uri: str) -> bool:
-    """Whether the store exists; a server always does."""
+    """Return whether the store exists; a server always does."""
     file = _file_of(uri)
     return file is None or file.exists()
 

@@ -1,4 +1,4 @@
-"""Log runs and never stand in the way: a failure is one line in the log and a count, and time is bounded."""
+"""Log runs without disturbing the caller: a failure is one log line and a count, and time is bounded."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _INSTALL = "pip install 'mirrorlake[mlflow]'"
 
 
 class Tracker:
-    """Keep runs in a store that may be missing, locked, away or silent.
+    """Log runs to a store that may be missing, locked, unreachable or silent.
 
-    MLflow's calls run on a thread of their own that is given up when its time is over. As long as it hangs, further runs
-    are dropped at once, so that a server that never answers costs its time-out once, not at every verification.
+    MLflow's calls run on their own thread, which is abandoned at its time-out. While it hangs, further runs are dropped at once:
+    a server that never answers costs its time-out once, not at every verification.
 
     Args:
-        open_store: opens the store, at the first run; None where runs are not logged.
-        why_off: why they are not, for those who ask for runs.
-        is_made: whether the store exists; to ask for runs makes none.
-        timeout_s: the most seconds that a caller waits.
+        open_store: opens the store, at the first run; None if runs are not logged.
+        why_off: why runs are not logged, for errors.
+        is_made: returns whether the store exists; reading runs creates none.
+        timeout_s: the maximum wait of a caller, in seconds.
         shown: masks secrets in messages.
     """
 
@@ -59,18 +59,18 @@ class Tracker:
 
     @property
     def is_on(self) -> bool:
-        """Tell whether runs are logged."""
+        """Whether runs are logged."""
         return self._open is not None
 
     def warm_up(self) -> None:
-        """Begin to open the store while the caller works: loading mlflow and a new sqlite file take seconds."""
+        """Open the store in the background: loading mlflow and a new sqlite file take seconds."""
         if self._open is None or self._store is not None or (self._warming is not None and self._warming.is_alive()):
             return
         self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
         self._warming.start()
 
     def log(self, run: TrackedRun) -> str | None:
-        """Log a run and return its id; None where runs are not logged or that failed. Raises nothing."""
+        """Log a run and return its id, or None if runs are not logged or it failed. Raises nothing."""
         if self._open is None:
             return None
         with self._lock:
@@ -78,7 +78,7 @@ class Tracker:
                 found = self._within_time(lambda: self._opened().log(run))
             except Exception as error:
                 self.failures += 1
-                # What was opened may be what is broken.
+                # The open store may be the cause.
                 self._store = None
                 log.warning(
                     "tracking.not_logged run=%r failures=%d why=%s", run.name, self.failures, self._line_of(error)
@@ -88,7 +88,7 @@ class Tracker:
             return found
 
     def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> list[dict[str, Any]]:
-        """Find runs, newest first.
+        """Return runs, newest first; [] if the store does not exist.
 
         Raises:
             UsageError: runs are not logged.
@@ -122,7 +122,7 @@ class Tracker:
         try:
             self._opened()
         except BaseException as error:
-            # The run itself will meet it again, and say so.
+            # Logging the run will fail alike, and report it.
             log.debug("tracking.not_opened why=%s", self._line_of(error))
 
     def _within_time(self, call: Callable[[], T]) -> T:
@@ -137,7 +137,7 @@ class Tracker:
             except BaseException as error:
                 failures.append(error)
 
-        # A daemon: a silent server must not keep a process from ending.
+        # A daemon: a silent server must not stop a process from ending.
         thread = threading.Thread(target=work, name="mirrorlake-tracking", daemon=True)
         thread.start()
         thread.join(self._timeout_s)
@@ -154,14 +154,14 @@ class Tracker:
 
 
 def lacking(uri: str) -> str | None:
-    """Name what must be installed before runs can be logged at a URI; None where nothing is missing."""
+    """Return what must be installed to log runs at a URI, or None."""
     needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith(_DATABASES) else [])]
     missing = [name for name in needed if find_spec(name) is None]
     return f"{', '.join(missing)} is not installed: {_INSTALL}" if missing else None
 
 
 def default_uri(config: MirrorConfig) -> str | None:
-    """Say where runs go by the settings: `tracking.uri`, else a sqlite file in the lake's folder, else None.
+    """Return the store's URI: `tracking.uri`, else a sqlite file in the lake's folder, else None.
 
     Raises:
         ConfigError: a reference cannot be resolved.
@@ -171,7 +171,7 @@ def default_uri(config: MirrorConfig) -> str | None:
 
 
 def make_tracker(config: MirrorConfig) -> Tracker:
-    """Make the tracker of these settings, or one that keeps nothing and says why; it opens nothing before its first run."""
+    """Return the tracker of these settings, or one that is off with its reason; it opens nothing before its first run."""
     settings = config.tracking
     if settings.enabled is False:
         return Tracker(None, why_off="`tracking.enabled` is false")
