@@ -1,4 +1,4 @@
-"""Run a command: its exit code, and an error as a sentence (DESIGN 6)."""
+"""Run a command, and end with its exit code; an error is one sentence."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
     given = list(sys.argv[1:] if arguments is None else arguments)
     ending = _Ending()
     if arguments is None:
-        # What is imported stays: looking for cycles among it takes 6 percent of a command.
+        # Imported objects are permanent: collecting cycles among them takes 6 percent of a command.
         gc.set_threshold(50_000)
-        # Called after what others register from now on, as Spark does.
+        # Exit handlers run in reverse order: this one runs after those registered later, such as Spark's.
         atexit.register(ending.leave)
     output = Output(as_json="--json" in given)
     log_to_stderr(os.environ.get("MIRRORLAKE_LOG"), as_json=output.as_json)
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
 
 
 class _Ending:
-    """Leave the process before the interpreter takes itself apart.
+    """End the process without the interpreter's clean-up.
 
     Spark's client has threads that wait for ever, and DuckDB then prints 50 lines about its own objects to standard error.
     """
@@ -91,8 +91,8 @@ class _Ending:
     code = 1
 
     def leave(self) -> None:
-        """Leave with the command's exit code; the code stays 1 where an exception ended it."""
-        # Whoever read it may have gone.
+        """End the process with the command's exit code, or 1 after an uncaught exception."""
+        # The reader of a pipe may be gone.
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -100,12 +100,12 @@ class _Ending:
 
 
 def run_step(*command: str) -> NoReturn:
-    """Run a command, followed by the process's own arguments; the one line of every job."""
+    """Run a command with the process's own arguments appended; the one line of every job."""
     main([*command, *sys.argv[1:]])
 
 
 def _unforeseen(error: Exception) -> MirrorlakeError:
-    """Turn an unexpected error into one sentence; the traceback goes to the log, at level DEBUG."""
+    """Return an unexpected error as one sentence; log its traceback at level DEBUG."""
     log.debug("cli.unforeseen", exc_info=error)
     cause = root_cause(str(error) or type(error).__name__)
     consequence = "the command stopped; what it had done by then stands, and what was under way may or may not"

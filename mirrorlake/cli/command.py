@@ -1,4 +1,4 @@
-"""What every command shares: the options `--conf` and `--json`, the mirror of its settings file, and how it answers."""
+"""The base of every command: the options `--conf` and `--json`, the mirror of the settings file, and the output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Command = TypeVar("Command", bound=Callable[..., int])
 
 
 class Invocation(Output):
-    """One command that was given: its settings file, and how it speaks."""
+    """One invocation of a command: its settings file and its output."""
 
     def __init__(self, conf: Path | None, *, as_json: bool, wide: bool = False) -> None:
         super().__init__(as_json=as_json, wide=wide)
@@ -56,13 +56,13 @@ class Invocation(Output):
 
     @cached_property
     def conf(self) -> Path:
-        """The settings file: as it was given, else the usual one from the working directory upwards."""
-        # A file that was named is never another one of the same name further up.
+        """The settings file: the given one, else the usual one from the working directory upwards."""
+        # A named file never stands for one of the same name further up.
         return find_settings() if self._conf is None else self._conf.expanduser().absolute()
 
     @cached_property
     def mirror(self) -> Mirror:
-        """The mirror of the settings file; nothing is started and no cluster is asked for it."""
+        """The mirror of the settings file; nothing is started and no cluster is called."""
         hide_unused_imports()
         from mirrorlake.mirror import load
 
@@ -70,11 +70,11 @@ class Invocation(Output):
 
 
 def command(into: typer.Typer = app, *, conf: Path | None = None) -> Callable[[Command], Command]:
-    """Make a function a command: it gets an `Invocation` first, then its own options, and returns the exit code.
+    """Register a function as a command: it gets an `Invocation`, then its own options, and returns the exit code.
 
     Args:
-        into: the commands that it joins.
-        conf: the settings file where `--conf` is not given; None for the usual one.
+        into: the Typer app that the command joins.
+        conf: the default of `--conf`; None for the usual file.
     """
 
     def join(function: Command) -> Command:

@@ -1,4 +1,4 @@
-"""Fit what a value shows into the width of a terminal: wrap sentences, cut names in the middle, leave columns out and say so."""
+"""Fit a rendered value into a terminal's width: wrap sentences, shorten names in the middle, omit columns with a note."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rich.text import Text
 from mirrorlake.render import Badge, Sheet, Table, cell, clean
 
 _GAP, _INDENT = 2, "  "
-# Below these widths a name says nothing, and a sentence is a tower.
+# Narrower names mean nothing, and narrower sentences become towers.
 _MIN_NAME, _MIN_SENTENCE = 12, 16
-# Longer words, such as a path, are broken where they have to be.
+# A longer word, such as a path, may be broken.
 _WORD = 34
-# Wraps by words; its own width counts for nothing.
+# It wraps by words; its own width does not matter.
 _WRAPPER = Console(width=80, highlight=False, emoji=False)
 
 
 def fitted(shown: Sheet | Table, width: int, *, whole: bool = True) -> str:
-    """Return the text of a sheet or a table, every row of it, with no line wider than `width`.
+    """Return the text of a sheet or a table, with every row, and no line wider than `width`.
 
     Args:
-        shown: what is shown.
+        shown: the sheet or table.
         width: columns of the terminal.
-        whole: every cell whole; otherwise long content is cut, as in a notebook.
+        whole: no cell is truncated; otherwise long content is, as in a notebook.
 
     Example:
         >>> from mirrorlake.render import table
@@ -80,12 +80,12 @@ def _of_table(table: Table, width: int, whole: bool) -> Iterator[str]:
 
 
 class _Column:
-    """One column: how wide it would be, and how narrow it can be."""
+    """One column with its widest and narrowest width."""
 
     def __init__(self, at: int, name: str, cells: Sequence[str], *, is_number: bool, is_badge: bool) -> None:
-        # A heading may hold a name, too.
+        # A heading may contain a name, too.
         self.at, self.name = at, " ".join(_middle(word, _MIN_SENTENCE) for word in name.split())
-        # What a person looks for first goes last.
+        # The columns that people read first are omitted last.
         self.rank = 2 if is_badge else 0 if is_number else 1
         self.is_rigid = is_number or is_badge
         widest = max(map(cell_len, cells))
@@ -107,7 +107,7 @@ class _Column:
 
 
 def _kept(columns: list[_Column], least: Sequence[str], width: int) -> list[_Column]:
-    """Leave out the least columns until the others fit: the declared ones, then numbers from the last, texts, verdicts."""
+    """Omit columns until the others fit: first those in `least`, then numbers from the last, texts, verdicts."""
     kept = list(columns)
     declared = [one for name in least for one in columns if one.name == name]
     others = sorted((one for one in reversed(columns[1:]) if one not in declared), key=lambda one: one.rank)
@@ -119,7 +119,7 @@ def _kept(columns: list[_Column], least: Sequence[str], width: int) -> list[_Col
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Give the columns room for whole words first, then for whole cells, and to those that want most last."""
+    """Return the widths: whole words come first, then whole cells; the widest columns are served last."""
     room = width - _GAP * (len(columns) - 1)
     widths = [min(column.least, room) for column in columns]
     for wanted in ([column.comfort for column in columns], [column.most for column in columns]):
@@ -158,7 +158,7 @@ def _wrapped(text: str, width: int, *, hanging: str = "") -> Iterator[str]:
 
 
 def _middle(text: str, width: int) -> str:
-    """Cut a name in its middle: where names differ is most often their end.
+    """Shorten a name in its middle: names differ most often at their ends.
 
     >>> _middle("orders-of-the-north-west", 15)
     'orders-…th-west'

@@ -1,4 +1,4 @@
-"""Packages that others look for at import and a command never needs: looking for them costs half as much as asking a question."""
+"""Hide optional packages from imports: a command never needs them, and they cost half as much as a query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HIDDEN = frozenset({"pandas", "tornado"})
 
 
 class _Nowhere(MetaPathFinder):
-    """Finds the spared packages nowhere."""
+    """A finder that hides these packages."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
@@ -26,14 +26,14 @@ class _Nowhere(MetaPathFinder):
 def hide_unused_imports() -> None:
     """Load pyarrow without pandas, and tenacity without tornado: 0.35 CPU-s of every command (2026-11-22).
 
-    What asks pyarrow for a frame of pandas still gets it: only the first look, which needs none, finds nothing. Only for a
-    process of our own: there, nobody hands pyarrow an object of pandas before.
+    pyarrow still converts to pandas frames: only its first check, which needs no pandas, finds none. Only for our own processes:
+    nobody passes pyarrow a pandas object before.
     """
     with _hidden():
         import pyarrow as pa
-        import tenacity  # noqa: F401  it looks for tornado once
+        import tenacity  # noqa: F401  it checks for tornado once
 
-        # Looks for pandas, and remembers what it found.
+        # Checks for pandas, and caches the result.
         pa.scalar(0)
 
 

@@ -1,4 +1,4 @@
-"""How a command speaks: one JSON document on standard output, or tables for people; logs and errors go to standard error."""
+"""The output of a command: one JSON document on standard output, or tables for people; logs and errors on standard error."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Output:
     """The two output forms of a command.
 
     Args:
-        as_json: print one JSON document and nothing else on standard output.
-        wide: tables with all columns and whole names, however wide they are.
+        as_json: print one JSON document on standard output, and nothing else.
+        wide: print tables with all columns and whole names, at any width.
     """
 
     def __init__(self, *, as_json: bool, wide: bool = False) -> None:
         self.as_json = as_json
         self._wide = wide
-        # A topic may be called a:b:c, which is not an emoji.
+        # A topic may be named a:b:c, which is not an emoji.
         self._people = Console(highlight=False, soft_wrap=True, emoji=False)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def display(self) -> Display:
-        """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
+        """Return the progress display: log lines beside a JSON document, bars at a terminal."""
         if _is_quiet():
             return LogLines()
         if self.as_json or _is_json():
@@ -43,12 +43,12 @@ class Output:
         return _PlainLines(self.note) if isinstance(here, LogLines) else here
 
     def document(self, content: Any) -> None:
-        """Print the one document under `--json`."""
+        """Print the document, only under `--json`."""
         if self.as_json:
             sys.stdout.write(json.dumps(document(content), default=str) + "\n")
 
     def say(self, text: str = "") -> None:
-        """Print a line for people."""
+        """Print a line for people, unless `--json`."""
         if not self.as_json:
             self._people.print(text, markup=False)
 
@@ -58,14 +58,14 @@ class Output:
         self.show(value)
 
     def show(self, value: Displayable, *, whole: bool = True) -> None:
-        """Print a value for people, every row of it, as wide as the terminal: 80 columns where there is none.
+        """Print a value for people, with every row, in the terminal's width, or 80 columns without one.
 
-        Without `whole`, long content is cut.
+        Long content is truncated without `whole`.
         """
         self._fitted(value.sheet(), whole=whole)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Any], *, least: Sequence[str] = ()) -> None:
-        """Print a table for people, for rows that are not a value of their own (see `show`, `render.Table`)."""
+        """Print a table for people from rows without a value of their own (see `show`, `render.Table`)."""
         self._fitted(table(title, columns, rows, least=least))
 
     def _fitted(self, shown: Sheet | Table, *, whole: bool = True) -> None:
@@ -73,7 +73,7 @@ class Output:
             self.say(shown.text(rows=None) if self._wide else fitted(shown, self._people.width, whole=whole))
 
     def note(self, text: str) -> None:
-        """Print a line about progress on standard error, where it disturbs no document."""
+        """Print a line about progress on standard error, apart from any document."""
         if _is_json():
             _JsonLines().say(RunMessage(at=datetime.now(timezone.utc), stage="note", text=text))
             return
@@ -90,7 +90,7 @@ class Output:
             _PlainLines(self.note).say(said)
 
     def error(self, error: MirrorlakeError) -> None:
-        """Print an error: for people on standard error, or as a line of the log there; as a document under `--json`."""
+        """Print an error on standard error, as text or a JSON log line; under `--json` also print its document."""
         if _is_json():
             said = {"at": _at(datetime.now(timezone.utc)), "level": "error", "event": "cli.error", "text": str(error)}
             _write({**said, **error.as_dict()})
@@ -100,12 +100,12 @@ class Output:
 
 
 def _is_quiet() -> bool:
-    """Tell whether the log was asked for without lines of progress."""
+    """Return whether the requested log omits lines of progress."""
     return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[0] in ("WARNING", "ERROR", "CRITICAL")
 
 
 def _is_json() -> bool:
-    """Tell whether every line on standard error is to be JSON, whatever the command prints on standard output."""
+    """Return whether every line on standard error must be JSON, with any standard output."""
     return parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))[1]
 
 
@@ -133,7 +133,7 @@ class _PlainLines(LogLines):
 
 
 class _JsonLines(LogLines):
-    """Beside the one document on standard output, lines of a run go to standard error, each as JSON."""
+    """Lines of a run as JSON on standard error, beside the one document on standard output."""
 
     any_thread = True
 
@@ -146,8 +146,8 @@ def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
     """Send the package's log to standard error, unless the host has configured logging already.
 
     Args:
-        asked: a level, `json`, or both with a comma; None stands for warnings, and the progress of long work.
-        as_json: lines are JSON all the same.
+        asked: a level, `json`, or both with a comma; None for warnings and the progress of long work.
+        as_json: lines are JSON with any `asked`.
     """
     level, is_json = parse_log_setting(asked)
     logger = logging.getLogger("mirrorlake")
@@ -158,18 +158,18 @@ def log_to_stderr(asked: str | None, *, as_json: bool = False) -> None:
     handler.setFormatter(line_format(as_json=as_json or is_json))
     handler.addFilter(lambda record: record.levelno >= _least(record.name, wanted, asked=level is not None))
     logger.addHandler(handler)
-    # A library may set the root up later, as py4j does where the JVM has gone, and each line would come twice.
+    # A library may configure the root logger later, as py4j does once the JVM is gone: each line would come twice.
     logger.propagate = False
-    # What is not for people goes into the log file, where there is one.
+    # Records below the wanted level still go to a log file, if there is one.
     logger.setLevel(min(wanted, logging.INFO))
 
 
 def _least(name: str, wanted: int, *, asked: bool) -> int:
-    """Return the least level of a logger's records that a person sees."""
+    """Return the lowest level of a logger's records for people."""
     if name == LOGGER and not asked:
         return logging.INFO
     if name != "mirrorlake.kafka.client" or wanted <= logging.DEBUG:
         return wanted
-    # librdkafka reports every lost connection, 58 lines a second while a target is away; what matters reaches us as an error, and
-    # the log file has them all.
+    # librdkafka reports every lost connection, 58 lines a second while a target is unreachable. Serious failures become
+    # our errors, and the log file has all lines.
     return max(wanted, logging.ERROR) if asked else logging.CRITICAL + 1

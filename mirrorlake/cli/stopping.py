@@ -1,4 +1,4 @@
-"""Run a stream beside the main thread until it ends or a signal says so; then it has twenty seconds."""
+"""Run a stream beside the main thread until it ends or a signal arrives; then stop it within 19 s."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mirrorlake.runtime import is_host_gone, spark_gone_error
 
 log = logging.getLogger(__name__)
 
-# Schedulers kill after thirty.
+# Schedulers kill after thirty seconds.
 STOP_DEADLINE_S = 19.0
-# A driver whose JVM has ended can end nothing that is under way; another one may be running by now.
+# A driver without its JVM cannot finish its batch; another one may run by now.
 _HOST_POLL_S, _WITHOUT_HOST_S = 2.0, 10.0
 
 
 @contextmanager
 def _stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and the first Ctrl-C set; a second one ends the process at once (law F allows it)."""
+    """Yield an event that SIGTERM and the first Ctrl-C set; a second one ends the process at once (law F permits it)."""
     stop = threading.Event()
 
     def handler(number: int, _: FrameType | None) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        # What is interrupted from now on fails in threads of libraries, too.
+        # Interrupted calls now also fail in threads of libraries.
         threading.excepthook = _to_log
         stop.set()
 
@@ -54,9 +54,9 @@ def run_until_signal(
 
     Args:
         call: the stream; it ends soon after the event is set.
-        note: prints a line for people; without it, the stream takes the time that it needs.
-        describe_progress: says what was done, where the process has to end before the stream does.
-        leave: prints the one document of `--json` there, which the stream's own end would have printed.
+        note: prints a line for people; without it, stopping has no deadline.
+        describe_progress: describes the progress if the process ends before the stream does.
+        leave: prints the one document of `--json` in that case, since the stream cannot.
 
     Raises:
         StoreError: the JVM that carries the stream has ended.
@@ -79,7 +79,7 @@ def run_until_signal(
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _HOST_POLL_S
                 if is_host_gone():
-                    # A stop that was asked for may end the JVM first, which is not a failure.
+                    # A requested stop may end the JVM first, which is not a failure.
                     lost = lost or (None if stop.is_set() else spark_gone_error())
                     _end_without_host(thread, stop)
             if note is None or not stop.is_set():
@@ -98,7 +98,7 @@ def run_until_signal(
     if failure:
         raise failure[0]
     if lost is not None:
-        # The stream ended well, but only because it was told to: a scheduler has to start another one.
+        # The stream ended well, but only on request: a scheduler must start another one.
         raise lost
     return result[0]
 

@@ -106,7 +106,7 @@ def drill(
 
         def tell(done: DrillReport) -> None:
             cli.answer(done)
-            # The next one is a week away.
+            # The next drill may be a week later.
             sys.stdout.flush()
 
         run_until_signal(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=tell))

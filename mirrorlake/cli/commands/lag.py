@@ -99,7 +99,7 @@ def _utc(time: datetime) -> str:
 
 
 def _show(output: Output, rows: Iterable[Any]) -> None:
-    """Print one line for each position: its last lag, and its worst."""
+    """Print one line per position, with its last and its worst lag."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
         place = f"{row.topic}{'' if row.generation == 1 else f'~{row.generation}'}-{row.partition}"
@@ -146,7 +146,7 @@ def sample(
 
 
 def as_document(seen: PositionSnapshot) -> dict[str, object]:
-    """Return a sample as `--json` prints it: a look by its count of positions."""
+    """Return a sample as its `--json` document, with each subject's number of positions."""
     columns = ("subject", "name", "changed", "complete", "took_ms", "error")
     return {
         "observed_at": seen.observed_at,

@@ -1,4 +1,4 @@
-"""Keep the lake small, and take out of it what must not be kept."""
+"""Maintenance: compact the lake, retire flows, erase records."""
 
 from __future__ import annotations
 

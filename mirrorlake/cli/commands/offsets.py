@@ -1,4 +1,4 @@
-"""Offsets and groups: the exact counterpart of a position, and where each consumer group goes on at the target."""
+"""Offsets and groups: the exact counterpart of a position, and each group's resume position at the target."""
 
 from __future__ import annotations
 

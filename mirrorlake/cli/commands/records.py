@@ -1,4 +1,4 @@
-"""Records: browse them on any side, follow one everywhere, find conflicts, and see what is quarantined."""
+"""Records: browse them on any side, follow one everywhere, list conflicts and quarantined records."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def records(
 
 def _follow(cli: Invocation, found: Iterator[BrowsedRecord]) -> None:
     for one in found:
-        # A document a line: there is no last one.
+        # One document per line, since the stream has no end.
         cli.document(one)
         cli.say(str(one))
         sys.stdout.flush()

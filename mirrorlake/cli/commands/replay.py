@@ -1,4 +1,4 @@
-"""Replay and restore: records of the relay once more, and topics as they were at a time."""
+"""Replay and restore: send records of the relay again, and restore topics as of a time."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def doctor(
     cli.document({"findings": found})
     cli.show(found)
     if found.bad:
-        # What is fine may have moved the findings off the screen.
+        # The fine checks may have scrolled the findings off the screen.
         cli.say(f"{plural(len(found.bad), 'finding')}: {', '.join(dict.fromkeys(one.check for one in found.bad))}")
     if any(one.check in ("kafka.reachable", "lake.tables", "lake.store") for one in found.bad):
         return 4
@@ -169,7 +169,7 @@ def import_mm2(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already", consequence="nothing was written", remedy="name another file")
     if out is not None and out.absolute().parent.name == "conf":
-        # Paths are relative to the file, and the lake is not settings.
+        # Paths are relative to the file, and the lake does not belong into the settings folder.
         found.settings["lake"]["root"] = "../lake"
     text = f"# Imported from {file.name}; conf/example.yml explains every setting.\n\n{found.yaml}"
     faults = list(found.open)

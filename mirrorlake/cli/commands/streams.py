@@ -1,4 +1,4 @@
-"""Streams: land, republish, run, publish; and what holds them back, pause and resume."""
+"""Streams: land, republish, run, publish, pause and resume."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run(
     take_over: TakeOver = False,
 ) -> int:
     """Land every source and republish every flow."""
-    # Before anything large is loaded: whoever started it sees at once that it starts.
+    # Before the slow imports: the person sees at once that the run starts.
     cli.line("run", f"{cli.conf.absolute()}, {'up to the present ends' if once else 'until Ctrl-C or SIGTERM'}")
     mirror = cli.mirror
     done = run_until_signal(
@@ -126,7 +126,7 @@ def run(
 
 
 def _leave(cli: Invocation, **done: Any) -> None:
-    """Print the document of a command whose batch does not end: what is known of it, null for what nobody counted."""
+    """Print the document of an interrupted command: the known counts, null for unknown ones."""
     cli.document({**done, "interrupted": True})
 
 

@@ -1,4 +1,4 @@
-"""Topics: the browser of a cluster's topics, and the page of one."""
+"""Topics: list the topics of a cluster, or show one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof and mending: verify, the runs that were logged, repair of a relay, rebuild of a merged topic."""
+"""Proofs and repairs: verify, logged runs, repair of a relay, rebuild of a merged topic."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def verify(
     cli.show(found)
     if report is not None:
         cli.mirror.proof_report(found.verification).write(report)
-    # Last: where the report cannot be written, its error is the one document.
+    # Last: if the report cannot be written, its error is the one document.
     cli.document(found)
     return 0 if found.equal else 1
 
@@ -83,7 +83,7 @@ def runs(
 
 
 def _cell(value: object) -> object:
-    # pandas has no whole numbers beside missing ones.
+    # pandas stores whole numbers as floats in a column with missing values.
     if isinstance(value, float):
         return None if value != value else int(value) if value == int(value) else round(value, 1)
     if isinstance(value, datetime):
