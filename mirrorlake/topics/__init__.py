@@ -1,4 +1,4 @@
-"""Topics on the targets and what belongs to them: plan, apply, settings, ACLs, continuous sync, history."""
+"""Plan, create and sync the topics of the targets: partitions, settings, ACLs, history."""
 
 from mirrorlake.face import attach
 

@@ -1,16 +1,16 @@
-"""Whose an ACL on the target is: mirrorlake deletes the ACLs that it created, and no others.
+"""Record the owners of a target's ACLs: mirrorlake deletes only the ACLs that it created.
 
-Kafka does not say who made an ACL. So it is written down, and in an order that survives a crash at any instruction:
+Kafka does not record who made an ACL. mirrorlake records it in an order that survives a crash at any instruction:
 
-    absent ──intend──> about to be created ──create──> held by the flow ──delete──> absent
+    absent ──intend──> about to be created ──create──> owned by the flow ──delete──> absent
                               │  crash                   ^      │
                               └──────── adopt ───────────┘      └──release──> somebody else's, or another flow's
 
-An ACL that was there before is nobody's business. One that a crash left between `intend` and `create` was absent when it
-was intended; while the source still has it, it is adopted (shown first). When the source has revoked it meanwhile, only a
-person can know whether somebody else made the same ACL at that moment: it is shown with every plan, and not deleted.
+mirrorlake leaves alone an ACL that existed before. A crash between `intend` and `create` leaves an ACL that was absent when
+it was intended. The flow adopts it (shown first) while the source still has it. If the source has revoked it, somebody else
+may have made the same ACL at that moment: every plan shows it, and none deletes it.
 
-Several flows may need the same ACL on one target: it is deleted when the last of them has released it.
+Several flows may need the same ACL on one target: the last flow that releases it deletes it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ INTENDED = "intend"
 
 @dataclass(slots=True)
 class AclOwnership:
-    """Which flows hold which ACLs of one cluster, and which they were about to create."""
+    """The ACLs of one cluster that flows own or were about to create."""
 
     holders: dict[Acl, set[str]] = field(default_factory=dict)
     intended: dict[Acl, set[str]] = field(default_factory=dict)
 
     def note(self, action: str, acl: Acl, flow: str) -> None:
-        """Take one recorded action into account; they must come in the order in which they happened."""
+        """Apply one recorded action; call it in the order of the actions."""
         if action == INTENDED:
             self.intended.setdefault(acl, set()).add(flow)
         elif action in ("create", "adopt", "share"):
@@ -46,7 +46,7 @@ class AclOwnership:
             self.intended.pop(acl, None)
 
     def concerning(self, flow: str) -> list[Acl]:
-        """List the ACLs that a flow holds or was about to create, sorted."""
+        """List the ACLs that a flow owns or was about to create, sorted."""
         return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
 
 
@@ -61,9 +61,9 @@ def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
 def acl_changes(
     flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Collection[Acl], owned: AclOwnership
 ) -> Plan:
-    """Plan the changes that give the target (`where`) the ACLs the flow wants, without touching those of others.
+    """Plan the changes that give the target (`where`) the flow's ACLs; leave the ACLs of others alone.
 
-    `wanted` holds each with the source's ACL it stands for.
+    `wanted` maps each target ACL to its source ACL.
     """
     changes: list[Change] = []
     notes: list[Note] = []
@@ -74,7 +74,7 @@ def acl_changes(
             Change(where=where, kind="acl", name=str(acl), action=action, reason=reason, flow=flow, **content)
         )
 
-    # Denials come first and go last: whoever dies in between leaves nobody with more than the source gives.
+    # Denials come first and go last: a crash in between grants nobody more than the source does.
     for acl, origin in sorted(wanted.items(), key=lambda pair: (pair[0].permission != "DENY", pair[0])):
         holders = owned.holders.get(acl, set())
         if acl not in actual:
@@ -107,7 +107,7 @@ def acl_changes(
 
 
 def simulate(plan: Plan, *, actual: set[Acl], owned: AclOwnership) -> None:
-    """Carry a plan of ACLs out on paper, so that the next flow of the same target is planned on top of it."""
+    """Apply a plan to `actual` and `owned` only, so that the next flow of the target plans on top of it."""
     for change in plan.changes:
         acl = Acl(**(change.after or change.before))
         owned.note(change.action, acl, change.flow)

@@ -1,4 +1,4 @@
-"""ACLs of remote topics: read on the source, translated, compared with the target, as a plan (law G)."""
+"""Plan the ACLs of remote topics: translate the source's, compare with the target's (law G)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from mirrorlake.topics.topic_plan import BothEnds
 
 @dataclass(slots=True)
 class TargetAcls:
-    """The ACLs of one target, None without an authorizer, and whose they are; plans of several flows build on each other."""
+    """The ACLs of one target (None without an authorizer) and their owners; each flow's plan updates them."""
 
     acls: set[Acl] | None
     owned: AclOwnership
 
 
 def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
-    """Read the ACLs of a target, and whose they are.
+    """Read the ACLs of a target and their owners.
 
     Raises:
-        NotAuthorized: they may not be listed.
+        NotAuthorized: the principal may not list ACLs.
     """
     found = admin.acls.list()
     return TargetAcls(None if found is None else set(found), read_ownership(admin.alias, audit))
 
 
 def read_ownership(alias: str, audit: Audit) -> AclOwnership:
-    """Read whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
+    """Read the owners of a target's ACLs; an ACL that a plan back made for no flow has none."""
     entries = audit.entries(alias, "acl")
     return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
 
@@ -42,9 +42,9 @@ def read_ownership(alias: str, audit: Audit) -> AclOwnership:
 def clusters_own(
     acls: list[Acl] | None, flow: FlowConfig, flows: Iterable[FlowConfig], audit: Audit
 ) -> list[Acl] | None:
-    """Leave out of a source's ACLs those that flows from the target made there: one that is revoked would come back (law G).
+    """Return a source's ACLs without the copies that flows from the target made; None without an authorizer.
 
-    `audit` knows whose the ACLs are; None is a source without an authorizer.
+    A copied ACL would come back after it is revoked (law G). `audit` holds the owners of ACLs.
     """
     back = {each.name for each in flows if (each.source, each.target) == (flow.target, flow.source) and each.sync.acls}
     if not acls or not back:
@@ -67,14 +67,14 @@ def acl_plan(
     known: Collection[str],
     all_flows: Iterable[FlowConfig],
 ) -> Plan:
-    """Plan the changes that carry the source's ACLs over to the target, with notes on those that cannot be carried.
+    """Plan the changes that copy the source's ACLs to the target; note the ACLs that cannot be copied.
 
-    `source` is None where the source has no authorizer; on `target` the plan is carried out on paper; `known` are source
-    topics that the flow carries or carried, also those that were deleted on the source.
+    `source` is None without an authorizer. The plan is simulated on `target`. `known` are the source topics that the flow
+    carries or carried, deleted ones too.
     """
     missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.acls)) if acls is None]
     if source is None or target.acls is None:
-        # An authorizer that was switched off says nothing about permissions: nothing is revoked because of it.
+        # A cluster whose authorizer was switched off lists no ACLs: nothing is revoked because of it.
         return Plan(
             notes=tuple(Note(where=a, kind="acls", name="of the cluster", reason=_NO_AUTHORIZER) for a in missing)
         )
@@ -123,7 +123,7 @@ def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_f
 
 
 def _notes(source: str, left_out: Iterable[LeftOut]) -> list[Note]:
-    """Write a note for each ACL of a topic, and one for all of another kind."""
+    """Return a note for each ACL of a topic, and one note for each other kind of resource."""
     notes: dict[tuple[str, str], int] = {}
     for one in left_out:
         kind = one.acl.resource

@@ -1,6 +1,6 @@
-"""Browse the topics of one cluster: how large, how busy, and mirrored where, or why not; changes nothing.
+"""Browse the topics of one cluster: size, rate, and where each is mirrored or why not; changes nothing.
 
-A few calls side by side, however many topics there are: names and brokers, settings, first offsets and ends.
+The number of calls does not grow with the number of topics: names and brokers, then settings and offsets in parallel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, To
 
 
 class Looks(Protocol):
-    """What a cluster tells of its topics."""
+    """Reads the topics of a cluster."""
 
     def layout(self) -> dict[str, tuple[PartitionState, ...]]:
         """Return every topic with its partitions."""
@@ -33,11 +33,11 @@ class Looks(Protocol):
         """Return the settings in force."""
 
     def offset_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return first offsets and ends."""
+        """Return the first offset and the end of each partition."""
 
 
 class HasGroups(Protocol):
-    """What a cluster tells of its consumer groups."""
+    """Reads the consumer groups of a cluster."""
 
     def states(self) -> dict[str, str]:
         """Return every group with its state."""
@@ -45,7 +45,7 @@ class HasGroups(Protocol):
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """List the positions that groups committed on partitions."""
+        """Return the positions that groups committed on partitions."""
 
 
 NamesOf = Callable[[str], Collection[str]]
@@ -53,13 +53,13 @@ NamesOf = Callable[[str], Collection[str]]
 
 
 class TopicBrowser:
-    """Look at the topics of one cluster of a mirror.
+    """Show the topics of one cluster of a mirror.
 
     Args:
         alias: the cluster.
-        looks: what it tells of its topics.
+        looks: reads its topics.
         flows: the flows of the mirror.
-        names_of: reads the topic names of the sources of flows into this cluster; may fail.
+        names_of: reads the topic names of a source; may fail.
         now: the clock.
     """
 
@@ -76,7 +76,7 @@ class TopicBrowser:
     def topics(
         self, *, matching: NameMatcher | None = None, internal: bool = False, over: timedelta | None = None
     ) -> TopicList:
-        """List topics by name; with `over`, two looks so far apart tell the records a second.
+        """List topics by name; `over` adds records/s, measured by two reads so far apart.
 
         Raises:
             ClusterError: the cluster does not answer.
@@ -88,7 +88,7 @@ class TopicBrowser:
         return self._list(matching, internal).after(found)
 
     def page(self, topic: str, groups: Callable[[], HasGroups | None]) -> TopicPage:
-        """Look at one topic; `groups` tells of consumer groups, None where there are none to ask.
+        """Show one topic; `groups` returns the reader of consumer groups, or None if the cluster has none.
 
         Raises:
             UsageError: there is no such topic.
@@ -127,7 +127,7 @@ class TopicBrowser:
     def _lines(
         self, layout: Mapping[str, Sequence[PartitionState]]
     ) -> tuple[list[TopicLine], dict[TopicPartition, tuple[int, int]], dict[str, dict[str, TopicSetting]]]:
-        # A partition without a leader would be waited for.
+        # The offset request would wait for a leaderless partition.
         led = [
             TopicPartition(name, p.partition) for name, states in layout.items() for p in states if p.leader is not None
         ]
@@ -157,7 +157,7 @@ class TopicBrowser:
         return lines, spans, settings
 
     def _mirrorings(self, names: Sequence[str]) -> dict[str, tuple[Mirroring, ...]]:
-        """Tell what each flow does with topics, and which of them are remote topics."""
+        """Return what each flow does with each topic."""
         found: dict[str, list[Mirroring]] = {name: [] for name in names}
         for flow in self._into:
             for remote, upstream in self._remotes(flow, names).items():
@@ -178,7 +178,7 @@ class TopicBrowser:
         return {name: tuple(several) or nowhere for name, several in found.items()}
 
     def _remotes(self, flow: FlowConfig, names: Sequence[str]) -> dict[str, str]:
-        """Find the remote topics of a flow into this cluster: by the source's topics, or what names tell where it is away."""
+        """Map a flow's remote topics in this cluster to their source topics; from names alone if the source is unreachable."""
         try:
             upstream: Iterable[str] = self._names_of(flow.source)
         except ClusterError:
@@ -194,7 +194,7 @@ class TopicBrowser:
 
 
 class ClusterTopics:
-    """The topics of a Kafka cluster that no settings file names yet."""
+    """The topics of a Kafka cluster that is in no settings file yet."""
 
     def __init__(self, alias: str, cluster: ClusterConfig, *, now: Callable[[], datetime]) -> None:
         self._groups = partial(Groups, alias, librdkafka_options(cluster, role="consumer"), probes=True)
@@ -206,12 +206,12 @@ class ClusterTopics:
         return self._browser.topics(internal=internal)
 
     def topic(self, topic: str) -> TopicPage:
-        """Look at one topic (see `Mirror.topic`)."""
+        """Show one topic (see `Mirror.topic`)."""
         return self._browser.page(topic, lambda: self._groups() if self._admin.was_consumed() else None)
 
 
 def is_internal(topic: str) -> bool:
-    """Tell whether a topic is internal to Kafka, MirrorMaker or mirrorlake."""
+    """Return whether a topic is internal to Kafka, MirrorMaker or mirrorlake."""
     return NameMatcher(INTERNAL_TOPICS).matches(topic)
 
 

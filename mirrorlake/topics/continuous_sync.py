@@ -1,4 +1,4 @@
-"""Keep a running flow's target in step: partitions, settings and ACLs, each at the interval of `sync.interval`."""
+"""Sync a running flow's target with its source every `sync.interval`: partitions, settings and ACLs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from mirrorlake.topics.topic_plan import (
     topic_plan,
 )
 
-# Conflicts are for people.
+# A person resolves conflicts.
 _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
 
 
 class ContinuousSync:
-    """Look at both ends of one flow, record what changed in `metadata`, and correct the target.
+    """Record the changes at both ends of one flow in `metadata`, and correct the target.
 
-    With `sync.continuous: false` it records only. `held` finds the flow's remote topics that were lost, `others` those that it may
-    not write: they are left alone.
-    Flows of one process share the `lock`, so that two never plan for one target at a time.
+    With `sync.continuous: false` it records only. It changes no lost remote topic (`held`), and none that the flow may not
+    write (`others`). Flows of one process share the `lock`: two never plan for one target at the same time.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class ContinuousSync:
         self._seen = Observations(lake, now=now)
 
     def duties(self) -> list[PeriodicTask]:
-        """List what runs periodically next to the flow's records."""
+        """List the flow's periodic sync tasks."""
         sync = self._flow.sync
         kinds = {"topics": self.topics, **({"acls": self.acls} if sync.acls else {})}
         return [
@@ -75,13 +74,13 @@ class ContinuousSync:
         ]
 
     def look(self) -> None:
-        """Record what both ends are like now; correct nothing."""
+        """Record the present state of both ends; correct nothing."""
         self.topics(correct=False)
         if self._flow.sync.acls:
             self.acls(correct=False)
 
     def topics(self, *, correct: bool) -> None:
-        """Record changes of topics, make remote topics of empty ones, and bring partitions and settings in step.
+        """Record changes of topics; create the remote topics of empty ones; sync partitions and settings.
 
         Raises:
             ClusterError: a cluster did not answer or refused.
@@ -105,10 +104,10 @@ class ContinuousSync:
             self._seen.record_topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
 
     def _allowed(self, changes: Sequence[Change], ends: BothEnds) -> list[Change]:
-        """Pick what is corrected without asking.
+        """Return the changes that need no confirmation.
 
-        To grow somebody else's topic would move that one's keys: a person decides that, with `apply`. A topic that was on the
-        target before and is missing now is not an empty topic: to make it again would hide that its records are gone (law E).
+        Growing a topic that others made would move their keys: a person decides, with `apply`. A topic that was on the target
+        before and is missing now is not an empty topic: creating it again would hide the loss of its records (law E).
         """
         found = [change for change in changes if change.action in _WHILE_RUNNING]
         if not any(change.action in ("create", "add_partitions") for change in found):
@@ -133,10 +132,10 @@ class ContinuousSync:
         return bool(self._lake.query_rows(sent, flow=self._flow.name, remote=remote))
 
     def acls(self, *, correct: bool) -> None:
-        """Record changes of ACLs, and bring those of the remote topics in step.
+        """Record changes of ACLs, and sync the ACLs of the remote topics.
 
         Raises:
-            NotAuthorized: they may not be listed or changed.
+            NotAuthorized: the principal may not list or change ACLs.
         """
         flow = self._flow
         with self._lock:
@@ -150,6 +149,6 @@ class ContinuousSync:
                 own = clusters_own(source, flow, self._all_flows, self._audit)
                 plan = acl_plan(flow, ends, source=own, target=target, known=known, all_flows=self._all_flows)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
-            # The plan was carried out on paper, too: the present ACLs are known without another look.
+            # `target` holds the simulated plan: the present ACLs need no second request.
             if target.acls is not None:
                 self._seen.record_acls(flow.target, target.acls)

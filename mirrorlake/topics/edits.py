@@ -1,6 +1,6 @@
-"""The difference between two settings as a plan: what was added, changed and removed, by flow and by cluster.
+"""List the differences between two settings as changes: added, changed and removed, by flow and by cluster.
 
-Settings are compared in their plain content (`config/fingerprint.py`): what differs from the defaults, secrets as fingerprints.
+The plain contents are compared (`config/fingerprint.py`): values that differ from the defaults, secrets as fingerprints.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Plain = Mapping[str, Any]
 
 
 def edits(before: Plain, after: Plain) -> list[Change]:
-    """List the changes that turn the settings `before` into `after`; both hold the changed keys only.
+    """List the changes that turn the settings `before` into `after`; both omit defaults.
 
-    A key that is absent on one side has its default there, and is None in the change.
+    A key that is absent on one side is None in the change: the default.
 
     >>> [str(change) for change in edits({"flows": {"a->b": {"lanes": 4}}}, {"flows": {"a->b": {}}})]
     ["settings: change flow a->b {'lanes': 4} -> {'lanes': None} (edited in the settings; None is the default)"]

@@ -1,4 +1,4 @@
-"""Flows whose groups cannot be kept in step: where clusters mirror each other, and records cannot be told apart."""
+"""Refuse group sync where clusters mirror each other and own records cannot be distinguished from copies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mirrorlake.config.schema import FlowConfig
 
 
 def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:
-    """Say why groups of a flow cannot be kept in step; empty where they can. `all_flows` are all flows of the settings.
+    """Return why the groups of a flow cannot be synced, or "". `all_flows` are all flows of the settings.
 
-    Law A: what cannot be told apart is refused, not guessed.
+    Law A: positions that cannot be determined are refused, not guessed.
     """
     if not flow.adds_hops:
         return ""

@@ -1,4 +1,4 @@
-"""Ask what clusters looked like at a time, what changed between two times, and for the plan back."""
+"""Show the clusters' state at a time, the changes between two times, and the plan back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mirrorlake.topics.acl_plan import read_ownership
 class History:
     """The past of a mirror's clusters, from the tables `metadata` and `positions`.
 
-    Times are aware of their zone. What lies between two looks (`sync.interval`) is seen at the later one.
+    Times need a time zone. A change between two observations (`sync.interval` apart) has the time of the later one.
 
     Args:
         lake: the lake.
         targets: the aliases of the targets.
-        look: records what all clusters are like now.
-        audit: knows whose the ACLs of a target are.
+        look: records the present state of all clusters.
+        audit: holds the owners of a target's ACLs.
         now: the clock, in UTC.
 
     Example:
@@ -48,12 +48,12 @@ class History:
         self._now = now
 
     def at(self, time: datetime) -> HistoryState:
-        """Tell configurations, partition counts, ACLs and group positions as they were known at a time."""
+        """Return settings, partition counts, ACLs and group positions as recorded at a time."""
         aware(time)
         return history.state_of(read_observations(self._lake, until=time), groups=self._groups(time))
 
     def between(self, start: datetime, end: datetime) -> HistoryChanges:
-        """List what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
+        """List the changes after `start` and up to `end`: every change of topics and ACLs, one move for each group."""
         aware(start, end)
         if start > end:
             raise UsageError(
@@ -65,13 +65,13 @@ class History:
         return HistoryChanges([*history.changes_between(seen, start, end), *moves])
 
     def plan_back(self, time: datetime) -> Plan:
-        """Plan how to bring the targets' settings and ACLs back to what they were; applies nothing (law G).
+        """Plan the return of the targets' settings and ACLs to an earlier time; applies nothing (law G).
 
-        Looks at the clusters first, so that the plan starts from what exists now. A flow that is running and keeps its
-        target in step undoes the plan at its next look: set `sync.continuous: false` or stop it.
+        The clusters are read first, so that the plan starts from their present state. A running flow with continuous sync
+        undoes the plan after at most `sync.interval`: set `sync.continuous: false` or stop it.
 
         Raises:
-            UsageError: nothing was recorded up to then.
+            UsageError: nothing was recorded up to that time.
             ClusterError: a cluster does not answer.
         """
         aware(time)
@@ -106,10 +106,10 @@ class History:
 
 
 def aware(*times: datetime) -> None:
-    """Check that every time knows its zone.
+    """Check that every time has a time zone.
 
     Raises:
-        UsageError: one does not.
+        UsageError: a time has none.
     """
     for time in times:
         if time.tzinfo is None:

@@ -1,4 +1,4 @@
-"""Flows as the ledgers on a cluster name them: those of other settings files, renamed and removed ones too."""
+"""Read flows from the ledgers on a cluster: also flows of other settings files, renamed and removed ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mirrorlake.model.remotes import Remote
 
 log = logging.getLogger(__name__)
 
-# Flows that start together, and topics that become ready one by one, share what was read.
+# Flows that start together, and topics that become ready one by one, share one read.
 KNOWN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFlow:
-    """A flow into a cluster by its ledger there; `sent` are the source topics that it has sent records of.
+    """A flow into a cluster by its ledger there; `sent` are the source topics of its sent records.
 
-    `origin` is None where a release that did not record it wrote the ledger.
+    `origin` is None if an earlier release wrote the ledger.
     """
 
     name: str
@@ -40,8 +40,8 @@ class LedgerFlows:
     """Read the last record of each lane of the ledgers on clusters, with one consumer for each cluster.
 
     Args:
-        admin: gives the admin of a cluster.
-        reader_options: gives librdkafka's options of a consumer of a cluster.
+        admin: returns the admin of a cluster.
+        reader_options: returns librdkafka's consumer options for a cluster.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class LedgerFlows:
         self._known: dict[str, tuple[float, dict[str, LedgerFlow | None]]] = {}
 
     def into(self, alias: str, *, but: Collection[str] = ()) -> list[LedgerFlow]:
-        """Return the flows into a cluster, without those whose ledger topics are in `but`.
+        """Return the flows into a cluster, except flows whose ledger topics are in `but`.
 
-        A ledger that this principal may not read, or that a later release wrote, is left out.
+        Ledgers that this principal may not read or a later release wrote are omitted.
 
         Raises:
             ClusterError: the cluster does not answer.
         """
         names = [name for name in self._admin(alias).topic_names() if is_ledger(name) and name not in but]
-        # A lock for each cluster: one that hangs holds up no other.
+        # A lock for each cluster: a cluster that hangs blocks no other.
         with self._locks.setdefault(alias, threading.Lock()):
             read_at, flows = self._known.get(alias, (float("-inf"), {}))
             if time.monotonic() - read_at > KNOWN_S:
@@ -73,7 +73,7 @@ class LedgerFlows:
             return [flow for name in names if (flow := flows.get(name)) is not None]
 
     def of(self, alias: str, ledger: str) -> LedgerFlow | None:
-        """Return the flow of one ledger as it is now; None where there is no ledger, or an empty one."""
+        """Return the flow of one ledger as it is now, or None if the ledger is missing or empty."""
         return self._read_now(alias, [ledger]).get(ledger)
 
     def _read_now(self, alias: str, names: Iterable[str]) -> dict[str, LedgerFlow | None]:

@@ -1,7 +1,7 @@
-"""What flows of other settings files did where a flow leads: who filled its remote topics, who would bring its records back.
+"""Detect flows of other settings files that filled a flow's remote topics or would bring its records back.
 
-One settings file is judged when it is read (`model/loops`). Only the ledgers on the clusters tell what other files do: their
-lakes may be on other stores.
+One settings file is checked when it is read (`model/loops`). Only the ledgers on the clusters show the flows of other files,
+whose lakes may be on other stores.
 
     x ──identity: orders──> a      the first file
     b ──identity: orders──> a      this file: orders on a holds records that are not the flow's    `refuse_filled`
@@ -30,12 +30,12 @@ from mirrorlake.topics.ledger_flows import KNOWN_S, LedgerFlow, LedgerFlows
 
 log = logging.getLogger(__name__)
 
-# The records of a source that is away are in the relay, and go on; nor is it asked again for each topic.
+# The records of an unreachable source are in the relay and are still sent. It is not asked again for each topic.
 _SOURCE_WITHIN_S, _AWAY_FOR_S = 5.0, 60.0
 
 
 class TopicRefusal(NamedTuple):
-    """Why a remote topic is not written, and what to do."""
+    """Why a flow does not write a remote topic, and the remedy."""
 
     cause: str
     remedy: str
@@ -52,15 +52,15 @@ class _Step(NamedTuple):
 
 
 class OtherFiles:
-    """Judge one flow beside the flows of other settings files, by the ledgers on its clusters.
+    """Check one flow against the flows of other settings files, by the ledgers on its clusters.
 
     Args:
         flow: the flow.
         flows: all flows of the settings.
-        lake: knows the topics of sources, and the ids of their clusters.
-        audit: knows the topics that mirrorlake made.
+        lake: holds the topics of sources, and the ids of their clusters.
+        audit: holds the topics that mirrorlake made.
         ledgers: reads the ledgers on clusters.
-        admin: of the target.
+        admin: the admin of the target.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class OtherFiles:
     def refuse(
         self, remotes: Mapping[str, TopicState], sources: Mapping[str, Iterable[str]]
     ) -> dict[str, TopicRefusal]:
-        """Return why remote topics are refused, as `plan` and `doctor` show it; `sources` are the source topics of each.
+        """Return why remote topics are refused, for `plan` and `doctor`; `sources` maps each to its source topics.
 
         Raises:
             ClusterError: the target does not answer.
@@ -96,7 +96,7 @@ class OtherFiles:
         mine = self._own_topics()
         found = self.refuse_filled({name: one for name, one in remotes.items() if not mine & set(sources[name])})
         if found:
-            # The flow may run, and have sent its first records since the ledger was read.
+            # A running flow may have sent its first records since the ledger was read.
             mine = self._own_topics()
         filled = {name: why for name, why in found.items() if not mine & set(sources[name])}
         return filled | self.refuse_round_trips(sources)
@@ -108,7 +108,7 @@ class OtherFiles:
     # -- topics that others filled --------------------------------------------------------------------------------
 
     def refuse_filled(self, remotes: Mapping[str, TopicState]) -> dict[str, TopicRefusal]:
-        """Return which of these remote topics hold records that are not the flow's; it has sent nothing to any by its ledger.
+        """Return the remote topics that hold records of others. By its ledger, the flow has sent nothing to any of these topics.
 
         Raises:
             ClusterError: the target does not answer.
@@ -134,7 +134,7 @@ class OtherFiles:
         for name, firsts in holding.items():
             fillers = [one for one in writers if _wrote(one, remotes[name])]
             if flow.adds_hops:
-                # Headers tell the flow's own records from those of producers and of other flows that add hops.
+                # Headers distinguish the flow's records from those of producers and of other flows that add hops.
                 fillers = [one for one in fillers if one.origin is None or not one.origin.adds_hops]
             is_foreign = bool(fillers) or not (flow.adds_hops or self._may_be_own(name, firsts))
             if is_foreign and not self._is_mapped(name):
@@ -142,7 +142,7 @@ class OtherFiles:
         return found
 
     def _shared(self) -> set[str]:
-        """Return the remote topics that flows of this file merge into by their templates."""
+        """Return the remote topics that several flows of this file write by their templates."""
         flow, found = self._flow, set[str]()
         for each in () if flow.adds_hops else self._partners():
             names = newest_topics(self._lake, each.source, "source", missing_ok=True)
@@ -150,20 +150,20 @@ class OtherFiles:
         return found
 
     def _partners(self) -> list[FlowConfig]:
-        """Return the other flows of this file that may write one remote topic with the flow."""
+        """Return the other flows of this file that may share a remote topic with the flow."""
         flow = self._flow
         return [
             one for one in self._flows if one.target == flow.target and one.name != flow.name and flow.may_share(one)
         ]
 
     def _may_be_own(self, remote: str, firsts: Mapping[TopicPartition, int]) -> bool:
-        """Return whether no record is visible, or a first batch without a transaction was killed before its ledger record."""
+        """Return whether no record is visible, or a kill between first batch and ledger record may explain the records."""
         if self._flow.delivery == "at_least_once":
             entries = self._audit.entries(self._flow.target, "topic")
             if any(entry.action == "create" and entry.object == remote for entry in entries):
                 return True
         with suppress(NotAuthorized), self._reader(self._flow.target) as reader:
-            # What a killed sender aborted leaves offsets and no record.
+            # An aborted transaction leaves offsets and no visible record.
             return not any(
                 next(reader.read(place.topic, place.partition, first), None) for place, first in firsts.items()
             )
@@ -193,13 +193,13 @@ class OtherFiles:
             f"'{first}', and {append}, once more what {first} had sent",
         )
 
-    # -- ways round -----------------------------------------------------------------------------------------------
+    # -- round trips ----------------------------------------------------------------------------------------------
 
     def refuse_round_trips(self, sources: Mapping[str, Iterable[str]]) -> dict[str, TopicRefusal]:
-        """Return which remote topics lead back to their source topics over flows of other files.
+        """Return the remote topics that lead back to their source topics over flows of other files.
 
-        Law F: as within one file, unless every flow on the way writes where records have been. A source that does not answer
-        is not waited for.
+        Law F: the same rule as within one file; allowed if every flow of the trip writes provenance headers. A source gets 5 s
+        to answer.
         """
         found: dict[str, TopicRefusal] = {}
         for remote, topics in sources.items():
@@ -211,7 +211,7 @@ class OtherFiles:
         return found
 
     def _steps_into(self, alias: str) -> dict[str, list[_Step]]:
-        """Return what brings records to a cluster, by topic: flows of this file, and those that ledgers there name."""
+        """Return the flows into each topic of a cluster: of this file and of the ledgers there."""
         until, found = self._steps.get(alias, (0.0, {}))
         if time.monotonic() >= until:
             others, known_s = self._foreign_into(alias)
@@ -239,7 +239,7 @@ class OtherFiles:
         return found
 
     def _foreign_into(self, alias: str) -> tuple[list[LedgerFlow], float]:
-        """Return the flows of other files into a cluster, and for how many seconds that answer holds."""
+        """Return the flows of other files into a cluster, and the seconds that this answer is valid."""
         if not self._has_brokers(alias):
             return [], _AWAY_FOR_S
         names = _ledgers_of(flow for flow in self._flows if flow.target == alias)
@@ -250,7 +250,7 @@ class OtherFiles:
             return [], _AWAY_FOR_S
 
     def _alias_of(self, cluster_id: str) -> str | None:
-        """Return what this file calls a cluster; None where it does not know it."""
+        """Return the alias of a cluster in this file, or None."""
         if not cluster_id:
             return None
         if self._admin.cluster_id() == cluster_id:
@@ -263,7 +263,7 @@ class OtherFiles:
         return None
 
     def _tells_apart(self, trip: Sequence[_Step]) -> bool:
-        """Return whether headers tell every flow on the way where records have been, in the same aliases."""
+        """Return whether every flow of the trip writes provenance headers with the same aliases."""
         ends = [step.start.alias for step in trip[1:]] + [self._flow.source]
         return self._flow.adds_hops and all(
             step.adds_hops
@@ -286,7 +286,7 @@ class OtherFiles:
 def _way_back(
     start: TopicPlace, goal: TopicPlace, steps_into: Callable[[str], Mapping[str, Sequence[_Step]]]
 ) -> tuple[_Step, ...]:
-    """Return the flows that bring records from the goal to the start, at least one of another file; else nothing."""
+    """Return the flows that bring records from the goal to the start, or () if none of them is of another file."""
     ways: list[tuple[TopicPlace, tuple[_Step, ...]]] = [(start, ())]
     seen = {start}
     for place, way in ways:
@@ -301,10 +301,10 @@ def _way_back(
 
 
 def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerFlow]:
-    """Return what a call returns; one that takes longer is left to itself.
+    """Return the result of a call; a call that takes longer continues in its thread.
 
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: the call took longer.
     """
     answers: queue.SimpleQueue[tuple[list[LedgerFlow], Exception | None]] = queue.SimpleQueue()
 
@@ -325,12 +325,12 @@ def within(seconds: float, call: Callable[[], list[LedgerFlow]]) -> list[LedgerF
 
 
 def _ledgers_of(flows: Iterable[FlowConfig]) -> set[str]:
-    """Return the ledger topics of flows and of their re-drives."""
+    """Return the ledger topics of flows and their redrives."""
     return {ledger for flow in flows for ledger in (flow.ledger_topic, flow.redrive().ledger_topic)}
 
 
 def _wrote(flow: LedgerFlow, state: TopicState) -> bool:
-    """Return whether a ledger names this life of a topic."""
+    """Return whether a ledger names this incarnation of a topic."""
     found = known_id(state.topic_id)
     return any(
         one.name == state.name and not is_different_topic(base_id(one.topic_id), found) for one in flow.remotes.values()

@@ -1,14 +1,14 @@
-"""Which ACLs the principal of a flow needs, by its settings alone: no cluster is asked, it may still refuse everything.
+"""List the ACLs that a flow's principal needs, from the settings alone: works while the cluster still refuses everything.
 
 | cluster | resource | for |
 |---|---|---|
-| source | topics of the flow | landing, `verify`, looks at offsets and settings: nothing is written (law H) |
+| source | topics of the flow | landing, `verify`, reading offsets and settings: nothing is written (law H) |
 | source | groups of the flow | their positions |
 | target | remote topics | records, their topics and settings, `verify`, positions of groups |
-| target | topics and transactional ids `mirrorlake.<flow>.*` | ledger, lanes, re-drives, tombstones |
+| target | topics and transactional ids `mirrorlake.<flow>.*` | ledger, lanes, redrives, tombstones |
 | both | groups `mirrorlake*` | the names of consumers that never join a group |
 
-A failback writes to the source, a fence changes its ACLs or settings: only where asked for.
+A failback writes to the source, and a fence changes its ACLs or settings: only if `extras` asks for it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def needed_acls(
     host: str = "*",
     command_config: str = "",
 ) -> NeededAcls:
-    """List the ACLs that a principal needs to run these flows, and everything that their settings turn on.
+    """List the ACLs that a principal needs to run these flows with all that their settings turn on.
 
-    `ways_home` are the flows that bring records back after a failover, for a failback.
+    `ways_home` are the return flows of a failback.
 
     Raises:
-        UsageError: `principal` is not `Type:name`, or an extra is not known.
+        UsageError: `principal` is not `Type:name`, or an extra is unknown.
         ConfigError: the address of a cluster cannot be resolved.
     """
     if ":" not in principal or not all(principal.partition(":")[::2]):
@@ -143,7 +143,7 @@ def _extra(config: MirrorConfig, flow: FlowConfig, extras: Collection[str]) -> I
         for place in acl_names_of(flow.topics):
             yield _topic(flow.source, place, ("DESCRIBE_CONFIGS", "ALTER_CONFIGS"), purpose)
     if "failover" in extras:
-        # With `sync.groups` on they are among the flow's own.
+        # With `sync.groups` on, the flow's own ACLs include these.
         for place in acl_names_of(flow.groups):
             yield _group(flow.source, place, ("DESCRIBE",), f"positions of the groups of {flow.name}")
             yield _group(flow.target, place, ("READ", "DESCRIBE"), f"place the groups of {flow.name} in a failover")
@@ -154,13 +154,13 @@ def _extra(config: MirrorConfig, flow: FlowConfig, extras: Collection[str]) -> I
 
 
 def _asks_groups(config: MirrorConfig, flow: FlowConfig) -> bool:
-    # A checkpoint tells where a group would go on, also where nobody sets it.
+    # Group checkpoints need the positions even if the flow sets no group.
     is_asked = flow.sync.groups or flow.mm2.checkpoints
     return is_asked and bool(flow.groups) and not config.cluster(flow.source).is_lake
 
 
 def _remote_places(flow: FlowConfig) -> list[AclNames]:
-    """Return the names that the flow's topics have on the target."""
+    """Return the ACL names of the flow's remote topics."""
     found = []
     for place in acl_names_of(flow.topics):
         prefix = "" if (place.pattern, place.name) == EVERY else place.name
@@ -221,7 +221,7 @@ def _note_wide(place: AclNames, kind: str, alias: str, notes: dict[str, None]) -
 
 
 def _note_denied(config: MirrorConfig, flow: FlowConfig, places: Iterable[AclNames], notes: dict[str, None]) -> None:
-    """Say where these ACLs reach topics that the settings keep back: mirrorlake does not read them, but could."""
+    """Note where these ACLs cover topics that `never_leave` denies: mirrorlake does not read them, but could."""
     for expression in config.cluster(flow.source).never_leave.expressions:
         shape = shape_of(expression)
         reached = any(

@@ -1,4 +1,4 @@
-"""What keeps a flow from writing a remote topic: another flow writes it, its name or its partitions do not fit, others filled it."""
+"""Refuse remote topics that another flow writes or filled, or whose name or partitions do not fit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mirrorlake.topics.other_files import OtherFiles
 
 
 def rivals(flow: FlowConfig, others: Iterable[tuple[FlowConfig, Iterable[str]]]) -> dict[str, tuple[FlowConfig, str]]:
-    """Find the topics on a flow's target that other flows write and may not share with it, each with a flow and its source topic.
+    """Map the topics that other flows write and may not share with this flow to such a flow and its source topic.
 
-    What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
-    `others` are the other flows, each with the topics that are known of its source.
+    Reading the settings refuses conflicts of patterns (`model/loops/collisions.py`); this finds conflicts of existing topics.
+    `others` are the other flows, each with the known topics of its source.
     """
     found: dict[str, tuple[FlowConfig, str]] = {}
     for other, names in others:
@@ -38,7 +38,7 @@ def _is_rival(flow: FlowConfig, other: FlowConfig) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedTopic:
-    """A remote topic to create or grow, with its source topics; `fresh` where the flow has republished nothing to it."""
+    """A remote topic to create or grow, with its source topics; `fresh` if the flow has republished nothing to it."""
 
     spec: TopicSpec
     topics: tuple[str, ...]
@@ -51,9 +51,9 @@ class WantedTopic:
 
 
 class ConflictCheck:
-    """Refuse the remote topics of one flow that conflict with others; each method raises `TopicConflict`.
+    """Refuse the remote topics of one flow that conflict with others; `require_*` raise `TopicConflict`.
 
-    What the check reads from target and lake, it reads once: it is made for one batch.
+    A check serves one batch: it reads target and lake once.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ConflictCheck:
     def find_foreign(
         self, wanted: Sequence[WantedTopic], states: Mapping[str, TopicState], others: OtherFiles
     ) -> dict[str, MirrorlakeError]:
-        """Return by remote topic the conflicts with flows of other settings files: they filled a topic, or lead back from it."""
+        """Return by remote topic the conflicts with flows of other settings files, which filled it or lead back from it."""
         fresh = {one.name: states[one.name] for one in wanted if one.fresh and one.name in states}
         found = others.refuse_round_trips({one.name: one.topics for one in wanted})
         found |= others.refuse_filled({name: state for name, state in fresh.items() if name not in found})
@@ -91,7 +91,7 @@ class ConflictCheck:
             )
 
     def require_distinct_name(self, remote: str) -> None:
-        """Refuse to create a topic whose name Kafka's metrics take for that of another one."""
+        """Refuse a new topic whose name is that of another topic in Kafka's metrics."""
         alike = self._unified_names.setdefault(unified(remote), remote)
         if alike != remote:
             raise self._conflict(
@@ -102,7 +102,7 @@ class ConflictCheck:
             )
 
     def require_partitions(self, topic: WantedTopic, partitions: int) -> None:
-        """Refuse a topic whose number of `partitions` on the target does not fit and may not grow."""
+        """Refuse a topic whose `partitions` on the target do not fit and may not grow."""
         flow, wanted, name = self._flow, topic.spec, topic.name
         if wanted.is_keyed and partitions != wanted.partitions:
             raise self._conflict(
@@ -113,7 +113,7 @@ class ConflictCheck:
                 "`policy` (and another name for the flow, so that it gets everything from the relay)",
                 topic=name,
             )
-        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
+        # A topic that mirrorlake made while the source was empty holds no keys of others and follows the source.
         if partitions < wanted.partitions and not (
             flow.sync.partitions and (not topic.fresh or name in self._made_here)
         ):
@@ -127,7 +127,7 @@ class ConflictCheck:
             )
 
     def require_mapped(self, topic: KnownTopic, remote: str) -> None:
-        """Refuse a source topic that has partitions for which `placement` maps no place."""
+        """Refuse a source topic with partitions that `placement` does not map."""
         flow = self._flow
         missing = flow.placement.unmapped(topic.name, topic.partitions)
         if missing:

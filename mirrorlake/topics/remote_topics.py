@@ -1,4 +1,4 @@
-"""Remote topics on a target: what they should be, and making them so before the first record arrives."""
+"""Create and grow the remote topics of a flow before their first records arrive."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from mirrorlake.model.topic_configs import merged
 from mirrorlake.topics.other_files import OtherFiles
 from mirrorlake.topics.remote_conflicts import ConflictCheck, WantedTopic
 
-# Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
+# Kafka's default of max.message.bytes; a batch and its header must fit below the topic's limit.
 _DEFAULT_LIMIT = 1_048_588
 _LIMIT = "max.message.bytes"
 _BATCH_HEADER = 512
-# A broker shows the topics of a request when it has made their logs: 200 took some 5 s on a busy machine (2026-11-23).
+# A broker lists the topics of a request only after it has made their logs: 200 took some 5 s on a busy machine (2026-11-23).
 _TOPICS_A_REQUEST = 100
 _PARTITIONS_A_REQUEST = 500
 
 
 def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
-    """Describe the remote topic that the given source topics of a flow share.
+    """Return the remote topic that the given source topics of a flow share.
 
-    Partitions are what the flow's placement needs: the largest source's where records keep their partition number. Settings
-    are those that `ConfigSync` takes, the first source's where several differ.
+    The flow's placement decides the partitions: the largest source's count if records keep their partition number. `ConfigSync`
+    decides the settings; the first source's value wins.
     """
     sources = sorted(topics, key=lambda topic: topic.name)
     placement = flow.placement
@@ -54,9 +54,9 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
 
 
 def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
-    """Name where the records of a source partition go; the last check on topics that may never leave.
+    """Return the remote partition of a source partition, after the last `never_leave` check.
 
-    Everything before it leaves such topics out: one that comes here is a mistake in mirrorlake and stops the flow.
+    Earlier checks omit such topics: a denied topic that arrives is a bug of mirrorlake and stops the flow.
 
     Raises:
         TopicDenied: the topic may never leave the source.
@@ -81,12 +81,12 @@ class _Ready:
 
 
 class RemoteTopics:
-    """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
+    """Make the remote topics of one flow ready; caches them, so a batch of known topics costs one check of ids.
 
-    What is created or grown is written to `audit`. `all_flows` are all flows of the settings: others could write the same
-    remote topics; `others` knows what flows of other settings files did.
+    `audit` gets the topics created or grown. `all_flows` are all flows of the settings, which could write the same remote
+    topics. `others` checks flows of other settings files.
 
-    Law F: a topic that records were sent to is never made again silently; its id is looked at before every batch.
+    Law F: a topic that got records is never made again silently; its id is checked before every batch.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class RemoteTopics:
         self._sent_to: dict[str, str] = {}
 
     def expect(self, remotes: Iterable[Remote]) -> None:
-        """Know the remote topics that hold records of the flow by its ledger."""
+        """Remember the remote topics that hold records of the flow by its ledger."""
         self._sent_to |= {one.name: one.topic_id for one in remotes}
 
     def of(self, topics: Iterable[str]) -> dict[str, Remote]:
-        """Return the remote topic of each source topic, with its id; they are ready."""
+        """Return the remote topic of each source topic, with its id; all must be ready."""
         names = {topic: self._flow.remote_topic(topic) for topic in topics}
         return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
 
     def whole(self, topics: Collection[KnownTopic]) -> list[KnownTopic]:
-        """Choose the source topics whose remote topic is there with all partitions that it needs: nothing is to be done for them.
+        """Return the source topics whose remote topic exists with all partitions that it needs.
 
         Raises:
             ClusterError: the target does not answer.
@@ -133,12 +133,12 @@ class RemoteTopics:
         return [topic for topic in topics if is_whole(topic)]
 
     def batch_bytes(self) -> int:
-        """Return how large a producer batch may be so that every topic of the flow accepts it."""
+        """Return the largest producer batch in bytes that every topic of the flow accepts."""
         smallest = min((ready.max_message_bytes for ready in self._ready.values()), default=_DEFAULT_LIMIT)
         return max(1, min(1_000_000, smallest - _BATCH_HEADER))
 
     def max_message_bytes(self, remote: str) -> str | None:
-        """Return the size in force now above which a remote topic refuses batches; None where it may not be read."""
+        """Return a remote topic's present `max.message.bytes`, or None if the principal may not read it."""
         try:
             return self._admin.config_value(remote, _LIMIT)
         except NotAuthorized:
@@ -164,22 +164,20 @@ class RemoteTopics:
         mirrored_before: Collection[str],
         conflicts: dict[str, MirrorlakeError] | None = None,
     ) -> None:
-        """Create or grow what the given source partitions need.
+        """Create or grow the remote topics of the given source partitions.
 
-        `known` are the source's topics as recorded while landing, `mirrored_before` those that this flow has republished
+        `known` are the source's topics as recorded while landing, `mirrored_before` the topics that this flow has republished
         records of.
 
-        What stands in one topic's way does not keep the others from being made; the first such error is raised afterwards.
-        Where given, `conflicts` gets the conflicts, and the topics that may not be made or asked for, by remote topic; they are
-        raised otherwise.
+        An error of one topic does not stop the others: the first error is raised afterwards. `conflicts`, if given, gets
+        conflicts and refused permissions by remote topic instead.
 
         Raises:
-            RemoteTopicLost: a topic that holds records of the flow was deleted, or created again; where that was so before
-                the call, nothing is made.
-            TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
-                is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
-                key counts; `placement` maps no place for a source partition; a topic holds records of others, or they would
-                come round.
+            RemoteTopicLost: a topic that holds records of the flow was deleted or created again; if that was so before the
+                call, nothing is made.
+            TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or
+                `sync.partitions: false` forbids growing; the partitions are not the count of placement by key;
+                `placement` does not map a source partition; a topic holds records of others, or records would come round.
             ClusterError: the target does not answer, or refuses a topic.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
@@ -214,10 +212,10 @@ class RemoteTopics:
             raise error
 
     def _make(self, wanted: Sequence[WantedTopic], check: ConflictCheck, refused: dict[str, MirrorlakeError]) -> None:
-        """Make topics that lack something, in a few calls for all of them; what stands in the way of one is noted."""
+        """Create and grow topics in a few calls for all of them; `refused` gets the errors."""
         states = self._admin.describe([one.name for one in wanted], refused=refused)
         if self._others is not None:
-            # Each is checked before its first record of this process.
+            # Check each topic before its first record of this process.
             new = [one for one in wanted if one.name not in refused and one.name not in self._ready]
             refused |= check.find_foreign(new, states, self._others)
         changes = [
@@ -239,7 +237,7 @@ class RemoteTopics:
                         remedy="a running mirror tries again by itself; then `mirrorlake doctor`",
                         alias=self._flow.target,
                     )
-                # One that was just made may be unknown to the broker that was asked; who may not read them is told so.
+                # The broker asked may not know a new topic yet; a second call raises `NotAuthorized` if that is the reason.
                 limit = known[_LIMIT].value if known else self._admin.config_value(one.name, _LIMIT)
                 self._ready[one.name] = _Ready(
                     partitions=one.spec.partitions,
@@ -270,14 +268,14 @@ class RemoteTopics:
     def _changes(self, one: WantedTopic, actual: TopicState | None) -> list[Change]:
         held = None
         if actual is not None:
-            # The settings of an existing topic are the business of `plan` and of continuous sync.
+            # `plan` and continuous sync change the settings of an existing topic.
             held = TopicSpec(name=one.name, partitions=actual.partitions, configs=one.spec.configs)
         return topic_changes(where=self._flow.target, wanted=one.spec, actual=held, flow=self._flow.name)
 
     def _carry_out(
         self, changes: Iterable[Change], specs: Iterable[TopicSpec], refused: dict[str, MirrorlakeError]
     ) -> None:
-        """Create topics, a request for many of them, and grow others; what was done is written down in one append."""
+        """Create topics, many in a request, and grow others; record all of it in `audit` with one append."""
         new = {change.name: change for change in changes if change.action == "create"}
         done: list[Change] = []
         try:
@@ -296,7 +294,7 @@ class RemoteTopics:
             self._audit.record(done, command="republish")
 
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
-        """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
+        """Raise if a topic with records of the flow was lost since its last check: it would be created again."""
         found = known_id(actual.topic_id) if actual is not None else None
         known = self._sent_to.get(remote)
         if known is not None and (found is None or is_different_topic(known, found)):
@@ -311,7 +309,7 @@ class RemoteTopics:
 
 @contextmanager
 def _noting(refused: dict[str, MirrorlakeError], name: str) -> Iterator[None]:
-    """Note what stands in one topic's way; a cluster that does not answer stands in the way of all."""
+    """Note an error of one topic; raise if the cluster does not answer."""
     try:
         yield
     except ClusterUnreachable:
@@ -321,7 +319,7 @@ def _noting(refused: dict[str, MirrorlakeError], name: str) -> Iterator[None]:
 
 
 def in_requests(specs: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
-    """Yield topics as many at a time as a broker makes well."""
+    """Yield topics in requests of at most 100 topics and 500 partitions; a larger topic gets its own."""
     held: list[TopicSpec] = []
     partitions = 0
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Rules of a flow: what they are, what is worth knowing about them, and what they would do to records of the relay."""
+"""List the rules of a flow, note their pitfalls, and try them on records of the relay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mirrorlake.rules import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleShown:
-    """A rule as it is listed: `does` in a line, `definition` in full and without secrets; `version` is its fingerprint."""
+    """A rule of a list: `does` in a line, `definition` in full without secrets; `version` is its fingerprint."""
 
     rule: str
     version: str
@@ -62,7 +62,7 @@ def list_rules(flow: FlowConfig) -> RulesShown:
 
 
 def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
-    """Define the rules that `audit` does not hold yet: it explains what was withheld, years later."""
+    """Return definitions of the rules that `audit` lacks: they explain withheld records years later."""
     if not flow.rules:
         return []
     known = {(entry.flow, entry.object, entry.after["version"]) for entry in audit.entries("lake", "rule")}
@@ -82,7 +82,7 @@ def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
 
 
 def rule_notes(flow: FlowConfig, topics: Iterable[str]) -> list[Note]:
-    """Note what a person should know about the rules of a flow, given the source topics that it carries now."""
+    """Return notes on rules that match none of the given source topics or let values pass unread."""
     topics = list(topics)
     return [
         Note(where=flow.name, kind="rule", name=rule.name, reason=reason)
@@ -102,7 +102,7 @@ def _reasons(rule: RuleConfig, topics: list[str]) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReason:
-    """How many records a rule would withhold, of which kind and why."""
+    """The number of records that a rule would withhold, with kind and reason."""
 
     kind: str
     rule: str
@@ -113,9 +113,9 @@ class TrialReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RuleTrial(Displayable):
-    """What the rules of a flow would do to the newest records of a topic.
+    """The effect of a flow's rules on the newest records of a topic.
 
-    `sent` of the `records` would go out, `changed` of those with other content than they have.
+    Of the `records`, `sent` would be sent, and `changed` of these with other content.
     """
 
     flow: str
@@ -143,7 +143,7 @@ class RuleTrial(Displayable):
 
 
 def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
-    """Try the view of a flow, None where it has none, on the newest records of a source topic, without changing anything.
+    """Try a flow's view (None without one) on the newest records of a source topic; change nothing.
 
     Raises:
         UsageError: the flow does not carry the topic.
@@ -186,7 +186,7 @@ def _newest(lake: Lake, flow: FlowConfig, topic: str, newest: int) -> Iterable[t
     ends = relay.groupBy("generation", "partition").agg(F.max("offset").alias("end")).collect()
     if not ends:
         return
-    # Conditions that the files' statistics answer: only the newest files are read.
+    # File statistics answer these conditions: only the newest files are read.
     late = [
         (F.col("generation") == row.generation)
         & (F.col("partition") == row.partition)

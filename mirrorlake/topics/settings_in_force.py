@@ -1,6 +1,7 @@
-"""Pause and resume, and the settings in force: what a person asks of a mirror that may be running elsewhere.
+"""Pause, resume and apply settings for a mirror that may run in another process.
 
-Nothing here asks a cluster, so a pause works while one is down. Running processes look every few seconds (`mirror/control_watch.py`).
+This module asks no cluster, so a pause works while one is down. Running mirrors poll every few seconds
+(`mirror/control_watch.py`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from mirrorlake.model.plan import Note, Plan
 from mirrorlake.topics.edits import SETTINGS, edits
 
 _IN_FORCE = Subject(kind=SETTINGS)
-# What decides which records a flow reads.
+# The settings that decide which records a flow reads.
 _READS = ("source", "target", "topics", "exclude_topics", "policy", "start", "execution", "feeder")
 
 
 def subject_of(
     config: MirrorConfig, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None
 ) -> Subject:
-    """Resolve what is named: a cluster, a flow, or a topic of a flow.
+    """Return the named subject: a cluster, a flow, or a topic of a flow.
 
     Raises:
-        UsageError: nothing or too much is named, or the settings do not know it.
+        UsageError: nothing or too much is named, or the settings do not have it.
     """
     if (cluster is None) == (flow is None) or (topic is not None and flow is None):
         raise UsageError(
@@ -53,7 +54,7 @@ def subject_of(
 
 
 def pause(control: Control, subject: Subject, *, reason: str = "") -> Pause:
-    """Pause the subject, and return the pause; one that holds already is left as it is."""
+    """Pause the subject, and return the pause; an existing pause does not change."""
     held = control.state().pauses.get(subject)
     if held is None:
         control.append(PAUSE, subject, reason=reason)
@@ -62,7 +63,7 @@ def pause(control: Control, subject: Subject, *, reason: str = "") -> Pause:
 
 
 def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | None:
-    """End a pause, and return it; None where there was none."""
+    """End a pause, and return it; None if there was none."""
     held = control.state().pauses.get(subject)
     if held is not None:
         control.append(RESUME, subject, reason=reason)
@@ -70,9 +71,9 @@ def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | N
 
 
 def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, reason: str = "") -> tuple[Parked, ...]:
-    """Ask for the parked streams that a cluster or a flow covers, and return them; running mirrors start them again.
+    """Resume the parked streams of a cluster or a flow, and return them; running mirrors start them again.
 
-    A topic that waits is tried again by a new start of its flow.
+    A new start of a flow retries its waiting topics.
     """
     covered = set() if subject.kind == "topic" else {subject.name}
     if subject.kind == "cluster":
@@ -84,7 +85,7 @@ def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, r
 
 
 def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:
-    """Compare the settings, or one flow and its clusters, with those in force; no changes where none are in force yet."""
+    """Compare the settings, or one flow and its clusters, with those in force; empty if none are in force yet."""
     applied, notes = control.state().applied, tuple(_old_setting(*one) for one in config.superseded_settings)
     changes = () if applied is None else tuple(edits(applied.value, _merged(applied.value, config, flow)))
     return Plan(changes, notes)
@@ -97,7 +98,7 @@ def _old_setting(place: str, by: str) -> Note:
 
 
 def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = None) -> bool:
-    """Put the settings in force, and tell whether that changed anything; running mirrors adopt them."""
+    """Put the settings in force, and return whether they changed; running mirrors adopt them."""
     applied = control.state().applied
     content = _merged(applied.value if applied else {}, config, flow)
     if applied is not None and identity(applied.value) == identity(content):
@@ -107,36 +108,36 @@ def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = N
 
 
 def record_flow(config: MirrorConfig, control: Control, flow: str) -> None:
-    """Record a flow of this settings file in the lake, where maintenance with another file finds it; once for each change."""
+    """Record a flow in the lake, once for each change, for maintenance that runs with another settings file."""
     content = plain(config)["flows"][flow]
     if control.state().known_flows.get(flow) != content:
         control.append(BEGIN, Subject(kind=KNOWN_FLOW, name=flow), value=content)
 
 
 def flows_of_other_files(config: MirrorConfig, state: ControlState) -> list[FlowConfig]:
-    """Return the flows that the lake knows and this settings file does not have, except retired ones.
+    """Return the flows that the lake records and this settings file does not have, except retired ones.
 
-    Law E: what they have not sent stays in the relay. Which topics their own file denies is not known here, so a flow counts
-    as carrying all that it selects.
+    Law E: records that they have not sent stay in the relay. The lake does not record the topics that their own file denies,
+    so a flow counts as carrying all that it selects.
     """
     names = {flow.name for flow in config.flows}
     return [_restored(name, content) for name, content in sorted(state.known_flows.items()) if name not in names]
 
 
 def _restored(name: str, content: Mapping[str, Any]) -> FlowConfig:
-    """Return a recorded flow as far as it decides what the flow reads; unreadable content counts as carrying every topic."""
+    """Return a recorded flow with the settings that decide its records; unreadable content counts as every topic."""
     known = {key: content[key] for key in _READS if key in content}
     try:
         flow = FlowConfig.model_validate({**known, "name": name})
     except ValueError:
-        # Another release may have written what this one refuses.
+        # Another release may have written content that this one refuses.
         ends = {key: str(content.get(key, "")) for key in ("source", "target")}
         flow = FlowConfig.model_validate({**ends, "name": name, "topics": [".*"], "exclude_topics": []})
     return flow.bound_to(TopicPattern(()), adds_hops=False)
 
 
 def _merged(in_force: Mapping[str, Any], config: MirrorConfig, flow: str | None) -> dict[str, Any]:
-    """Take the content of the settings; with `flow`, that of the settings in force with this flow as it is now."""
+    """Return the content of the settings; with `flow`, the settings in force with this flow's present content."""
     content = plain(config)
     if flow is None:
         return content

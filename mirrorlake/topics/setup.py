@@ -1,4 +1,4 @@
-"""Plan and apply: relay tables, ledgers, remote topics and ACLs as the settings want them (law G: shown first)."""
+"""Plan and apply the relay tables, ledgers, remote topics and ACLs of the settings (law G: shown first)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def make_plan(
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
-    `all_flows` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
-    were lost; `others_of` tells what flows of other settings files did; `tell` gets the topics that are compared.
+    `all_flows` are all flows of the settings: two may write to one target. `held` finds a flow's lost remote topics, `others_of`
+    returns its check against other settings files. `tell` gets the count of compared topics.
 
     Raises:
-        ClusterError: a cluster does not answer or does not allow the look.
+        ClusterError: a cluster does not answer or refuses the reads.
     """
     flows, all_flows = list(flows), list(all_flows)
     changes = lake_changes(lake)
@@ -68,7 +68,7 @@ def make_plan(
     planned = {flow.source for flow in flows}
 
     def known(other: FlowConfig) -> Iterable[str]:
-        # A cluster that this plan has nothing to do with may be away: what was seen of it is enough.
+        # A source that this plan does not concern may be unreachable: its recorded topics suffice.
         return names(other.source) if other.source in planned else list_carried_topics(lake, other)
 
     names = cache(lambda alias: sources[alias].topic_names())
@@ -103,7 +103,7 @@ def make_plan(
 
 
 def made_once(changes: Iterable[Change]) -> list[Change]:
-    """Make a topic that several flows share as the first of them wants it, with the partitions that all of them need."""
+    """Merge the creations of a shared topic: the first flow's settings, the largest partition count."""
     found: dict[Any, Change] = {}
     for number, change in enumerate(changes):
         is_made = (change.kind, change.action) == ("topic", "create")
@@ -146,13 +146,13 @@ def apply_plan(
     now: Callable[[], datetime],
     tell: ProgressCallback = ignore_progress,
 ) -> None:
-    """Carry a plan out in its order and write what was done to `audit`; applied twice it changes nothing (law G).
+    """Apply a plan in its order and record each change in `audit`; applied twice it changes nothing (law G).
 
     `tell` gets each change that is done.
 
     Raises:
         TopicConflict: the plan holds a conflict; nothing was changed.
-        ClusterError: a cluster refused a change; those before it stand.
+        ClusterError: a cluster refused a change; earlier changes remain.
     """
     if plan.conflicts:
         first = plan.conflicts[0]
@@ -191,10 +191,10 @@ def carry_out(
     command: str = "apply",
     tell: ProgressCallback = ignore_progress,
 ) -> None:
-    """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
+    """Apply changes of clusters and record each in `audit`, also those before a refused change.
 
-    Topics come first, many in a request. An ACL is written down before it is created: whose it is must be known after a crash,
-    too (`topics/acl_ownership.py`).
+    Topics come first, many in a request. An ACL is recorded before it is created: its owner must be known after a crash, too
+    (`topics/acl_ownership.py`).
     """
     new = [change for change in changes if change.kind == "acl" and change.action == "create"]
     audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)
@@ -207,7 +207,7 @@ def carry_out(
         carried[kind] += 1
         tell(f"change {kind}", carried[kind], asked[kind], kind.split()[0])
 
-    # A plan that was put together by hand may make one twice: the first does.
+    # A plan written by hand may create a topic twice: the first creation counts.
     topics: dict[str, dict[str, Change]] = {}
     for change in changes:
         if (change.kind, change.action) == ("topic", "create"):
@@ -226,7 +226,7 @@ def carry_out(
             if topics.get(change.where, {}).get(change.name) is not change:
                 admins[change.where].apply(change)
                 note(change)
-        # Who looks next, and a plan above all, sees what was done.
+        # The next reader, a plan above all, sees these changes.
         for alias in dict.fromkeys(change.where for change in done):
             admins[alias].wait_for([change for change in done if change.where == alias])
     finally:

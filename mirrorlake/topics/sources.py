@@ -1,4 +1,4 @@
-"""Where a flow's records come from: a Kafka cluster, or a lake cluster that is published into."""
+"""Read the topics of a flow's source: a Kafka cluster, or a lake cluster that is published into."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SourceAcls(Protocol):
     """The ACLs of a source."""
 
     def list(self) -> list[Acl] | None:
-        """Return every ACL; None where nothing checks them."""
+        """Return every ACL, or None without an authorizer."""
 
 
 class TopicSource(Protocol):
-    """What a flow's source answers; `ClusterAdmin` is one, and so is `LakeTopics`."""
+    """A flow's source: `ClusterAdmin` or `LakeTopics`."""
 
     @property
     def acls(self) -> SourceAcls:
@@ -34,16 +34,16 @@ class TopicSource(Protocol):
         """Return the names of all topics, sorted."""
 
     def require_topics(self, selection: TopicPattern) -> None:
-        """Tell an empty selection from one that may not be seen."""
+        """Raise if the principal may not see the selected topics; an empty selection is allowed."""
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return id and partition count of the named topics that exist."""
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that each topic sets itself."""
+        """Return each topic's own settings."""
 
     def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset that each partition still holds."""
+        """Return the first offset that each partition still has."""
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of each partition."""
@@ -55,10 +55,10 @@ class _NoAcls:
 
 
 class LakeTopics:
-    """The topics of a lake cluster: what its settings name and what was published.
+    """The topics of a lake cluster: those of its settings and the published ones.
 
-    A topic lives once (generation 1), its id follows from alias and name, and its partition count is the larger of the
-    settings' and the recorded one: counts only grow.
+    A topic has one generation (1), and its id follows from alias and name. Its partition count is the larger of the settings'
+    and the recorded one: counts only grow.
     """
 
     def __init__(self, alias: str, config: ClusterConfig, lake: Lake) -> None:
@@ -84,7 +84,7 @@ class LakeTopics:
         }
 
     def state(self, name: str, recorded: KnownTopic | None) -> TopicState:
-        """Return a topic as the settings and its newest record make it, also one that is not published yet."""
+        """Return a topic by the settings and its newest record, also before it is published."""
         held = recorded.partitions if recorded else 0
         return TopicState(
             name=name,
@@ -98,7 +98,7 @@ class LakeTopics:
         return {name: dict(topics[name].configs) if name in topics else {} for name in names}
 
     def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return 0 of each partition: the relay keeps everything."""
+        """Return 0 for each partition: the relay never expires published records."""
         return dict.fromkeys(partitions, 0)
 
     def last_stable_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -1,7 +1,7 @@
-"""What a topic browser shows: the topics of a cluster, and the page of one of them.
+"""Display the topics of a cluster, and the page of one topic.
 
-Kafka tells a client no sizes on disk through librdkafka, so the size of a topic is its records by offsets: at most so many,
-because compacted records and the markers of transactions have offsets, too.
+librdkafka returns no sizes on disk, so the size of a topic is its count of offsets. That is an upper bound of its records:
+compacted records and transaction markers have offsets, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ How = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirroring:
-    """What one flow does with a topic: `mirrored` to the topic `other` of `cluster`, `remote` from it, or why not."""
+    """The effect of one flow on a topic: `mirrored` to the topic `other` of `cluster`, `remote` from it, or why not."""
 
     flow: str
     how: How
@@ -39,10 +39,10 @@ class Mirroring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLine:
-    """One topic of a cluster; what may not be read, or is not known, is None.
+    """One topic of a cluster; values that are unknown or may not be read are None.
 
-    `records` are counted by offsets, at most so many; `records_per_s` is known between two looks. `retention_ms` is -1 where
-    age deletes nothing. `ends` are the partitions' ends.
+    `records` counts offsets: an upper bound. `records_per_s` needs two reads. `retention_ms` is -1 if age deletes nothing.
+    `ends` are the partitions' ends.
     """
 
     topic: str
@@ -61,12 +61,12 @@ class TopicLine:
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether a flow carries it elsewhere."""
+        """Whether a flow mirrors the topic to another cluster."""
         return any(one.how == "mirrored" for one in self.mirrorings)
 
     @property
     def kept(self) -> str:
-        """How long, or how much of it, is kept, in words; empty where that is not known."""
+        """The topic's retention in words, or "" if unknown."""
         if self.cleanup is None:
             return ""
         words = ["compacted"] if "compact" in self.cleanup else []
@@ -79,14 +79,14 @@ class TopicLine:
 
     @property
     def mirrored(self) -> str:
-        """Where it is mirrored to and where it comes from, or why not, in words."""
+        """The topics it is mirrored to and from, or why not, in words."""
         told = [one for one in self.mirrorings if one.how in ("mirrored", "remote")] or self.mirrorings
         return "; ".join(dict.fromkeys(map(str, told)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopicList(JsonDisplayable, Sequence[TopicLine]):
-    """The topics of a cluster at a moment; `hidden` counts internal ones that were left out.
+    """The topics of a cluster at a moment; `hidden` counts the omitted internal topics.
 
     Example:
         >>> print(TopicList(cluster="east", topics=(TopicLine(topic="orders", partitions=3, records=1200, cleanup="compact"),)))
@@ -113,7 +113,7 @@ class TopicList(JsonDisplayable, Sequence[TopicLine]):
         return self.topics[index]
 
     def after(self, before: TopicList) -> TopicList:
-        """Return this look with the records a second since an earlier one; a topic that shrank or is new has none."""
+        """Return this list with the records/s since an earlier one; None for a topic that shrank or is new."""
         if self.observed_at is None or before.observed_at is None:
             return self
         span_s = (self.observed_at - before.observed_at).total_seconds()
@@ -156,7 +156,7 @@ class TopicList(JsonDisplayable, Sequence[TopicLine]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLine(PartitionState):
-    """One partition of a topic: its first offset and its end, None where it has no leader that answers."""
+    """One partition of a topic: its first offset and its end, None if no leader answers."""
 
     earliest: int | None = None
     end: int | None = None
@@ -164,7 +164,7 @@ class PartitionLine(PartitionState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReader:
-    """A consumer group that committed on a topic: its state, how many partitions it reads, and its offset lag there."""
+    """A consumer group that committed on a topic: its state, the partitions it reads, and its offset lag there."""
 
     group: str
     state: str
@@ -174,9 +174,9 @@ class TopicReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopicPage(JsonDisplayable):
-    """One topic of a cluster: its partitions, the settings of its own, who reads it and where it is mirrored.
+    """One topic of a cluster: its partitions, own settings, consumer groups and flows.
 
-    `readers` is None where groups could not be asked; `note` says why.
+    `readers` is None if the groups could not be read; `note` has the reason.
     """
 
     cluster: str
@@ -240,7 +240,7 @@ def _rate(before: Mapping[int, int] | None, now: Mapping[int, int], span_s: floa
 
 
 def _short(ms: int) -> str:
-    """Show a length of time without a second unit of nothing.
+    """Format a duration without a second unit of zero.
 
     >>> _short(604_800_000), _short(90_000)
     ('7 d', '1 min 30 s')

@@ -1,4 +1,4 @@
-"""Remote topics and what they should be: partitions and settings, as a plan (law G)."""
+"""Plan the partitions and settings of remote topics (law G)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Sources = Mapping[str, TopicSource]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothEnds:
-    """The topics that a flow carries, and their remote topics that exist, as they are now.
+    """The topics that a flow carries and their existing remote topics, at a moment.
 
-    `configs` are the settings that each topic makes itself, `names` every topic of the cluster that may be seen.
+    `source_configs` and `remote_configs` are the topics' own settings, `target_names` all visible topics of the target.
     """
 
     source: Mapping[str, TopicState]
@@ -45,7 +45,7 @@ def look(
     *,
     tell: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> BothEnds:
-    """Read both ends: six requests, however many topics there are; `tell` gets how many were read on both ends.
+    """Read both ends in six requests for any number of topics; `tell` gets the count of topics read.
 
     Raises:
         NotAuthorized: the source hides its topics, or a topic may not be described.
@@ -72,7 +72,7 @@ def look(
 
 
 def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
-    """Check that the topics of the flows may be seen and read on their source.
+    """Check that the principal may see and read the topics of the flows on their source.
 
     Raises:
         NotAuthorized: names the ACL that is missing.
@@ -94,17 +94,17 @@ def topic_plan(
     beside: Iterable[FlowConfig] = (),
     led: Collection[str] = (),
 ) -> Plan:
-    """Plan the changes that turn the remote topics into what the flow wants.
+    """Plan the changes that the flow's remote topics need.
 
-    Law G: no two flows give one topic settings in turns (`SettingsOfPair`, `led_by_others`).
+    Law G: no two flows overwrite each other's settings of one topic (`SettingsOfPair`, `led_by_others`).
 
     Args:
         flow: the flow.
-        ends: its topics, and their remote topics.
-        audit: knows the settings that mirrorlake made on clusters.
-        waiting: remote topics that were lost: nothing of them is made or changed (law F).
+        ends: its topics and their remote topics.
+        audit: holds the settings that mirrorlake made on clusters.
+        waiting: lost remote topics, which are neither made nor changed (law F).
         beside: all flows of the settings.
-        led: remote topics whose settings another flow keeps.
+        led: remote topics whose settings another flow decides.
     """
     lost = {one.remote: one for one in waiting}
     pair = SettingsOfPair(flow, tuple(beside), audit)
@@ -143,10 +143,10 @@ def topic_plan(
 
 
 class SettingsOfPair:
-    """Choose which settings a flow copies where another one carries its topics back (law G).
+    """Choose the settings that a flow copies if another flow carries its topics back (law G).
 
-    What mirrorlake copied to the source came from the target, and does not go back. Where both clusters set something themselves,
-    the source of the flow that the file names first decides.
+    A setting that mirrorlake copied to the source came from the target and is not copied back. If both clusters set a value
+    themselves, the source of the flow that comes first in the file decides.
     """
 
     def __init__(self, flow: FlowConfig, flows: Sequence[FlowConfig], audit: Audit) -> None:
@@ -161,7 +161,7 @@ class SettingsOfPair:
         self._first = {flow.name, *names[: names.index(flow.name) + 1 if flow.name in names else 0]}
 
     def kept(self, topic: str, wanted: TopicSpec, actual: TopicSpec) -> Mapping[str, str]:
-        """Return the settings that a remote topic that exists should make itself."""
+        """Return the own settings that an existing remote topic should have."""
         back = next((e for e in self._back if e.carries(wanted.name) and e.remote_topic(wanted.name) == topic), None)
         differing = {key for key, value in wanted.configs.items() if actual.configs.get(key) != value}
         if back is None or not differing:
@@ -191,9 +191,9 @@ class SettingsOfPair:
 def led_by_others(
     flow: FlowConfig, flows: Iterable[FlowConfig], *, names: Callable[[FlowConfig], Iterable[str]]
 ) -> set[str]:
-    """List the remote topics whose settings a flow leaves to one that the file names before it and that writes them, too.
+    """List the remote topics whose settings an earlier flow of the file decides, because it writes them, too.
 
-    `names` tells the topics that are known of a flow's source.
+    `names` returns the known topics of a flow's source.
     """
     before = takewhile(lambda other: other.name != flow.name, flows)
     return {
@@ -208,9 +208,9 @@ def led_by_others(
 def name_conflicts(
     flow: FlowConfig, ends: BothEnds, *, others: Iterable[tuple[FlowConfig, Iterable[str]]]
 ) -> list[Change]:
-    """Find the remote topics of a flow that it may not write: another flow does, or Kafka treats two names as one.
+    """Find the remote topics that another flow writes, or whose name Kafka's metrics treat as that of another topic.
 
-    `others` are the other flows, each with the topics that are known of its source.
+    `others` are the other flows, each with the known topics of its source.
     """
     others = [(other, tuple(names)) for other, names in others]
     ours = {flow.remote_topic(name): name for name in sorted(ends.source)}
@@ -241,7 +241,7 @@ def name_conflicts(
 
 
 def foreign_conflicts(flow: FlowConfig, ends: BothEnds, others: OtherFiles) -> list[Change]:
-    """List the remote topics of a flow that hold records of others, or lead back over flows of other settings files."""
+    """Return conflicts for remote topics that hold records of others or lead back over flows of other settings files."""
     sources: dict[str, list[str]] = {}
     for name in sorted(ends.source):
         sources.setdefault(flow.remote_topic(name), []).append(name)
