@@ -1,4 +1,4 @@
-"""Replay: records of a relay once more, into any topic or file, exactly once; and topics as they were at a time."""
+"""Replay records of a relay into any topic or file, exactly once; restore topics as of a time."""
 
 from mirrorlake.face import attach
 

@@ -1,8 +1,7 @@
-"""A source at a time: its topics, up to which offset they held records, its ACLs, and where groups stood.
+"""Read the state of a source at a time: its topics, end offsets, ACLs, and group positions.
 
-The end of a partition at a time T lies between what was certainly there (landed by T, or below an end that was seen by T, or
-read by a group by T) and what cannot have been (past the first end that was seen after T). In between the timestamps of the
-records decide: up to the first one that is later than T.
+The end of a partition at a time T has two bounds. At least: the offsets landed by T, below an end observed by T, or read by
+a group by T. At most: the first end observed after T. In between, the first record with a timestamp later than T decides.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CUT = """
         min(CASE WHEN unix_micros(timestamp) > :at THEN offset END) AS later
     FROM {relay} JOIN {asked} USING (topic, generation, partition) GROUP BY topic, generation, partition
 """
-# A group that was gone at that time has a row without a position.
+# A group that was deleted by that time has a row without a position.
 _SEEN = """
     SELECT topic, generation, partition, kind, group_id, position, observed_at FROM (
         SELECT *, row_number() OVER (
@@ -46,7 +45,7 @@ _NEXT = """
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupAsOf:
-    """Where a consumer group stood: the next offset it would have read."""
+    """The position of a consumer group: the next offset that it would have read."""
 
     group: str
     source: SourcePartition
@@ -55,13 +54,13 @@ class GroupAsOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAsOf:
-    """A source as it was at a time, as far as it was seen.
+    """The observed state of a source at a time.
 
     Attributes:
         topics: its topics.
-        earliest: the first offset that each partition held.
-        ends: the offset after the last, where a record of the relay or a look says so.
-        groups: where groups stood.
+        earliest: the first offset of each partition.
+        ends: the offset after the last, for partitions with a later record or a later observed end.
+        groups: the positions of groups.
         acls: its ACLs.
     """
 
@@ -87,7 +86,7 @@ def read_source_as_of(
         _SEEN, missing_ok=True, source=alias, kinds=["earliest", "last_stable", "group"], at=micros(at)
     )
     by_kind: dict[str, dict[SourcePartition, int]] = {"earliest": {}, "last_stable": {}}
-    # A partition whose log went back may have two: the later one counts.
+    # A partition whose log was truncated may have two positions of a group: the later one counts.
     groups: dict[tuple[str, str, int], GroupAsOf] = {}
     for row in seen:
         source = SourcePartition(row.topic, row.generation, row.partition)

@@ -1,4 +1,4 @@
-"""From a request to a definition, down to the offsets."""
+"""Turn a replay request into a definition with exact offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mirrorlake.rules import Placer
 
 
 def require_relay(context: Context, alias: str) -> RelayExtent:
-    """Look at the relay of a cluster. Raises UsageError: the cluster is not known, or nothing of it was landed."""
+    """Return the extent of a cluster's relay. Raises UsageError: the cluster is unknown, or none of its records was landed."""
     context.config.cluster(alias)
     held = RelayExtent(ends={}, files=())
     if context.lake.exists(context.lake.relay_location(alias)):
@@ -41,10 +41,10 @@ def define(
     into: str | None,
     leave: ReplayConsent = NO_CONSENT,
 ) -> tuple[Definition, RelayExtent]:
-    """Define what a replay sends, and look at the relay.
+    """Return the definition of a replay and the extent of its relay.
 
     Raises:
-        UsageError: the range is not in the relay, or something that is named does not exist.
+        UsageError: the range is not in the relay, or a named cluster, flow or topic does not exist.
         TopicDenied: the topic may never leave its cluster.
     """
     config, now = context.config, context.now()
@@ -79,7 +79,7 @@ def define(
     )
     if target != HERE:
         config.cluster(target)
-    # Whatever mirrors the topic both ways must know that its records come from here.
+    # Flows that mirror the topic in both directions must know that its records come from the source.
     hops = any(each.adds_hops and each.carries(into or asked.topic) for each in config.flows_from(target))
     definition = replace(definition, hops=hops)
     flow = flow_of(definition, config)
@@ -99,7 +99,7 @@ def define(
 
 
 def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTopic:
-    """Find the source topic, in the requested life."""
+    """Return the source topic, in the requested generation."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
         shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")
@@ -109,7 +109,7 @@ def _topic(context: Context, asked: ReplayRequest, held: RelayExtent) -> KnownTo
     lives = sorted({source.generation for source in mine})
     known = newest_topics(context.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
     if known.generation not in lives and not known.truncations:
-        # Created again, and nothing of the new life was landed yet.
+        # Created again, and no record of the new generation was landed yet.
         known = replace(known, generation=lives[-1])
     if asked.generation is not None:
         if asked.generation not in lives:
@@ -149,6 +149,6 @@ def _outside(asked: ReplayRequest, held: RelayExtent) -> UsageError:
 
 
 def lent_rules(flow: FlowConfig) -> str:
-    """Fingerprint what another flow lends: rules in their order, and placement."""
+    """Return the fingerprint of the borrowed flow's rules in their order, and of its placement."""
     rules = [f"{rule.name}={rule.version}" for rule in flow.rules]
     return " ".join([*rules, Placer(flow.placement).version]).strip()

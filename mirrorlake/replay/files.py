@@ -1,4 +1,4 @@
-"""Records of a relay as Arrow batches, a frame or Parquet files: no cluster, and no Spark where the relay is in a folder."""
+"""Read records of a relay as Arrow batches, a table or Parquet files: without a cluster; without Spark for a local relay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ROWS = """
 def batches_of(
     lake: Lake, definition: Definition, view: View | None, *, only: Collection[SourcePartition] | None = None
 ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-    """Yield the records of a replay, or `only` of some source partitions, each in upstream order and once (law D)."""
+    """Yield the records of a replay, or of the source partitions `only`, each once and in upstream order (law D)."""
     held = look_at_relay(lake, definition.source)
     by_source = {source: list(files) for source, files in groupby(files_in(held, definition.spans), lambda f: f.source)}
     for span in definition.spans:
@@ -66,7 +66,7 @@ def batches_of(
 
 
 def table_of(lake: Lake, definition: Definition, view: View | None) -> pa.Table:
-    """Read the records of a replay as one table, which must fit into memory."""
+    """Return the records of a replay as one table, which must fit into memory."""
     return pa.Table.from_batches((batch for _, batch in batches_of(lake, definition, view)), schema=RECORDS)
 
 
@@ -75,7 +75,7 @@ def _marker(folder: str, name: str) -> Path:
 
 
 def read_begun(folder: str, name: str) -> Definition | None:
-    """Read what a replay resolved when it began in a folder; None if it has not, or if a release up to 0.2.0 began it."""
+    """Read the definition of a replay that began in a folder; None if none began, or if a release up to 0.2.0 began it."""
     mine = _marker(folder, name)
     text = mine.read_text(encoding="utf-8") if mine.exists() else ""
     return Definition.from_dict(json.loads(text)) if text else None
@@ -89,16 +89,16 @@ def write_parquet(
     *,
     tell: ProgressCallback = ignore_progress,
 ) -> tuple[Definition, int]:
-    """Write the records of a replay into a folder, one file per source partition; return what was written, and the number of records.
+    """Write the records of a replay into a folder, one file per source partition; return the definition and the count of records.
 
-    What was asked is resolved once: the folder's own file holds the definition that was begun, and a later call goes on with it.
+    The request is resolved once: a marker file holds the begun definition, and a later call continues with it.
 
-    A file gets its name when it is whole, and the folder `_SUCCESS` when all are (law F): written again after a death, it
-    holds each record once; when it is done, nothing is written.
+    A file gets its name when it is complete, and the folder `_SUCCESS` when all are (law F). A call after a crash leaves each
+    record in the folder once; a call after `_SUCCESS` writes nothing.
 
     Raises:
-        SafetyError: the folder holds something else.
-        StoreError: it cannot be written.
+        SafetyError: the folder holds other files.
+        StoreError: the folder cannot be written.
     """
     place, mine = Path(folder), _marker(folder, definition.name)
     definition = read_begun(folder, definition.name) or definition
@@ -113,7 +113,7 @@ def write_parquet(
     written = 0
     try:
         place.mkdir(parents=True, exist_ok=True)
-        # A release up to 0.2.0 left it empty.
+        # A release up to 0.2.0 left the marker empty.
         write_atomically(mine, json.dumps(definition.as_dict()))
         for source, group in groupby(batches_of(lake, definition, view_of(definition)), lambda found: found[0]):
             name = f"{source.topic}-{source.generation}-{source.partition}.parquet"

@@ -1,4 +1,4 @@
-"""The flow of a replay: composed from the settings, and never a part of them."""
+"""Compose the flow of a replay from the settings; it is never a part of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, ma
 if TYPE_CHECKING:
     from mirrorlake.republish import RelaySlice
 
-# In the place of a target: the records go to files or a frame.
+# Replaces the target alias if the records go to files or a frame.
 HERE = "here"
 NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -23,9 +23,9 @@ NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
 def flow_of(
     definition: Definition, config: MirrorConfig, *, rate: tuple[int | None, int | None] = (None, None)
 ) -> FlowConfig:
-    """Compose the flow of a replay, bound to the denials of the settings.
+    """Return the flow of a replay, bound to the denials of the settings.
 
-    How it sends follows the flows of the settings between the same ends, where there are some.
+    A flow of the settings to the same target, if any, gives its lanes, producer and chunk sizes.
     """
     through = config.flow(definition.through) if definition.through else None
     like = next((each for each in config.flows_to(definition.target)), None)
@@ -65,7 +65,7 @@ def flow_of(
 
 
 def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
-    """Make the view that a replay sends records through; None where they go out unchanged.
+    """Return the view of a replay's records, or None if they are sent unchanged.
 
     Raises:
         ConfigError: a key of a rule cannot be resolved.
@@ -85,7 +85,7 @@ def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
 
 
 def build_relay_slice(definition: Definition) -> RelaySlice:
-    """Find the part of the relay that a replay sends."""
+    """Return the part of the relay that a replay sends."""
     return republish.RelaySlice(
         ranges={span.source: (span.first, span.end) for span in definition.spans},
         topics={

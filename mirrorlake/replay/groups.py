@@ -1,4 +1,4 @@
-"""Where consumer groups go on in topics that were restored: by the restore's own offset map, exactly (law A)."""
+"""Plan the positions of consumer groups in restored topics, exactly by the restore's offset map (law A)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plan_groups_then(
     target: Groups,
     admin: ClusterAdmin,
 ) -> GroupPlan:
-    """Plan where groups go on that had a position then; only groups with members are held back.
+    """Plan the positions of the groups that had one at the restored time; skip only groups with members.
 
     Raises:
         ClusterError: the target does not answer.
@@ -54,9 +54,9 @@ def plan_groups_then(
 
 
 def position_in(runs: Iterable[MappedRange], one: GroupAsOf) -> int | None:
-    """Find where a group goes on in a target partition; None where it holds no record.
+    """Return the position of a group in a target partition, or None if the ranges have no record.
 
-    What an earlier generation of the partition left was before the group's position, what a later one brought is after it.
+    Records of an earlier generation come before the group's position, records of a later one after it.
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition

@@ -1,4 +1,4 @@
-"""What a replay would do, and what it did: values that show themselves."""
+"""Displayable plan and result of a replay."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mirrorlake.replay.target import ReplayRefusal
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayPlan(JsonDisplayable):
-    """What a replay sends, what it changes, and all objections; looked at first, then run (law G).
+    """The records, changes and refusals of a replay; shown first, then run (law G).
 
     Attributes:
-        definition: what is sent, down to the offsets.
-        state: new, begun (it goes on where it was), or done (nothing is sent).
-        changes: the topics that are made.
-        refusals: why it is not run as it was asked for.
-        notes: what is worth knowing before.
-        files: the files of the relay that are read; None where they cannot be listed.
-        relay_bytes: their size there, about.
-        done_at: when it came to its end; None before.
+        definition: the records to send, with exact offsets.
+        state: new, begun (it continues), or done (nothing is sent).
+        changes: the topics to create.
+        refusals: why it is refused as requested.
+        notes: what to know before running it.
+        files: the number of relay files to read; None if they cannot be listed.
+        relay_bytes: their approximate size there.
+        done_at: when it was done; None before.
     """
 
     definition: Definition
@@ -44,7 +44,7 @@ class ReplayPlan(JsonDisplayable):
 
     @property
     def records(self) -> int:
-        """How many records of the relay lie in the range, before predicates and rules."""
+        """The number of relay records in the range, before predicates and rules."""
         return self.definition.records
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class ReplayPlan(JsonDisplayable):
         return found
 
     def sheet(self) -> Sheet:
-        """Show the records, the topics it creates, objections and notes."""
+        """Show the records, the topics to create, refusals and notes."""
         known = self.definition
         what = {
             "done": badge("done", "good"),
@@ -113,18 +113,18 @@ class ReplayPlan(JsonDisplayable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayResult(JsonDisplayable):
-    """What a replay has sent.
+    """The record counts of a replay.
 
     Attributes:
-        name: of its flow.
+        name: the name of its flow.
         sent: records that this call sent.
         records: records of the range in the relay.
-        total: records that stand on the target, over all calls.
-        filtered: records that predicates and rules kept back.
-        unjudged: those of them that a predicate could not judge.
+        total: records sent to the target, over all calls.
+        filtered: records that predicates and rules filtered.
+        unjudged: filtered records that a predicate could not judge.
         quarantined: records that were put into the table `quarantine`.
         gone: records of the range that left the relay after it was planned, before they were sent.
-        done: whether it has come to its end.
+        done: whether it is done.
         took_s: seconds that this call took.
     """
 
@@ -142,11 +142,11 @@ class ReplayResult(JsonDisplayable):
 
     @property
     def missing(self) -> int:
-        """How many records of the range are unaccounted for: neither sent, nor kept back, nor gone from the relay (law E)."""
+        """The number of records of the range that are neither sent, nor withheld, nor gone from the relay (law E)."""
         return max(0, self.records - self.total - self.filtered - self.quarantined - self.gone) if self.done else 0
 
     def sheet(self) -> Sheet:
-        """Show what was sent, and whether it adds up."""
+        """Show the record counts, and whether records are missing."""
         word = badge("done", "good") if self.done else badge("stopped; the same command goes on", "warn")
         return Sheet(
             title=self.name,

@@ -1,4 +1,4 @@
-"""A plan that a person looks at first, then runs (law G)."""
+"""A plan that a person reads first, then runs (law G)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Compare what a replay sent with what the relay holds, record by record, by count and by content (law C).
+"""Compare the records that a replay sent with the relay, by count and by content (law C).
 
-The offset map says which downstream offsets are the replay's own; what others wrote between them is passed over.
+The offset map lists the replay's own downstream offsets; records of others between them are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Placed = tuple[SourcePartition, int, _Content]
 
 
 def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[MappedRange]]:
-    """Read the runs of a replay by target partition, in downstream order."""
+    """Return the mapped ranges of a replay by target partition, in downstream order."""
     found: dict[TopicPartition, list[MappedRange]] = {}
     for row in lake.query_rows(_RUNS, flow=flow):
         run = to_mapped_range(row)
@@ -45,10 +45,10 @@ def prove(
     compacts: Callable[[str], bool] = lambda _: False,
     tell: ProgressCallback = ignore_progress,
 ) -> VerifyReport:
-    """Read from the target all that a replay sent, and compare it with the relay.
+    """Compare all records that a replay sent with the relay.
 
-    Only of a replay whose records keep their partition number. `landed` counts what of the relay belongs to the replay. What the
-    target's retention has deleted since is nothing to compare with, nor what its cleaner took away where it `compacts`: an
+    Only for a replay whose records keep their partition number. `landed` counts the relay's records of the replay. Not compared
+    are records that the target's retention has deleted, and those that its log cleaner may remove if the topic `compacts`: an
     older value of a key that has a newer one, or a deletion.
     """
     verified, differences = Counter[SourcePartition](), list[Difference]()
@@ -64,7 +64,7 @@ def prove(
     runs = {(each[0].source.topic, each[0].source.partition): each for each in by_target.values()}
 
     def beside(source: SourcePartition, offset: int) -> list[Difference]:
-        # What left the relay after it was sent is nothing to compare with.
+        # A record that left the relay after it was sent is not extra.
         if any(one.source == source and one.holds(offset) for one in removed):
             return []
         return [Difference.at(source, offset, where="target", problem="extra")]
@@ -137,7 +137,7 @@ def _wanted(
 
 
 class _Left:
-    """What a target partition holds of a replay, and what of it has left by the target's own retention or compaction."""
+    """The records of a replay in a target partition, and those that its retention or compaction removed."""
 
     def __init__(self, reader: RecordReader, runs: list[MappedRange], compacts: Callable[[str], bool]) -> None:
         self._reader = reader
@@ -147,14 +147,14 @@ class _Left:
         self._lacking: list[tuple[SourcePartition, int, int, bytes, bool]] = []
 
     def records(self) -> Iterator[_Placed]:
-        """Yield the replay's own records, by their place on the source; they come in upstream order."""
+        """Yield the replay's own records by source partition and offset, in upstream order."""
         if not self._runs:
             return
         target, waiting = self._runs[0].target, iter(self._runs)
         run: MappedRange | None = next(waiting)
         for record in self._reader.read(target.topic, target.partition, self._runs[0].first_downstream):
             if self._compacts:
-                # A newer value may be another producer's.
+                # The newer value may come from another producer.
                 self._newest[record.key] = record.offset
             while run is not None and record.offset > run.last_downstream:
                 run = next(waiting, None)
@@ -168,7 +168,7 @@ class _Left:
                 )
 
     def lacks(self, source: SourcePartition, offset: int, content: _Content) -> list[Difference]:
-        """Judge a record that is not there; of a compacted log only once all was read (`lost`)."""
+        """Return the difference of an absent record, or []; a compacted log is judged after all was read (`lost`)."""
         found = (run.downstream_of(offset) for run in self._runs if run.source == source)
         at = next((one for one in found if one is not None), None)
         if at is not None and at < self._first:
@@ -180,9 +180,9 @@ class _Left:
         return []
 
     def lost(self) -> list[Difference]:
-        """List the records that a compacted log lacks without an explanation; all was read."""
+        """List the records that a compacted log lacks without explanation; call it after all was read."""
         for _, _, at, key, _ in self._lacking:
-            # Of a key only the newest that is known of can be a loss.
+            # Only the newest known record of a key can be a loss.
             self._newest[key] = max(at, self._newest.get(key, -1))
         return [
             _missing(source, offset)
@@ -192,7 +192,7 @@ class _Left:
 
     @cached_property
     def _first(self) -> int:
-        """The first offset that the target still holds."""
+        """The target's log start offset."""
         if not self._runs:
             return 0
         target = self._runs[0].target

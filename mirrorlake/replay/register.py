@@ -1,4 +1,4 @@
-"""The replays that were begun, and which are done; kept in `audit`, since each is a change to a cluster (law G)."""
+"""Record begun and done replays in `audit`, since each changes a cluster (law G)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import Definition
 
 EXPORT = "export"
-"""What `audit` calls the folder that a replay writes Parquet files to."""
+"""Kind of the `audit` entries for folders that a replay writes Parquet files to."""
 
 _BEGIN, _END = "begin", "end"
 _ENTRIES = """
@@ -24,7 +24,7 @@ _ENTRIES = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A replay that was begun; `done_at` and `outcome` are None until it is done."""
+    """A begun replay; `done_at` and `outcome` are None until it is done."""
 
     definition: Definition
     begun_at: datetime
@@ -40,21 +40,21 @@ class Register:
         self._audit = context.audit()
 
     def find(self, name: str) -> Begun | None:
-        """Find a replay by the name of its flow; None where none was begun."""
+        """Return the replay by the name of its flow, or None if none was begun."""
         return self._read(f"replay {name}").get(name)
 
     def all(self) -> dict[str, Begun]:
-        """List every replay by the name of its flow, oldest first."""
+        """Return every replay by the name of its flow, oldest first."""
         return self._read("")
 
     def begin(self, definition: Definition) -> Definition:
-        """Write down what a replay is about to send, and return the definition that counts: of two that begin at once, the first."""
+        """Record the definition before its first record is sent; return the valid one: of two concurrent begins, the first."""
         self._record(definition, _BEGIN, definition.as_dict())
         first = self.find(definition.name)
         return definition if first is None else first.definition
 
     def end(self, definition: Definition, outcome: Mapping[str, Any]) -> None:
-        """Write down that all of a replay was sent."""
+        """Record that all records of a replay were sent."""
         self._record(definition, _END, dict(outcome))
 
     def _record(self, definition: Definition, action: str, after: Any) -> None:

@@ -1,4 +1,4 @@
-"""One replay: looked at, then run, compared, or read into memory."""
+"""Plan a replay, then run it, verify it, or read it into memory."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Replay(Planned[ReplayPlan]):
         self._folder = folder
 
     def run(self, *, stop: threading.Event | None = None) -> ReplayResult:
-        """Send the records, each once; killed and called again, it goes on where it was (law F).
+        """Send the records, each once; after a kill, another call continues (law F).
 
         Args:
-            stop: set it to return between two transactions; the same replay goes on later.
+            stop: set it to return between two transactions; a later call continues.
 
         Raises:
             SafetyError: the plan is refused; nothing was sent.
@@ -66,7 +66,7 @@ class Replay(Planned[ReplayPlan]):
         return run_replay(self._context, self.plan, leave=self._leave, stop=stop)
 
     def verify(self) -> VerifyReport:
-        """Compare what was sent with the relay, record by record: bytes, headers, timestamps, order.
+        """Compare each sent record with the relay: bytes, headers, timestamps, order.
 
         Raises:
             UsageError: it has no target, or its records do not keep their partition number.
@@ -75,20 +75,20 @@ class Replay(Planned[ReplayPlan]):
         return compare(self._context, self.plan.definition)
 
     def arrow(self) -> pa.Table:
-        """Read the records as an Arrow table, with upstream offsets; they must fit into memory."""
+        """Return the records as an Arrow table with upstream offsets; they must fit into memory."""
         return table_of(self._context.lake, self.plan.definition, self._view(self.plan.definition))
 
     def pandas(self) -> pd.DataFrame:
-        """Read the records as a pandas frame; they must fit into memory."""
+        """Return the records as a pandas frame; they must fit into memory."""
         found: pd.DataFrame = self.arrow().to_pandas()
         return found
 
     def frame(self) -> DataFrame:
-        """Read the records as a frame of the Spark session; send more than fits into memory `into="parquet:PATH"`."""
+        """Return the records as a Spark frame; use `into="parquet:PATH"` for more than fits into memory."""
         return self._context.lake.to_frame(self.arrow())
 
     def _write(self, folder: str) -> ReplayResult:
-        # First: an erasure finds the folder by it.
+        # Before the first file: an erasure finds the folder by this entry.
         self._context.lake.create_side_table(AUDIT)
         change = Change(
             where=self.plan.definition.source, kind=EXPORT, name=str(Path(folder).absolute()), action="begin"
@@ -132,12 +132,12 @@ def make_replay(
 
 
 def is_replay(config: MirrorConfig, name: str) -> bool:
-    """Tell whether a name is that of a replay or a restore, and of no flow of the settings."""
+    """Return whether a name belongs to a replay or a restore, and to no flow of the settings."""
     return name.startswith(PREFIXES) and all(flow.name != name for flow in config.flows)
 
 
 def find_flow(context: Context, name: str) -> FlowConfig:
-    """Find the flow of the settings, or of a replay that was begun, of this name.
+    """Return the flow of this name: of the settings, or of a begun replay.
 
     Raises:
         UsageError: there is neither.
@@ -148,7 +148,7 @@ def find_flow(context: Context, name: str) -> FlowConfig:
 
 
 def verify_replay(context: Context, name: str) -> VerifyReports:
-    """Compare what a replay or a restore sent with the relay.
+    """Compare the records that a replay or a restore sent with the relay.
 
     Raises:
         UsageError: none of this name was begun, or it cannot be compared.
@@ -157,7 +157,7 @@ def verify_replay(context: Context, name: str) -> VerifyReports:
 
 
 def compare(context: Context, definition: Definition) -> VerifyReport:
-    """Compare what a replay or a restore sent with the relay, record by record.
+    """Compare each record that a replay or a restore sent with the relay.
 
     Raises:
         UsageError: it has no target, or its records do not keep their partition number.

@@ -1,13 +1,13 @@
-"""Plan and run replays: records of a relay once more, into any topic, exactly once.
+"""Plan and run replays: send records of a relay into any topic, exactly once.
 
-    asking      the request, as a person writes it
-    survey      what of it the relay holds, down to the offsets
-    target      what becomes of it there, and what speaks against it
-    register    written down before the first record goes
-    run         one pass of the one sender, over this part of the relay (`republish.RelaySlice`)
+    request     the request, as a person writes it
+    survey      the exact offsets of it in the relay
+    target      the topics there, and refusals
+    register    recorded before the first record is sent
+    run         one pass of the republisher over this slice of the relay (`republish.RelaySlice`)
 
-Law F (repeatable): killed at any instruction and run again with the same name, a replay goes on and ends with each record once.
-Law G: `plan` changes nothing. The source is neither read nor written: it need not be there.
+Law F (repeatable): a replay killed at any instruction and run again with the same name ends with each record once.
+Law G: `plan` changes nothing. The source is neither read nor written: it may be unreachable.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _COUNTS = """
 def plan_replay(
     context: Context, asked: ReplayRequest, *, name: str | None = None, leave: ReplayConsent = NO_CONSENT
 ) -> ReplayPlan:
-    """Plan a replay; changes nothing. One that was begun under the name goes on as it was begun.
+    """Plan a replay; changes nothing. A replay begun under the name continues with its own definition.
 
     Raises:
-        UsageError: the range is not in the relay, or something that is named does not exist.
+        UsageError: the range is not in the relay, or a named cluster, flow or topic does not exist.
         SafetyError: the name belongs to a replay of other records.
         TopicDenied: the topic may never leave its cluster.
         ClusterError, StoreError: the target or the lake failed.
@@ -79,9 +79,9 @@ def plan_replay(
 
 
 def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
-    """Plan a replay into files or a frame; no cluster is asked.
+    """Plan a replay into files or a frame; asks no cluster.
 
-    One that was begun in its folder goes on with the records that it was planned with (law F), whatever a time like `-2h` means now.
+    A replay begun in its folder continues with its planned records (law F), whatever a time like `-2h` means now.
 
     Raises:
         UsageError, TopicDenied: as `plan_replay` does.
@@ -104,7 +104,7 @@ def plan_here(context: Context, asked: ReplayRequest) -> ReplayPlan:
 
 
 def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT) -> ReplayPlan:
-    """Plan a replay that was begun, by its name alone.
+    """Plan a begun replay by its name alone.
 
     Raises:
         UsageError: none of this name was begun, or it is a restore, which does more than send records.
@@ -122,7 +122,7 @@ def plan_again(context: Context, name: str, *, leave: ReplayConsent = NO_CONSENT
 
 
 def found(context: Context, name: str) -> Begun:
-    """Find a replay that was begun, by its name. Raises UsageError: none was; lists those that are not done."""
+    """Return a begun replay by its name. Raises UsageError: none was begun; lists the unfinished replays."""
     known = Register(context).all()
     for one in (name, flow_name(name, [], {})):
         if one in known:
@@ -158,12 +158,12 @@ def plan_of(
 def run_replay(
     context: Context, plan: ReplayPlan, *, leave: ReplayConsent = NO_CONSENT, stop: threading.Event | None = None
 ) -> ReplayResult:
-    """Send what a plan holds; `stop` ends it between two transactions, and the same call goes on there.
+    """Send the records of a plan; `stop` ends it between two transactions, and the same call continues.
 
     Raises:
         SafetyError: the plan is refused; nothing was sent.
         LaneFenced: another process runs the same replay.
-        ClusterError, StoreError: the target or the lake failed; the same call goes on.
+        ClusterError, StoreError: the target or the lake failed; the same call continues.
     """
     definition = plan.definition
     if plan.state == "done":
@@ -181,10 +181,10 @@ def run_replay(
 
 
 def send(context: Context, definition: Definition, *, leave: ReplayConsent, stop: threading.Event) -> ReplayResult:
-    """Send what a definition holds and its ledger does not; it is written down already.
+    """Send the records of a registered definition that its ledger lacks.
 
     Raises:
-        SafetyError: the ledger or a topic that records were sent to was lost.
+        SafetyError: the ledger or a topic with sent records was lost.
         LaneFenced, ClusterError, StoreError: as `run_replay` does.
     """
     began = time.monotonic()
@@ -212,10 +212,10 @@ def send(context: Context, definition: Definition, *, leave: ReplayConsent, stop
 
 
 def refuse(plan: ReplayPlan) -> None:
-    """Raise where a plan has objections.
+    """Raise if a plan has refusals.
 
     Raises:
-        SafetyError: names all of it, and the flags that do it all the same.
+        SafetyError: names every refusal, and the flags that override them.
     """
     if plan.refusals:
         flags = " ".join(dict.fromkeys(one.flag for one in plan.refusals if one.flag))
@@ -229,13 +229,13 @@ def refuse(plan: ReplayPlan) -> None:
 
 
 def require_free(context: Context, name: str) -> None:
-    """Check that no flow of the settings has the name of a replay. Raises UsageError: one has."""
+    """Check that no flow of the settings has a replay's name. Raises UsageError: a flow has it."""
     if any(flow.name == name for flow in context.config.flows):
         raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
 
 
 def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
-    """Say what has left the relay inside of what was asked for (law E): it is not sent, and the plan says so."""
+    """Yield a note for each requested range that left the relay and is not sent (law E)."""
     spans = {span.source: span for span in definition.spans}
     names = {topic.name for topic in definition.topics}
     lower = int(definition.asked.get("from_offset") or 0)
@@ -256,7 +256,7 @@ def _end(one: Removed, spans: Mapping[SourcePartition, Span], asked: Mapping[str
 
 
 def refuse_other_words(before: Begun, words: Mapping[str, Any]) -> None:
-    """Compare a request with the one begun under the same name. Raises SafetyError: they differ."""
+    """Compare a request with the begun replay of the same name. Raises SafetyError: they differ."""
     if dict(before.definition.asked) != dict(words):
         differing = sorted(
             key.replace("_", "-")
@@ -319,7 +319,7 @@ def _result(context: Context, definition: Definition, *, sent: int, done: bool) 
         sent=sent,
         records=definition.records,
         total=of("sent"),
-        # What lies in a span beside the time that was asked for does not belong to the range.
+        # Records of a span outside the requested times do not belong to the range.
         filtered=of("filtered", lambda row: row.rule != TIMES),
         unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
         quarantined=of("quarantined"),
@@ -329,7 +329,7 @@ def _result(context: Context, definition: Definition, *, sent: int, done: bool) 
 
 
 def _gone_since(lake: Lake, definition: Definition) -> int:
-    """Count the records of the range that left the relay after it was planned; some may have been sent before."""
+    """Count the records of the range that left the relay after the planning; some may have been sent before."""
     spans = {span.source: span for span in definition.spans}
     count = 0
     for one in removed_from(lake, definition.source):

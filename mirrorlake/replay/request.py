@@ -20,13 +20,13 @@ FILES = "parquet:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """A replay as it is asked for; two with the same words are the same replay.
+    """A requested replay; requests with equal words are the same replay.
 
     Attributes:
         source: the alias of the cluster whose relay is read.
         topic: the source topic.
         into: `alias:topic`, or `parquet:PATH`; empty for a frame.
-        start: only records of this time or later, as it was written; empty for all.
+        start: only records of this time or later, as text; empty for all.
         end: only records before this time; empty for all.
         partitions: only these source partitions; empty for all.
         from_offset: only records at or after this upstream offset.
@@ -34,8 +34,8 @@ class ReplayRequest:
         keys: only records with one of these keys.
         headers: only records with all of these headers: names and values.
         where: only records for which this predicate is true; empty for all.
-        generation: the life of the topic; None for the newest.
-        timestamps: original, shifted (they end at now, with their distances) or now.
+        generation: the generation of the topic; None for the newest.
+        timestamps: original, shifted (the newest is now, distances unchanged) or now.
         through: the flow whose rules apply; empty for none.
     """
 
@@ -69,7 +69,7 @@ class ReplayRequest:
             )
 
     def words(self) -> dict[str, Any]:
-        """Write the request down, without defaults, for the register and for comparison."""
+        """Return the request without defaults, for the register and for comparison."""
         given = {name: getattr(self, name) for name in self.__slots__}
         words = {name: value for name, value in given.items() if value not in ("", (), None)}
         if "headers" in words:
@@ -78,14 +78,14 @@ class ReplayRequest:
 
     @property
     def files(self) -> str | None:
-        """The folder that the records go to, None where they go to a cluster or a frame."""
+        """The folder of the records, or None if the target is a cluster or a frame."""
         return self.into.removeprefix(FILES) if self.into.startswith(FILES) else None
 
     def place(self) -> tuple[str, str]:
-        """Split the target into alias and topic.
+        """Split `into` into alias and topic.
 
         Raises:
-            UsageError: `into` is neither.
+            UsageError: it is not `alias:topic`, or the topic is not a legal name.
         """
         alias, colon, topic = self.into.partition(":")
         if not colon or not alias or not topic:
@@ -99,10 +99,10 @@ class ReplayRequest:
         return alias, topic
 
     def times(self, *, now: datetime) -> tuple[datetime | None, datetime | None]:
-        """Read the two ends of the time.
+        """Parse `start` and `end`; None if empty.
 
         Raises:
-            UsageError: one cannot be read, or the second is not after the first.
+            UsageError: one cannot be read, or `end` is not after `start`.
         """
         start, end = (when(text, now=now) if text else None for text in (self.start, self.end))
         if start is not None and end is not None and start >= end:
@@ -113,7 +113,7 @@ class ReplayRequest:
         return start, end
 
     def rules(self) -> tuple[RuleConfig, ...]:
-        """Make the rules that keep the chosen records.
+        """Return the rules that select the chosen records.
 
         Raises:
             UsageError: a predicate cannot be read.
@@ -121,7 +121,7 @@ class ReplayRequest:
         return rules_of(self.predicates())
 
     def predicates(self) -> tuple[tuple[str, str], ...]:
-        """List names and texts of the predicates."""
+        """Return the names and texts of the predicates."""
         found = []
         if self.keys:
             found.append(("replay-key", f"key IN ({', '.join(map(_quoted, self.keys))})"))
@@ -134,13 +134,13 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConsent:
-    """What a person allows beforehand, flag by flag; and how fast records go.
+    """The risks that a person accepts beforehand, flag by flag; and the sending rate.
 
     Attributes:
         append: the topic may hold other records already.
-        accept_expiry: records that are past the topic's retention are sent all the same.
-        hold_retention: a topic that is made keeps its records without an end.
-        rate: such as `10MB/s` or `5000 records/s`; empty for as fast as it goes.
+        accept_expiry: records past the topic's retention are sent anyway.
+        hold_retention: a created topic never deletes its records.
+        rate: such as `10MB/s` or `5000 records/s`; empty for unlimited.
     """
 
     append: bool = False
@@ -153,7 +153,7 @@ NO_CONSENT = ReplayConsent()
 
 
 def plain_word(value: Any) -> Any:
-    """Return an option as it is written down: a time as text, several values as a tuple.
+    """Return an option in its recorded form: a time as text, several values as a tuple.
 
     Raises:
         UsageError: a time has no time zone.
@@ -170,7 +170,7 @@ def plain_word(value: Any) -> Any:
 
 
 def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
-    """Make the rules of named predicates."""
+    """Return the rules of named predicates."""
     return tuple(keeping(name, text) for name, text in predicates)
 
 
@@ -183,10 +183,10 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def flow_name(name: str | None, topics: Iterable[str], words: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
-    """Name a replay's flow: as given, or derived from the request.
+    """Return the name of a replay's flow: as given, or derived from the request.
 
     Raises:
-        UsageError: the name cannot be one.
+        UsageError: the name is not legal.
 
     Example:
         >>> flow_name("march", ["orders"], {})

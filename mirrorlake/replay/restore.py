@@ -1,11 +1,11 @@
-"""Restore topics as they were at a time, with their groups, into a cluster that does not have them.
+"""Restore topics as of a time, with their groups, into a cluster that does not have them.
 
     restore = restore_topics(context, source="east", topics="orders, clicks.*", at="2026-11-22 03:30", into="scratch")
     restore.run()
 
-A restore is a replay under the topics' own names (`mirrorlake.replay.replays`), up to where the source was at that time; before
-its records go, topics are made with the partitions, settings and ACLs of then; after them, groups are set where they stood, and
-everything is compared. Every step may be killed and run again under the same name (law F). The source is not asked (law H).
+A restore is a replay under the topics' own names (`mirrorlake.replay.replays`), up to the source's ends at that time. Before,
+it creates the topics with their partitions, settings and ACLs of that time. After, it sets the groups' positions of that time
+and compares all records. Every step may be killed and run again under the same name (law F). The source is not asked (law H).
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.survey import RelayExtent, spans_of
 from mirrorlake.topics import carry_out
 
-# A pattern without a character that means something is a name, and a name that is not there is a mistake.
+# A pattern of these characters only is a name; a name without a topic is a mistake.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 class Restore(Planned[RestorePlan]):
-    """A planned restore: `mirror.restore(...)`. Nothing is made, sent or set before `run`."""
+    """A planned restore: `mirror.restore(...)`. Nothing changes before `run`."""
 
     def run(self, *, stop: threading.Event | None = None) -> RestoreReport:
-        """Make the topics, send their records, set the groups and compare; killed and called again, it goes on (law F).
+        """Create the topics, send their records, set the groups and compare; after a kill, another call continues (law F).
 
         Raises:
             SafetyError: the plan is refused; nothing was changed.
@@ -79,22 +79,22 @@ def restore_topics(
     groups: bool = True,
     acls: bool = True,
 ) -> Restore:
-    """Plan to restore topics of a source as they were at a time, data and groups, into a cluster; changes nothing.
+    """Plan to restore topics and groups of a source as of a time into a cluster; changes nothing.
 
     Args:
-        context: of the mirror.
+        context: the context of the mirror.
         source: the alias of the cluster whose relay is read.
         topics: names or regular expressions, as in a flow.
-        at: the time; as text also `-2h`, `now`, or without a zone in UTC.
+        at: the time; text may be `-2h`, `now`, or a time without a zone in UTC.
         into: the alias of the target, which has none of these topics, or empty ones.
-        name: of the restore; without it, one that follows from what is asked.
-        leave: what is allowed beforehand.
-        groups: whether consumer groups are set where they stood.
-        acls: whether ACLs are made.
+        name: the name of the restore; None derives it from the request.
+        leave: the risks that are accepted beforehand.
+        groups: whether consumer groups are set to their positions of that time.
+        acls: whether ACLs are created.
 
     Raises:
-        UsageError: nothing of the topics was known at that time, or something that is named does not exist.
-        SafetyError: the name belongs to a restore of something else.
+        UsageError: no topic was known at that time, or a named cluster or topic does not exist.
+        SafetyError: the name belongs to another restore.
         ClusterError, StoreError: the target or the lake failed.
     """
     texts = [topics] if isinstance(topics, str) else list(topics)

@@ -1,4 +1,4 @@
-"""What a restore would do, and what it did: values that show themselves."""
+"""Displayable plan and report of a restore."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mirrorlake.replay.plan import ReplayPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestorePlan(JsonDisplayable):
-    """What a restore makes, sends and sets; looked at first, then run (law G).
+    """The records, ACLs and group positions of a restore; shown first, then run (law G).
 
     Attributes:
-        records: what is sent, as the plan of a replay.
+        records: the records to send, as the plan of a replay.
         at: the time as of which topics are restored.
-        acls: the ACLs that are made.
-        groups: where groups stood then.
-        notes: what is worth knowing.
+        acls: the ACLs to create.
+        groups: the positions of groups at that time.
+        notes: what to know before running it.
     """
 
     records: ReplayPlan
@@ -60,21 +60,21 @@ class RestorePlan(JsonDisplayable):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestoreReport(JsonDisplayable):
-    """What a restore did, compared with the relay.
+    """The result of a restore, compared with the relay.
 
     Attributes:
-        name: of its flow.
+        name: the name of its flow.
         at: the time as of which topics were restored.
-        topics: how many topics.
-        records: records that the relay held of them.
+        topics: the number of topics.
+        records: the number of their records in the relay.
         sent: records that this call sent.
-        verified: records that were compared on the target, and are equal in bytes, headers, timestamps and order.
-        differences: what differs, the first thousand by name.
+        verified: records on the target that are equal in bytes, headers, timestamps and order.
+        differences: the first thousand differing records.
         moved: group positions that this call set.
-        held: group positions that were held back, with the reason.
-        gone: records that left the relay after it was planned.
-        left_target: records that the target's retention or compaction took before they were compared.
-        done: whether it has come to its end.
+        held: group positions that were not set, with the reason.
+        gone: records that left the relay after the planning.
+        left_target: records that the target's retention or compaction removed before they were compared.
+        done: whether it is done.
         took_s: seconds that this call took.
     """
 
@@ -95,12 +95,12 @@ class RestoreReport(JsonDisplayable):
 
     @property
     def equal(self) -> bool:
-        """Whether all of the records that the target keeps stand there as the relay holds them."""
+        """Whether the target's records equal the relay's, except records that left either."""
         compared = self.verified + self.left_target
         return self.done and not self.differences and self.records - self.gone <= compared <= self.records
 
     def sheet(self) -> Sheet:
-        """Show the verdict, the differences and the groups that were held back."""
+        """Show the verdict, the differences and the groups that were not set."""
         verdict = badge("equal") if self.equal else badge("different")
         return Sheet(
             title=f"{self.name}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",

@@ -1,4 +1,4 @@
-"""The part of a relay in a range: by the statistics of its files, and by timestamps from files that these cannot rule out."""
+"""Find the relay's records in a range: by file statistics, then by timestamps in the files that remain."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _HELD = """
 """
 
 Limits = Callable[[SourcePartition], tuple[int, int | None] | None]
-"""The chosen offsets of a source partition: the first, and the one past the last (None: no end); None for none."""
+"""Returns the chosen offsets `[first, end)` of a source partition (end None: unbounded), or None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayExtent:
-    """The source partitions of a relay with their first and last offset, and its files where they can be listed."""
+    """The source partitions of a relay with their first and last offset, and its files, or None if they cannot be listed."""
 
     ends: Mapping[SourcePartition, tuple[int, int]]
     files: tuple[RelayFile, ...] | None
@@ -53,14 +53,14 @@ class RelayExtent:
         return sorted({source.topic for source in self.ends})
 
     def of(self, topics: Iterable[str]) -> RelayExtent:
-        """Narrow it to some topics."""
+        """Return the extent of some topics."""
         names = set(topics)
         files = None if self.files is None else tuple(file for file in self.files if file.source.topic in names)
         return RelayExtent(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
 
 
 def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
-    """List the partitions and files of a relay, without reading a record where it is in a folder."""
+    """Return the extent of a relay; reads no record if the relay is in a folder."""
     log = lake.relay_log(alias)
     if log is None:
         rows = lake.query_rows(_HELD, relay=alias)
@@ -84,7 +84,7 @@ def spans_of(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> list[Span]:
-    """Read the spans in some limits, each with its records and timestamps; partitions without a record have none."""
+    """Return the spans within limits, each with its record count and timestamps; omit partitions without a record."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
     for source, (first, last) in held.ends.items():
         limit = limits(source)
@@ -125,7 +125,7 @@ def spans_of(
 
 
 def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
-    """List the files that hold records of the spans, in upstream order; none where files are not known."""
+    """List the files that hold records of the spans, in upstream order; [] if files are unknown."""
     asked = {span.source: span for span in spans}
     return sorted(
         file
@@ -137,7 +137,7 @@ def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
 
 
 def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
-    """Estimate the bytes of the spans in these files: of each file by the share of its offsets."""
+    """Estimate the bytes of the spans in these files, by the share of each file's offsets."""
     asked = {span.source: span for span in spans}
     sharing = Counter(file.uri for file in files)
     total = 0.0

@@ -1,4 +1,4 @@
-"""The topic that a replay writes: what it will be, and what its settings will do to the records before anybody reads them."""
+"""Plan the topics that a replay writes, and refuse topics whose settings would reject or delete its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.model.replay import Definition
 from mirrorlake.render import format_duration
 from mirrorlake.topics import wanted_remote_topic
 
-# The brokers' names for what a topic inherits from them; a missing one has Kafka's own default.
+# Broker names of the settings that a topic inherits; a missing one has Kafka's default.
 _INHERITED = {
     "retention.ms": "log.retention.ms",
     "cleanup.policy": "log.cleanup.policy",
@@ -28,7 +28,7 @@ _LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRefusal:
-    """Why a replay is refused: what would happen, what to do instead, and the option that allows it all the same."""
+    """Why a replay is refused: the consequence, the remedy, and the option that overrides the refusal."""
 
     why: str
     remedy: str
@@ -37,7 +37,7 @@ class ReplayRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLook:
-    """The remote topics of a replay as they are and will be: changes, refusals, and what is worth knowing."""
+    """The changes, refusals and notes of a replay's remote topics."""
 
     changes: tuple[Change, ...]
     refusals: tuple[ReplayRefusal, ...]
@@ -56,18 +56,18 @@ def look_at_target(
     append: bool,
     accept_expiry: bool,
 ) -> TargetLook:
-    """Look at the topics that a replay writes.
+    """Check the topics that a replay writes.
 
     Args:
-        definition: what is sent.
+        definition: the records to send.
         flow: its flow.
         config: the settings.
-        admin: of the target.
-        lake: the lake, which knows the topics of other flows.
+        admin: the admin of the target.
+        lake: the lake, which records the topics of other flows.
         now: the time.
-        begun: it was begun before: what stands in its topics is its own.
-        append: the topics may hold other records already.
-        accept_expiry: records may be deleted at once.
+        begun: whether it was begun: the records in its topics are its own.
+        append: whether the topics may hold other records.
+        accept_expiry: whether records may be deleted at once.
 
     Raises:
         ClusterError: the target does not answer.
@@ -104,7 +104,7 @@ def look_at_target(
 
 
 def _ages(definition: Definition, topic: str, now: datetime) -> tuple[timedelta, timedelta] | None:
-    """Tell the ages that the oldest and the newest record of a topic will have; None without a record."""
+    """Return the ages of a topic's oldest and newest record, or None without records."""
     spans = [span for span in definition.spans if span.topic == topic]
     stamps = [definition.sent_ms(ms) for span in spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None]
     now_ms = int(now.timestamp() * 1000)
@@ -134,7 +134,7 @@ def _expiring(
     accept: bool,
 ) -> list[ReplayRefusal]:
     if settings.get("message.timestamp.type") == "LogAppendTime":
-        # The broker writes its own time over the records'.
+        # The broker overwrites the records' timestamps.
         return []
     found = []
     before, after = (_length(settings.get(f"message.timestamp.{way}.max.ms")) for way in ("before", "after"))
@@ -171,9 +171,9 @@ def _expiring(
 
 
 def _length(text: str | None) -> timedelta | None:
-    """Read a length in milliseconds; None where it is not set, or without end."""
+    """Parse milliseconds; None if unset or unlimited."""
     value = int(text) if text is not None else -1
-    # Kafka's default is the largest number there is, which no length of Python holds.
+    # Kafka's default is the largest int64, which exceeds Python's `timedelta`.
     return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)
 
 
