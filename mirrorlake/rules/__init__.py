@@ -1,4 +1,4 @@
-"""Rules: what a flow does to records on their way, on Arrow batches; no Kafka and no Spark session in here."""
+"""Apply the rules of a flow to Arrow batches of records, without Kafka and without a Spark session."""
 
 from mirrorlake.face import attach
 

@@ -1,4 +1,4 @@
-"""Call a user's function on a batch, and trust nothing that it returns."""
+"""Call a user's function on a batch, and check all that it returns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mirrorlake.rules.withholding import Sieve
 
 
 def call_function(function: RecordFunction, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
-    """Call a function with a batch; if it raises, call it with each record by itself.
+    """Call a function with a batch; if it raises, call it with each record alone.
 
     Args:
         function: the function.
         records: the batch, in upstream order.
-        sieve: where to put what it leaves out (filtered) and fails on (`on_error`).
+        sieve: gets the records that the function omits (filtered) and fails on (`on_error`).
     """
     failed: dict[str, Flags] = {}
     try:
@@ -55,7 +55,7 @@ def _one_by_one(
 
 
 class _Failed(Exception):
-    """A function failed on a batch; the text is a reason without anything of a record."""
+    """A function failed on a batch; the text is a reason without data of records."""
 
     def __init__(self, reason: str, *, raised: bool = False) -> None:
         self.raised = raised
@@ -66,7 +66,7 @@ def _call(function: RecordFunction, records: pa.RecordBatch) -> pa.RecordBatch:
     try:
         made: Any = function(records)
     except Exception as error:
-        # The type only: the message may hold data.
+        # Only the type: the message may contain data.
         raise _Failed(f"the function raised {type(error).__name__}", raised=True) from None
     if not isinstance(made, pa.RecordBatch):
         raise _Failed(f"the function returned {type(made).__name__}, not a RecordBatch")

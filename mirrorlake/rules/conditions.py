@@ -15,17 +15,17 @@ from mirrorlake.rules.repeats import names_twice
 
 Answers = np.ndarray[Any, np.dtype[np.int8]]
 FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED, AMBIGUOUS = range(6)
-"""What a predicate says of a record; FALSE also where SQL says NULL, AMBIGUOUS where a tested member stands there twice."""
+"""Results of a predicate for a record; FALSE also if SQL returns NULL, AMBIGUOUS if an object names a tested member twice."""
 
 
 def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, values: pa.Array) -> Answers:
-    """Evaluate a predicate on each record.
+    """Return the result of a predicate for each record.
 
     Args:
         predicate: the predicate.
         source: the partition that the records come from.
         records: the records.
-        values: their values as the predicate sees them, without frames.
+        values: their values without frames, for the predicate.
     """
     batch, broken = _batch(predicate, source, records, values)
     try:
@@ -68,12 +68,12 @@ def _batch(
 
 def _utc(column: pa.Array) -> pa.Array:
     unit = pa.timestamp("us", tz="UTC")
-    # Milliseconds since 1970, as Kafka counts; a timestamp of Spark has microseconds and a zone.
+    # Kafka's timestamps are milliseconds since 1970; Spark's have microseconds and a zone.
     return column.cast(pa.timestamp("ms")).cast(unit) if pa.types.is_integer(column.type) else column.cast(unit)
 
 
 def _evaluation_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that DuckDB raises because of a record; a lack of memory, for one, is not a record's fault."""
+    """Return the errors that DuckDB raises because of a record; out of memory, for example, is not one of them."""
     import duckdb
 
     return duckdb.DataError, duckdb.ProgrammingError
@@ -90,7 +90,7 @@ def _ask(query: str, batch: pa.Table) -> Answers:
 
 
 def _with_care(predicate: Predicate, batch: pa.Table) -> Answers:
-    """Evaluate a batch of which some record makes the whole query fail: broken JSON, a number that overflows."""
+    """Evaluate a batch in which a record fails the whole query: broken JSON, a number that overflows."""
     if not predicate.reads_json:
         return _halved(predicate, batch)
     valid = _ask("SELECT value IS NULL OR json_valid(value) AS p FROM batch", batch).astype(bool)

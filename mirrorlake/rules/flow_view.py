@@ -1,4 +1,4 @@
-"""The view of a flow: its rules in order, then further stages, as the workers carry them out."""
+"""The view of a flow, which Spark's workers apply: its rules in order, then further stages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mirrorlake.rules.view import View, Viewed
 
 
 class Stage(Protocol):
-    """What else happens to records after the rules; picklable, and the same for the same records."""
+    """A step after the rules; picklable and deterministic."""
 
     @property
     def version(self) -> str:
-        """Return the fingerprint of what it does, 8 hex digits."""
+        """Return the fingerprint of its effect, 8 hex digits."""
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
         """Split records into those to send and those to withhold, including those withheld before."""
@@ -27,9 +27,9 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FlowView:
-    """A flow's view of records: what comes before the rules, the rules, then the stages, of which placing comes last.
+    """A flow's view of records: views before the rules, the rules, then the stages, with placement last.
 
-    Small when it is pickled: automata and DuckDB's connection are made where it is called.
+    Its pickle is small: the worker that calls it makes the automata and DuckDB's connection.
     """
 
     before: tuple[View, ...] = ()
@@ -38,14 +38,14 @@ class FlowView:
 
     @property
     def version(self) -> str:
-        """Return the fingerprint of everything that decides what the target gets; secrets do not count."""
+        """Return the fingerprint of everything that decides the target's records, except secrets."""
         versions = [view.version for view in self.before]
         versions += [f"{rule.name}={rule.version}" for rule in self.rules]
         versions += [stage.version for stage in self.stages]
         return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:8]
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the view of records of one source partition; the batch itself where nothing applies."""
+        """Return the view of records of one source partition, with the batch itself if nothing applies."""
         withheld: list[Withheld] = []
         for view in self.before:
             seen = view(source, records)

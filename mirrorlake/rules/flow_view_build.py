@@ -1,4 +1,4 @@
-"""From the settings of a flow to what its workers do to records."""
+"""Build the view of a flow from its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.rules.view import View
 
 
 def view_of_flow(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
-    """Make the view that a flow, one of `flows`, applies to its records; None where they go out as they are.
+    """Return the view of a flow, one of `flows`, or None if its records are sent unchanged.
 
     Raises:
         ConfigError: a key of a rule cannot be resolved.
@@ -29,12 +29,12 @@ def view_of_flow(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
 def make_flow_view(
     flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()
 ) -> FlowView | None:
-    """Return the view of a flow, with its secrets resolved and its functions found; None where nothing is to be done.
+    """Return the view of a flow with resolved secrets and functions, or None if it would change nothing.
 
     Args:
         flow: the flow.
-        before: what happens before the rules.
-        stages: what happens after them.
+        before: the views before the rules.
+        stages: the stages after the rules.
 
     Raises:
         ConfigError: a key cannot be resolved, or is empty.

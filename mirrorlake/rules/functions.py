@@ -1,4 +1,4 @@
-"""User functions on Arrow batches: registered by name, or found in a module of the workers."""
+"""User functions on Arrow batches: registered by name, or imported from a module of the workers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _REGISTERED: dict[str, RecordFunction] = {}
 
 
 def rule_function(name: str, function: RecordFunction) -> RecordFunction:
-    """Register a function that rules call by name, and return it; a second one of the name takes its place.
+    """Register a function that rules call by name, and return it; replaces an earlier one of the name.
 
     It gets a `pyarrow.RecordBatch` with the columns `offset, timestamp, key, value, headers` and returns one with the
-    same columns: rows may be left out, which filters them, and key, value, headers and timestamp may differ. It must
-    treat each record by itself, and alike each time: batches are cut differently when a step runs again (law F).
+    same columns. It may omit rows, which filters them, and change key, value, headers and timestamp. The result of a record
+    must depend on that record only: a step that runs again has other batches (law F).
 
     Args:
-        name: what `function:` of a rule says.
-        function: runs in Spark's workers; one of a notebook is sent there with all that it refers to.
+        name: the value of `function:` in a rule.
+        function: runs in Spark's workers; a notebook's function is sent there with all that it refers to.
 
     Raises:
         UsageError: it cannot be called.
@@ -41,10 +41,10 @@ def rule_function(name: str, function: RecordFunction) -> RecordFunction:
 
 
 def find_function(name: str, *, flow: str, rule: str) -> RecordFunction:
-    """Return the function that a rule names.
+    """Return the function of a rule by its name.
 
     Raises:
-        UsageError: it is not registered in this process, or not in its module.
+        UsageError: it is not registered in this process, or its module does not have it.
     """
     if ":" not in name:
         if name in _REGISTERED:

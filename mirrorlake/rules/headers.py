@@ -1,4 +1,4 @@
-"""Columns of a batch of records as rules read and write them, whole columns at a time."""
+"""Read and write the columns of a batch for rules, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.Reco
 
 
 def text_of(column: pa.Array) -> pa.Array:
-    """Return bytes as text; null where they are not UTF-8."""
+    """Return bytes as text, null if they are not UTF-8."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -43,25 +43,25 @@ def _decoded(item: bytes | None) -> str | None:
 
 
 def header_text(column: pa.Array, name: str) -> pa.Array:
-    """Return the last value of a header of each record, as text; null where there is none."""
+    """Return each record's last value of a header as text, or null."""
     lengths = header_counts(column)
     flat = pc.list_flatten(column)
     places = np.flatnonzero(pc.equal(flat.field(0), name).to_numpy(zero_copy_only=False).astype(bool))
     rows = np.repeat(np.arange(len(column)), lengths)[places]
     last = np.full(len(column), -1)
-    # Assigned in order, so that of several the last one stays.
+    # Assignment in order makes the last value win.
     last[rows] = places
     return text_of(flat.field(1).take(pa.array(last, mask=last < 0)))
 
 
 def header_counts(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return how many headers each record has."""
+    """Return the number of headers of each record."""
     counts: np.ndarray[Any, Any] = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return counts
 
 
 def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str, str]) -> pa.Array:
-    """Return headers without some and with others under a new name; order, repeats and nulls stay."""
+    """Drop and rename headers; order, repeats and nulls stay."""
     lengths, flat = header_counts(column), pc.list_flatten(column)
     names, values = flat.field(0), flat.field(1)
     if dropped:
@@ -69,7 +69,7 @@ def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str,
         rows = np.repeat(np.arange(len(column)), lengths)[stays.to_numpy(zero_copy_only=False)]
         lengths = np.bincount(rows, minlength=len(column))
         names, values = names.filter(stays), values.filter(stays)
-    # By the names as they were: two headers may change their names with each other.
+    # Compare with the old names: two headers may swap their names.
     before = names
     for old, new in renamed.items():
         names = pc.if_else(pc.equal(before, old), pa.scalar(new, names.type), names)
@@ -85,7 +85,7 @@ def header_names(column: pa.Array) -> list[str]:
 
 
 def framed_rows(column: pa.Array) -> Flags | None:
-    """Flag the values that a schema registry framed: magic byte 0, then a schema id; None where there are none."""
+    """Flag the values with a schema registry's frame (magic byte 0, then a schema id); None if there are none."""
     magic = pc.starts_with(column, pattern=b"\0")
     if not pc.any(magic).as_py():
         return None

@@ -1,8 +1,8 @@
-"""Keep records from going round and from coming twice, and write where they have been (DESIGN 9, Loops).
+"""Withhold records that would loop or arrive twice, and write provenance headers on the others.
 
-A record that has been on the target, or that comes there over another flow, is withheld as `filtered` by the rule `loop`.
-All others get one more header that says where this flow read them (`model/loops/hops.py`). Most batches hold records without
-headers, all of them produced on the source: these cost one column of header values and nothing row by row.
+The rule `loop` withholds a record as `filtered` if it has been on the target or reaches it over another flow. All others get
+a header with the position that this flow read (`model/loops/hops.py`). Most batches hold records without headers, all
+produced on the source: these cost one column of header values and no work per row.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def provenance_stage(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
-    """Build the stage that keeps a flow free of loops, or return None where names keep records apart.
+    """Return the stage that prevents loops of a flow, or None if its topic names already do.
 
-    It reads and writes headers only, so it belongs before every rule that may change or drop them.
+    It reads and writes headers only, so it runs before every rule that may change or drop them.
 
     Args:
         flow: the flow.
@@ -45,12 +45,12 @@ def provenance_stage(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | No
 
 @dataclass(frozen=True, kw_only=True)
 class ProvenanceStage:
-    """Withhold what would loop, append where the rest was read.
+    """Withhold records that would loop, and append a provenance header to the others.
 
     Attributes:
-        route: this flow's.
-        routes: those of all flows that write where records have been.
-        version: the fingerprint of `routes`: another set of flows may choose other ways.
+        route: the route of this flow.
+        routes: the routes of all flows that write provenance headers.
+        version: the fingerprint of `routes`: other flows may lead to other routes.
     """
 
     route: Route
@@ -58,7 +58,7 @@ class ProvenanceStage:
     version: str
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the records that go on, each with one more header, and those that are withheld."""
+        """Return the records to send, each with one more header, and the withheld ones."""
         known = _Hops.of(records.column("headers"))
         been, elsewhere = self._judged(source.topic, known, len(records))
         withheld = []
@@ -86,7 +86,7 @@ class ProvenanceStage:
         return Viewed(records=records.set_column(index, "headers", headers), withheld=tuple(withheld))
 
     def _judged(self, topic: str, known: _Hops | None, rows: int) -> tuple[_Flags, _Flags]:
-        """Return which records have been on the target, and which of the others come there over another flow."""
+        """Flag the records that have been on the target, and the others that reach it over another flow."""
         been, elsewhere = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
         if not self._forwards(TopicPlace(self.route.source, topic), topic):
             elsewhere[:] = True
@@ -104,7 +104,7 @@ class ProvenanceStage:
 
 
 def hop_texts(alias: str, source: SourcePartition, offsets: pa.Array) -> pa.Array:
-    """Write the values of the header for records that were read on a cluster."""
+    """Return the header values of records that were read on a cluster."""
     place = pa.scalar(f"{alias}/{source.topic}/{source.partition}/")
     texts = pc.binary_join_element_wise(place, offsets.cast(pa.string()), "")
     return texts.cast(pa.binary())
@@ -125,7 +125,7 @@ class _Hops:
 
     @classmethod
     def of(cls, headers: pa.ListArray) -> _Hops | None:
-        """Return the hops in a column of headers, None where no record has any."""
+        """Return the hops in a column of headers, or None if no record has any."""
         if headers.null_count == len(headers):
             return None
         flat = headers.flatten()
@@ -134,7 +134,7 @@ class _Hops:
             return None
         values = flat.field(1).take(pa.array(at))
         parts = pc.extract_regex(values, f"^{HOP_PATTERN}$")
-        # What is not a hop of ours gives null: anybody may write a header of this name.
+        # A value of another format gives null: anybody may write a header of this name.
         valid = parts.is_valid().to_numpy(zero_copy_only=False)
         if not valid.any():
             return None
@@ -145,7 +145,7 @@ class _Hops:
 
 
 def appended(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    """Return the lists with one more header at the end of each; built by offsets, no row is touched by itself."""
+    """Append a header to each list; built by offsets, without work per row."""
     count = len(headers)
     kind = headers.type.value_field.type
     keys = pa.array([HOP_KEY], kind.field(0).type).take(pa.array(np.zeros(count, dtype=np.int64)))

@@ -1,8 +1,8 @@
-r"""Hide members of JSON values by path: masked, hashed, set to null or removed, with everything else as it was written.
+r"""Hide members of JSON values by path: mask, hash, set to null or remove them; all other text stays as written.
 
-Each object on the way to a path is decoded one level deep, its members as raw text, and written again. So a number such
-as 1.10 or one of 30 digits keeps its digits, and a name that is written with escapes (`"\u0073sn"`) is found. Of members
-that an object holds twice, the last one counts, as for most readers, and only that one is written: no copy survives.
+Each object on a path is decoded one level deep, its members as raw text, and written again. So 1.10 or a number of 30 digits
+does not change, and a name with escapes (`"\u0073sn"`) matches. If an object has a member twice, the last one counts, as for
+most readers, and only that one is written: no copy survives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirrorlake.model.json_path import Anywhere, Every, Index, Member, Path
 
 Raw = msgspec.Raw
 Replace = Callable[[Raw], Raw | None]
-"""From a member's JSON text to the text in its place; None removes the member."""
+"""Maps a member's JSON text to its replacement; None removes the member."""
 
 MASK = Raw(b'"***"')
 NULL = Raw(b"null")
@@ -30,16 +30,16 @@ _write = msgspec.json.Encoder().encode
 
 
 class NotJson(ValueError):
-    """A value is not JSON, or nested more deeply than can be read; holds nothing of it."""
+    """A value is not JSON, or nested too deeply to read; contains no data of it."""
 
 
 def masked(_: Raw) -> Raw:
-    """Return the mask, whatever was there."""
+    """Return the mask for any member."""
     return MASK
 
 
 def nulled(_: Raw) -> Raw:
-    """Return null, whatever was there."""
+    """Return null for any member."""
     return NULL
 
 
@@ -48,16 +48,16 @@ def removed(_: Raw) -> None:
 
 
 def keyed_hash(key: bytes) -> Replace:
-    """Return a function that replaces a member by HMAC-SHA256 (RFC 2104) in hex: of a text's characters, else of its JSON text.
+    """Return a function that replaces a member by its HMAC-SHA256 (RFC 2104) in hex: of a string's characters, else of its JSON text.
 
-    null stays null, as with SQL's functions: it would be one well-known hash otherwise.
+    null stays null, as with SQL functions: its hash would be well known.
 
     Example:
         >>> bytes(keyed_hash(b"key")(Raw(b'"a"')))[:9]
         b'"780c3db4'
     """
     block = (hashlib.sha256(key).digest() if len(key) > 64 else key).ljust(64, b"\0")
-    # Both halves are prepared once and copied: 0.7 CPU-us a hash, where hmac.digest takes 1.8.
+    # Copies of two prepared halves take 0.7 CPU-us a hash, hmac.digest takes 1.8.
     inner, outer = (hashlib.sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C))
 
     def replace(member: Raw) -> Raw:
@@ -73,7 +73,7 @@ def keyed_hash(key: bytes) -> Replace:
 
 
 class _State:
-    """Where the paths stand at one place of a value: what comes next for which member."""
+    """A state of the automaton: the next state for each member."""
 
     __slots__ = ("hit", "indexes", "names", "needles", "other", "terminal")
 
@@ -82,18 +82,18 @@ class _State:
         self.names: dict[str, _State] = {}
         self.indexes: dict[int, _State] = {}
         self.other: _State | None = None
-        # A path can only match where the last of its names stands in the text; None where it ends without a name.
+        # A path can only match a text that contains its last name; None if a path has no name.
         self.needles: tuple[bytes, ...] | None = None
-        # Members of this object and nothing below: by far the most frequent rule.
+        # Hides members of this object and nothing below: by far the most frequent rule.
         self.terminal = False
 
 
 class Hider:
-    """Replace what stands at any of the paths of a value.
+    """Replace the members at any of the paths of a value.
 
     Args:
-        paths: where.
-        replace: by what.
+        paths: the paths.
+        replace: maps a member to its replacement.
 
     Example:
         >>> from mirrorlake.model.json_path import parse_path
@@ -106,7 +106,7 @@ class Hider:
         self._replace = replace
 
     def __call__(self, value: bytes) -> bytes:
-        """Return the value with its members replaced; the very same object where no path leads anywhere.
+        """Return the value with its members replaced, or the same object if no path matches.
 
         Raises:
             NotJson: the value is not JSON.
@@ -120,7 +120,7 @@ class Hider:
                 return self._members(start, value)
             found = self._visit(start, _any(value))
         except (ValueError, RecursionError):
-            # From None: the texts of these errors may hold parts of the value.
+            # From None: the texts of these errors may contain parts of the value.
             raise NotJson from None
         return value if found is None else bytes(found)
 
@@ -141,7 +141,7 @@ class Hider:
             members[name] = new
 
     def _visit(self, state: _State, raw: Raw) -> Raw | None:
-        """Return the text that replaces an object or array; None where it stays as it is."""
+        """Return the replacement of an object or array, or None if it does not change."""
         text = bytes(raw)
         first = text[:1]
         if first not in (b"{", b"[") or not _can_match(state, text):
@@ -167,7 +167,7 @@ class Hider:
                 members[name] = new
         if changed:
             return Raw(_write(members))
-        # A member that stands twice hides its first copy from the look above; written again, only the last one is left.
+        # The decoder returns only the last copy of a repeated member; writing the object again removes the first.
         return Raw(_write(members)) if followed and _holds_twice(text, members) else None
 
     def _visit_array(self, state: _State, text: bytes) -> Raw | None:
@@ -193,7 +193,7 @@ def _may_hold_more(text: bytes) -> bool:
 
 
 def _holds_twice(text: bytes, members: dict[str, Raw]) -> bool:
-    # Compact JSON without repeats is exactly as long as what would be written; anything else is counted.
+    # Compact JSON without repeats has exactly the written length; anything else is counted.
     if len(_write(members)) == len(text):
         return False
     counts: list[int] = []
@@ -213,7 +213,7 @@ def _can_match(state: _State, text: bytes) -> bool:
 
 
 def _compiled(paths: tuple[Path, ...]) -> _State:
-    """Return the start of an automaton that follows all paths at once; its states are sets of places in paths."""
+    """Return the start of an automaton that follows all paths at once; a state is a set of (path, step) indexes."""
     states: dict[frozenset[tuple[int, int]], _State] = {}
 
     def state(places: set[tuple[int, int]]) -> _State:
@@ -225,7 +225,7 @@ def _compiled(paths: tuple[Path, ...]) -> _State:
         if made.hit:
             return made
         steps = [(number, place, paths[number][place]) for number, place in places]
-        # `..name` goes on looking below whatever it passes.
+        # `..name` also searches below every member.
         below = {(number, place + 1) for number, place, step in steps if isinstance(step, Every)}
         below |= {(number, place) for number, place, step in steps if isinstance(step, Anywhere)}
         made.other = state(below) if below else None

@@ -1,9 +1,9 @@
 """Kafka's default partitioner for keyed records: murmur2 of the key, modulo the partition count.
 
 Source: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, as `BuiltInPartitioner.partitionForKey` uses them.
-librdkafka calls the same `murmur2_random`; its own default (`consistent_random`, CRC32) is another one.
+librdkafka calls it `murmur2_random`; its own default (`consistent_random`, CRC32) differs.
 
-Law D (order per key): equal keys get equal partitions, whoever computes them.
+Law D (order per key): equal keys get equal partitions from every client.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import pyarrow as pa
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-# Each step of the vectorised loop takes one word of every key, so a few long keys would cost a step for each of their
-# words: 5 us a step against 0.4 us a word in plain Python.
+# The vectorised loop needs a step for each word of the longest key: 5 us a step against 0.4 us a word in plain Python.
 _LONGEST_TOGETHER = 512  # bytes
 
 
 def murmur2(key: bytes) -> int:
-    """Return the 32-bit murmur2 hash of one key, signed as Java has it.
+    """Return the 32-bit murmur2 hash of one key, signed as in Java.
 
     Example:
         >>> murmur2(b"21")
@@ -63,7 +62,7 @@ def partitions_for(keys: pa.Array | pa.ChunkedArray, count: int, *, nulls: int =
     Args:
         keys: binary or text, in any of Arrow's layouts with offsets or of fixed size.
         count: partitions of the topic.
-        nulls: what stands for a null key, which Kafka places anywhere. An empty key is hashed like any other.
+        nulls: result for a null key, which Kafka places anywhere. An empty key is hashed like any other.
 
     Raises:
         ValueError: `count` is not positive.
@@ -84,7 +83,7 @@ def partitions_for(keys: pa.Array | pa.ChunkedArray, count: int, *, nulls: int =
 
 
 def murmur2_of(keys: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the murmur2 hash of each key, signed as Java has it; what stands for a null key means nothing."""
+    """Return the murmur2 hash of each key, signed as in Java; arbitrary for a null key."""
     if pa.types.is_null(keys.type):
         return np.zeros(len(keys), np.int32)
     binary = keys.cast(pa.large_binary())
@@ -93,7 +92,7 @@ def murmur2_of(keys: pa.Array) -> npt.NDArray[np.int32]:
         return np.zeros(len(keys), np.int32)
     offsets = np.frombuffer(offset_buffer, np.int64, count=len(binary) + 1, offset=8 * binary.offset)
     starts, lengths = offsets[:-1], np.diff(offsets)
-    # Four bytes of room, so that the last, unfinished word of the last key can be read as a whole one.
+    # Four more bytes: the last, partial word of the last key is read as a whole word.
     held = data_buffer if data_buffer is not None else b""
     data = np.concatenate([np.frombuffer(held, np.uint8), np.zeros(4, np.uint8)])
     hashes: npt.NDArray[np.uint32] = np.empty(len(binary), np.uint32)
@@ -107,14 +106,14 @@ def murmur2_of(keys: pa.Array) -> npt.NDArray[np.int32]:
 def _hashed_together(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    # By falling length: the keys that still have words are then always the first ones.
+    # Sort by falling length: the keys that still have words are always the first ones.
     order = np.argsort(-lengths, kind="stable")
     at, length = starts[order], lengths[order]
     words: np.ndarray[Any, np.dtype[np.uint32]] = np.ndarray((len(data) - 3,), "<u4", buffer=data, strides=(1,))
     m = np.uint32(_M)
     h = np.uint32(_SEED) ^ length.astype(np.uint32)
     whole = length // 4
-    # How many keys have more than i whole words.
+    # The number of keys with more than i whole words.
     lasting = np.searchsorted(-whole, -np.arange(int(whole[0]) if len(whole) else 0), side="left")
     for i, active in enumerate(lasting.tolist()):
         k = words[at[:active] + 4 * i] * m

@@ -1,7 +1,7 @@
-"""The last stage of a flow's view: the target partition of each record that goes out.
+"""Choose the target partition of each record: the last stage of a flow's view.
 
-Law D: by key, records of one key keep their order, because equal keys get equal partitions and one lane carries a source
-partition; records without a key go by their source partition and keep that one's order.
+Law D: placement by key preserves the order of a key, because equal keys get equal partitions and one lane carries a source
+partition. Records without a key are placed by their source partition and preserve its order.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from mirrorlake.rules.view import Viewed
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """Place the records of a view on the target's partitions; leaves a view alone where they keep their number.
+    """Place the records of a view on the target's partitions; does nothing if `placement` preserves the partition numbers.
 
     Args:
         placement: the flow's `placement`.
 
     Raises:
-        ValueError: a source partition stands in no list; `RemoteTopics` refuses it before anything is sent.
+        ValueError: `placement` does not map a source partition; `RemoteTopics` refuses it before anything is sent.
     """
 
     placement: Placement
 
     @property
     def version(self) -> str:
-        """The fingerprint of the placement, 8 hex digits; empty where records keep their partition."""
+        """The fingerprint of the placement, 8 hex digits; "" if it preserves the partition numbers."""
         if self.placement.kind == "keep":
             return ""
         return sha256(json.dumps(self.placement.plain(), sort_keys=True).encode()).hexdigest()[:8]
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
-        """Return the view with the target partition of each record; the key is the one that goes out."""
+        """Return the view with the target partition of each record, by the key that is sent."""
         partitions = self._partitions(source, viewed)
         return viewed if partitions is None else replace(viewed, partitions=partitions)
 

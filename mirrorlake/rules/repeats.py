@@ -1,7 +1,7 @@
-"""Find JSON values in which an object names a tested member twice: readers differ in which of both they take.
+"""Find JSON values in which an object names a tested member twice: readers differ in the copy that they take.
 
-Rules fail closed: `{"secret": false, "secret": true}` is false to one reader and true to the next, so a predicate on
-`secret` says nothing of it.
+Rules fail closed: `{"secret": false, "secret": true}` is false to one reader and true to the next, so no result of a
+predicate on `secret` is safe.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 
 from mirrorlake.rules.headers import Flags
 
-# A name written with escapes ends in a quote and a colon. Names of which no escape can be told from the text alone
-# (quotes, backslashes, control signs) are looked for in every value.
+# A name with escapes ends in a quote and a colon. Names that are always escaped (quotes, backslashes, control characters)
+# make every value a suspect.
 _ESCAPED_NAME = r'\\[^"]*"\s*:'
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 
 
 class _Members(tuple[tuple[str, Any], ...]):
-    """An object as its text has it: pairs of name and value, repeats included."""
+    """The members of an object as pairs of name and value, with repeats."""
 
     __slots__ = ()
 
 
 def names_twice(values: pa.Array, pointers: Sequence[str]) -> Flags | None:
-    """Flag the values in which an object on the way to a pointer, or at it, has its next name twice; None where none has.
+    """Flag the values in which an object on a pointer's path has the next name twice; None if there are none.
 
     Args:
-        values: JSON texts; null and what is not JSON is not flagged.
+        values: JSON texts; null and invalid JSON are not flagged.
         pointers: JSON pointers (RFC 6901).
 
     Example:
@@ -55,7 +55,7 @@ def _steps(pointer: str) -> list[str]:
 
 
 def _suspects(values: pa.Array, names: set[str]) -> Flags | None:
-    """Flag the values that may hold a name twice, by their text alone: most are told without being parsed."""
+    """Flag the values that may have a name twice, by their text alone: most need no parsing."""
     suspects = pc.match_substring_regex(values, _ESCAPED_NAME)
     for name in names:
         if not _PLAIN.fullmatch(name):

@@ -1,6 +1,6 @@
-"""What a replay does to records beside rules: choose those of a time, and give them other timestamps.
+"""Filter a replay's records by time, change their timestamps, and add provenance headers.
 
-Each is the same for the same record whenever it runs: a replay that was killed sends the rest as it would have (law F).
+Every step is deterministic: after a kill, a replay sends the remaining records unchanged (law F).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _UTC_MS = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenTimes:
-    """Keep the records with a timestamp at or after one time and before another, in milliseconds since 1970; None is open."""
+    """Select the records with a timestamp in `[since_ms, until_ms)`, in milliseconds since 1970; None is unbounded."""
 
     since_ms: int | None
     until_ms: int | None
 
     @property
     def version(self) -> str:
-        """Return the times: they are all that decides."""
+        """Return the times, which alone decide the result."""
         return f"{self.since_ms}..{self.until_ms}"
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the records of the time; the others are withheld."""
+        """Return the records within the times, and withhold the others."""
         stamps = _milliseconds(records.column("timestamp"))
         goes = np.ones(len(records), dtype=bool)
         if self.since_ms is not None:
@@ -50,14 +50,14 @@ class BetweenTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Restamped:
-    """Move timestamps by `shift_ms`, or set each to `fixed_ms` where that is given; a record without one stays so."""
+    """Shift timestamps by `shift_ms`, or set each to `fixed_ms` if given; a record without a timestamp gets none."""
 
     shift_ms: int = 0
     fixed_ms: int | None = None
 
     @property
     def version(self) -> str:
-        """The fingerprint is the act itself: nothing else decides."""
+        """Return the shift or the fixed time, which alone decides the result."""
         return f"shift {self.shift_ms}" if self.fixed_ms is None else f"fixed {self.fixed_ms}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:  # noqa: ARG002  a stage's signature
@@ -74,16 +74,16 @@ class Restamped:
 
 @dataclass(frozen=True, kw_only=True)
 class HopAdded:
-    """Append the header that says where each record was read, and judge nothing.
+    """Append a provenance header to each record, and withhold nothing.
 
-    A topic that is mirrored both ways must know what came from the other side, also where a person put it there.
+    A topic mirrored in both directions must distinguish records of the other side, also those that a replay sent.
     """
 
     alias: str
 
     @property
     def version(self) -> str:
-        """Return the alias: it is all that decides."""
+        """Return the alias, which alone decides the result."""
         return f"hop {self.alias}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:

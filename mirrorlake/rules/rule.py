@@ -1,9 +1,9 @@
-"""One rule on a batch of records: what goes on to the next rule, and what is kept back and why.
+"""Apply one rule to a batch: return the records that pass, and the withheld ones with the reason.
 
-Null values pass rules that read the value: a tombstone deletes what was sent before, and keeping it back would leave
-records on the target for ever that the source has deleted. A predicate that asks `value IS NULL` decides for itself.
+Null values pass rules that read the value: a tombstone deletes earlier records, and without it the target would never
+delete records that the source has deleted. A predicate with `value IS NULL` decides for itself.
 
-Reasons never hold anything of a record.
+Reasons never contain data of a record.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Outcome = tuple[pa.RecordBatch, tuple[Withheld, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule as the workers carry it out; small when it is pickled.
+    """A rule that Spark's workers apply; its pickle is small.
 
     Attributes:
-        name: of the rule.
+        name: the name of the rule.
         version: the fingerprint of its definition.
-        topics: which source topics it is for.
+        topics: the source topics that it applies to.
         action: one of keep, drop, mask, remove, null, hash, headers, function.
         on_error: quarantine, pass or drop.
         framed: pass, read, quarantine or drop.
-        predicate: of keep and drop.
-        paths: of mask, remove, null and hash; the empty one is the whole key.
-        of: whether these paths lead into the value or the key.
-        key: of hash.
+        predicate: for keep and drop.
+        paths: for mask, remove, null and hash; the empty path is the whole key.
+        of: `value` or `key`, which the paths lead into.
+        key: for hash.
         dropped: headers to drop.
         renamed: headers to rename.
-        ignores_case: names of headers are compared without regard to case.
-        function: of function.
+        ignores_case: whether header names are compared without case.
+        function: for function.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Rule:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Outcome:
-        """Return the records that go on, and what is kept back."""
+        """Return the records that pass, and the withheld ones."""
         if not len(records):
             return records, ()
         if self.action == "headers":
@@ -156,7 +156,7 @@ class Rule:
         column = records.column("headers")
         if column.null_count == len(column):
             return records
-        # Where a record has been must stay readable, or it goes round for ever.
+        # Without its provenance header a record would loop for ever.
         there = [name for name in header_names(column) if name != HOP_KEY]
         dropped = [name for name in there if self.dropped is not None and self.dropped.matches(name)]
         wanted = {self._folded(old): new for old, new in self.renamed.items()}

@@ -1,4 +1,4 @@
-"""What a flow's rules make of a batch of records: what goes out, where to, and what is withheld and why."""
+"""The view of a batch of records: the records to send, their partitions, and the withheld ones with the reason."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from mirrorlake.model.withheld import Withheld
 class Viewed:
     """The target's view of some records of one source partition.
 
-    `records` are those that go out, in upstream order, with the columns `offset, timestamp, key, value, headers`.
-    `withheld` are all others. `partitions` is the target partition of each record that goes out; None where the records
-    keep their partition number.
+    `records` are those to send, in upstream order, with the columns `offset, timestamp, key, value, headers`. `withheld` are
+    all others. `partitions` has the target partition of each record to send, or is None if partition numbers do not change.
     """
 
     records: pa.RecordBatch
@@ -27,9 +26,9 @@ class Viewed:
 
 
 class View(Protocol):
-    """What a flow does to records; picklable, because it runs in Spark's workers, and the same for the same records.
+    """The effect of a flow on records; deterministic, and picklable for Spark's workers.
 
-    `version` is the fingerprint of everything that decides what the target gets (8 hex digits); secrets do not count.
+    `version` is the fingerprint (8 hex digits) of everything that decides the target's records, except secrets.
     """
 
     @property
@@ -37,4 +36,4 @@ class View(Protocol):
         """Return the fingerprint."""
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the view of records of one source partition, which come in upstream order."""
+        """Return the view of records of one source partition, given in upstream order."""

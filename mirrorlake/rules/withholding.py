@@ -1,4 +1,4 @@
-"""Sort out what one rule keeps back of a batch, and say why."""
+"""Collect the records of a batch that one rule withholds, with the reason."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
 
 
 class Sieve:
-    """Hold back rows of a batch for one rule.
+    """Withhold rows of a batch for one rule.
 
     Args:
         records: the batch, in upstream order.
-        source: the partition that it comes from.
+        source: its source partition.
         rule: the name of the rule.
         version: its version.
         on_error: quarantine, pass or drop.
-        of: what the rule reads, value or key.
+        of: `value` or `key`, which the rule reads.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Sieve:
         self._held: dict[tuple[str, str], list[int]] = {}
 
     def hold(self, rows: Flags, kind: str, reason: str) -> None:
-        """Keep the flagged rows back."""
+        """Withhold the flagged rows."""
         if rows.any():
             self._goes &= ~rows
             self._held.setdefault((kind, reason), []).extend(offsets_at(self._records, rows))
 
     def failed(self, rows: Flags, reason: str) -> None:
-        """Do with the flagged rows what `on_error` says."""
+        """Apply `on_error` to the flagged rows."""
         if self.on_error != "pass":
             self.hold(rows, _KINDS[self.on_error], reason)
 
     def not_json(self, rows: Flags, framed: Flags | None) -> None:
-        """Do with rows whose value or key is not JSON what `on_error` says."""
+        """Apply `on_error` to rows whose value or key is not JSON."""
         if framed is not None:
             for number, those in self._by_schema(rows & framed):
                 self.failed(those, f"not JSON behind the frame of a schema registry, schema id {number}")
@@ -65,17 +65,17 @@ class Sieve:
         self.failed(rows, "not JSON")
 
     def set_aside(self, framed: Flags, how: str) -> None:
-        """Do with framed rows what a rule's `framed` says, which is not to read them."""
+        """Apply a rule's `framed` (`how`) to framed rows that the rule does not read."""
         if how != "pass":
             for number, those in self._by_schema(framed):
                 self.hold(those, _KINDS[how], f"framed by a schema registry, schema id {number}")
 
     def passed(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those that go on, of the same rows as were sorted; the batch itself where all do."""
+        """Return the rows of `records` that pass, or `records` itself if all do; its rows are those of the batch."""
         return records if self._goes.all() else records.filter(pa.array(self._goes))
 
     def withheld(self) -> tuple[Withheld, ...]:
-        """List the records that were withheld."""
+        """Return the withheld records."""
         return tuple(
             Withheld(
                 source=self._source,
