@@ -1,4 +1,4 @@
-"""Single records: browse them, compare their copies, follow one from cluster to cluster, query them with SQL."""
+"""Browse records, compare their copies, follow a record from cluster to cluster, query records with SQL."""
 
 from mirrorlake.face import attach
 

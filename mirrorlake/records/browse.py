@@ -1,7 +1,6 @@
-"""Browse: read a few records of a topic by offset or time, or look for some by what they hold; on a cluster or in the relay.
+"""Read a few records of a topic by offset or time, or search by content; on a cluster or in the relay.
 
-Law H: reading joins no group and commits nothing. Whatever is read is bounded by a count, by bytes, and by how many records are
-looked through.
+Law H: reading joins no group and commits nothing. Every read is bounded by a count, by bytes, and by the records searched.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from mirrorlake.records.record import BrowsedRecord
 from mirrorlake.records.seek import MAX_READ, Seek
 from mirrorlake.render import format_count, format_time
 
-# A condition is asked of so many records at once, and of so many bytes.
+# A condition is evaluated on at most so many records and bytes at once.
 _CHUNK, _CHUNK_BYTES = 500, 4 * 2**20
-# The first window that is looked through from the end on, in offsets.
+# The first window of a backward search, in offsets.
 _WINDOW = 1000
-# Where a time falls among markers, records before it are read to come to it: 100 000 a second.
+# A time among transaction markers needs reading the records before it: 100 000 a second.
 _MAX_BEFORE = 200_000
 
 
 def read_page(log: Log, seek: Seek) -> Page:
-    """Read a page of a topic (see `Mirror.browse`).
+    """Return a page of a topic (see `Mirror.browse`).
 
-    Law E (accounted for): offsets of the page that hold no record are explained, unless records are looked for by what they hold.
+    Law E (accounted for): offsets of the page without a record are explained, except in a search by content.
 
     Raises:
         UsageError: the arguments do not fit the topic.
@@ -59,7 +58,7 @@ def read_page(log: Log, seek: Seek) -> Page:
 
 @dataclass(slots=True)
 class _Part:
-    """What was read of one partition: offsets `start` up to `next`, and the records that were kept."""
+    """The read offsets `[start, next)` of one partition, and the selected records."""
 
     partition: int
     start: int
@@ -88,7 +87,7 @@ def _starts(log: Log, seek: Seek, partitions: list[int]) -> Mapping[int, int]:
 
 
 def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Part:
-    """Read forwards from an offset to the first records that match."""
+    """Read forwards from an offset to the first matching records."""
     held = log.held[partition]
     begin = min(max(start, held.first or 0), held.end)
     part = _Part(partition, min(start, begin) if seek.at is None else begin, begin)
@@ -96,7 +95,7 @@ def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Par
     if seek.at is not None:
         first = _first_at(records, round(seek.at.timestamp() * 1000), part)
         if first is None:
-            # Nothing so late: the page stands where the reading ended.
+            # No record is so late: the page begins at the end of the read.
             part.next = part.next if part.looked >= _MAX_BEFORE else held.end
             part.start = part.next
             return part
@@ -135,7 +134,7 @@ def _with_first(first: BrowsedRecord, rest: Iterator[BrowsedRecord]) -> Iterator
 
 
 def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:
-    """Read the last records that match, in windows from the end on: stretches without any are passed over."""
+    """Read the last matching records, in windows from the end backwards."""
     held = log.held[partition]
     stop = held.end if seek.before is None else min(seek.before.get(partition, held.end), held.end)
     low = held.first or 0
@@ -152,7 +151,7 @@ def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:
         part.start = begin if kept.fell is None else kept.fell + 1
         part.records = [*kept.records, *part.records]
         size += kept.size
-        # Compacted topics and long transactions leave wide stretches without a record.
+        # Compacted topics and long transactions leave wide ranges without a record.
         step = min(step * 8, max(_WINDOW, (most - part.looked) * width // max(part.looked - before, 1)))
         if kept.fell is not None:
             break
@@ -160,7 +159,7 @@ def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:
 
 
 class _Newest:
-    """The last of some records, as many as there is room for; `fell` is the offset of the last that there was none for."""
+    """The last of some records, up to a count and a size; `fell` is the offset of the last dropped record."""
 
     def __init__(self, most: int, max_bytes: int, *, is_first: bool) -> None:
         self.records: deque[BrowsedRecord] = deque()
@@ -171,7 +170,7 @@ class _Newest:
         self._least = 1 if is_first else 0
 
     def take(self, records: Iterable[BrowsedRecord]) -> None:
-        """Take later records; the earliest fall."""
+        """Add later records; drop the earliest."""
         for one in records:
             self.records.append(one)
             self.size += one.size
@@ -193,7 +192,7 @@ def _chunk(records: Iterator[BrowsedRecord], most: int) -> list[BrowsedRecord]:
 
 
 def _merged(parts: list[_Part], seek: Seek) -> list[BrowsedRecord]:
-    """Merge partitions by time, each in its own order, and cut: what a partition loses it begins or goes on with."""
+    """Merge partitions by time, each in its own order, and cut to the page; each `_Part` begins or ends at its cut."""
     if len(parts) == 1:
         return parts[0].records
     if seek.is_backward:
@@ -208,7 +207,7 @@ def _merged(parts: list[_Part], seek: Seek) -> list[BrowsedRecord]:
             kept.append(one)
             size += one.size
         else:
-            # The first that a partition loses is the one next to its page.
+            # The first record that a partition loses is next to its page.
             lost.setdefault(one.partition, one.offset)
     for part in parts:
         if part.partition in lost and seek.is_backward:
@@ -229,7 +228,7 @@ def _stretch(log: Log, part: _Part, seek: Seek) -> Stretch:
         generation=held.generation,
         first=held.first,
         end=held.end,
-        # A place before what is held: what was removed is explained, and the page begins after it.
+        # For a position below `first`, `missing` explains the removed offsets, and the page begins after them.
         start=min(max(part.start, held.first or 0), held.end),
         next=part.next,
         missing=log.explain(part.partition, stretches),

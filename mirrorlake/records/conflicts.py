@@ -1,8 +1,7 @@
-"""Same-key conflicts: records with one key that two regions wrote at about the same time.
+"""Find same-key conflicts: records with one key that two regions wrote at about the same time.
 
-Where two clusters mirror each other, both may write the same key. Each keeps the order in which the records came to it, so
-the regions may end with different last values. Kafka cannot tell; the relays of both can, because a record that was produced
-elsewhere has a header that says so (`mirrorlake.hop`).
+If two clusters mirror each other, both may write the same key. Each has its own order of the records, so the regions may end
+with different last values. Kafka cannot detect this. The two relays can: a mirrored record has the header `mirrorlake.hop`.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def key_conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within
 def same_key_conflicts(relays: Mapping[str, DataFrame], *, within: timedelta) -> DataFrame:
     """Pair the records with one key that were written in two regions within a time.
 
-    `relays` are rows of the relays by alias. Records that came from another region, which have a hop header, and records
-    without a key do not count. Columns: `key`; `first_*` and `second_*` with source, topic, generation, partition, offset,
+    `relays` are rows of the relays by alias. Records with a hop header (from another region) and records without a key do
+    not count. Columns: `key`; `first_*` and `second_*` with source, topic, generation, partition, offset,
     timestamp and value_hash (SHA-256 in hex, null for a tombstone) of both, the earlier one first; `apart_ms`; `same_value`.
     """
     span_ms = max(1, within // timedelta(milliseconds=1))
@@ -53,7 +52,7 @@ def same_key_conflicts(relays: Mapping[str, DataFrame], *, within: timedelta) ->
     left = rows.withColumn("window", F.explode(F.array(window - 1, window, window + 1))).alias("a")
     right = rows.withColumn("window", window).alias("b")
     apart = F.col("b.ms") - F.col("a.ms")
-    # Of a pair the earlier one stands first; of two with one timestamp, the one of the smaller alias.
+    # The earlier record of a pair comes first; for equal timestamps, the record of the smaller alias.
     ordered = (apart > 0) | ((apart == 0) & (F.col("a.source") < F.col("b.source")))
     pairs = left.join(right, (F.col("a.key") == F.col("b.key")) & (F.col("a.window") == F.col("b.window"))).where(
         (F.col("a.source") != F.col("b.source")) & ordered & (apart <= span_ms)

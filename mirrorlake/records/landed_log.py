@@ -1,4 +1,4 @@
-"""A source topic as it stands in the relay. Where the lake is a folder, no Spark is asked."""
+"""Read a source topic in the relay, without Spark if the lake is a folder."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mirrorlake.records.record import BrowsedRecord, Missing
 
 _FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition
 _WIDEST_WINDOW = 1_000_000
-# Of one answer: records of 1 MB come a few at a time.
+# The limits of one query result: a few records of 1 MB at a time.
 _ANSWER_BYTES = 4 * 2**20
 _ANSWER_RECORDS = 2000
 
 
 class LandedLog:
-    """A topic of a relay, in its newest life where none is named (`generation`).
+    """A topic of a relay, in its newest generation unless `generation` is given.
 
     Raises:
-        UsageError: nothing of it was landed.
+        UsageError: none of its records was landed.
     """
 
     side: Side = "relay"
@@ -43,7 +43,7 @@ class LandedLog:
         self.held: dict[int, HeldOffsets] = {}
         for source in sorted(one for one in ends if one.topic == topic and generation in (None, one.generation)):
             if partition in (None, source.partition):
-                # Sorted: of several lives the newest stays.
+                # The sort lets the newest generation win.
                 self.held[source.partition] = HeldOffsets(first=None, end=ends[source], generation=source.generation)
         if not self.held:
             where = topic if partition is None else TopicPartition(topic, partition)
@@ -55,7 +55,7 @@ class LandedLog:
             )
 
     def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
-        """Yield records as `Log.read` does; of one that stands in the relay twice the first."""
+        """Yield records as `Log.read` does; of an offset that the relay holds twice, the first row."""
         low, width = start, _FIRST_WINDOW
         while low < stop:
             high = min(stop, low + width)
@@ -68,11 +68,11 @@ class LandedLog:
                         # The engines round differently.
                         row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
                         yield landed_record(row)
-            # Compacted topics and long transactions leave wide stretches without a record.
+            # Compacted topics and long transactions leave wide ranges without a record.
             low, width = high, min(width * 10, _WIDEST_WINDOW)
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
-        """Return offsets as `Log.from_time` does: those of the records themselves."""
+        """Return offsets as `Log.from_time` does, exactly those of records."""
         wanted = {self._source(one): 0 for one in partitions}
         part = RelayPart(wanted, others=False)
         rows = self._lake.query_rows(
@@ -95,7 +95,7 @@ class LandedLog:
 
 
 def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> Iterator[Missing]:
-    """Say of stretches of upstream offsets without a landed record why they have none (law E)."""
+    """Yield the reasons of upstream offset ranges without a landed record (law E)."""
     if not stretches:
         return
     first, last = stretches[0][0], stretches[-1][1]
@@ -105,7 +105,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
     for one in removed:
         known += [(low, low + length) for low, length in one.ranges] or [(one.first_offset, one.last_offset + 1)]
     for begin, end in stretches:
-        # A stretch may lie in several gaps; each offset takes what explains it most.
+        # A range may overlap several gaps; each offset gets the best explanation.
         cuts = {begin, end + 1}
         for places in known:
             cuts |= {edge for edge in places if begin < edge <= end}
@@ -118,7 +118,7 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
 
 
 def landed_record(row: Any) -> BrowsedRecord:
-    """Read a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
+    """Return a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
     return BrowsedRecord(
         topic=row.topic,
         generation=row.generation,
@@ -133,7 +133,7 @@ def landed_record(row: Any) -> BrowsedRecord:
 
 
 def _answers(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Cut the records of a window, by offset and size, into ranges that one answer holds."""
+    """Yield the offset ranges of a window, each within the limits of one query result."""
     first, held, records, last = -1, 0, 0, -1
     for offset, size in sizes:
         if records and (held + size > _ANSWER_BYTES or records == _ANSWER_RECORDS):

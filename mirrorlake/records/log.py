@@ -1,4 +1,4 @@
-"""A topic as it can be read somewhere: the ends of its partitions, and their records in offset order.
+"""Read a topic of a cluster or a relay: the ends of its partitions, and their records in offset order.
 
 Law H: reading joins no group and commits nothing.
 """
@@ -21,7 +21,7 @@ from mirrorlake.render import plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOffsets:
-    """What a partition holds: offsets from `first` (None where that is not known) up to `end`, the next to come."""
+    """The offsets of a partition: from `first` (None if unknown) up to `end`, the next offset."""
 
     first: int | None
     end: int
@@ -37,20 +37,20 @@ class Log(Protocol):
 
     @property
     def held(self) -> Mapping[int, HeldOffsets]:
-        """What each partition held when it was looked at."""
+        """The offsets of each partition when the log was opened."""
 
     def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
         """Yield the records of offsets `start..stop-1` in order."""
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
-        """Return an offset of each partition before which no record has this time or a later one; the end where none has."""
+        """Return for each partition an offset before which all records are earlier than `at`; the end if all are."""
 
     def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
-        """Say of stretches of offsets without a record why they have none (law E)."""
+        """Return the reasons of offset ranges without a record (law E)."""
 
 
 class ClusterLog:
-    """A topic of a cluster as a `read_committed` consumer sees it; close it.
+    """A topic of a cluster, read as `read_committed`; close it.
 
     Raises:
         UsageError: there is no such topic or partition.
@@ -97,29 +97,29 @@ class ClusterLog:
         if start >= stop:
             return
         for one in self._reader.read(self.topic, partition, start):
-            # A busy partition grows while it is read.
+            # A busy partition grows during the read.
             if one.offset >= stop:
                 return
             yield _seen(self.topic, one)
 
     def follow(self, positions: Mapping[int, int], *, stopped: Callable[[], bool]) -> Iterator[BrowsedRecord]:
-        """Yield records as they come, from these positions on, and of new partitions, until `stopped` says so."""
+        """Yield new records from these positions, and of new partitions, until `stopped` returns True."""
         for one in self._reader.follow(self.topic, positions, stopped=stopped, grows=self._is_whole):
             yield _seen(self.topic, one)
 
     def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
         """Return offsets as `Log.from_time` does.
 
-        The cluster's index counts markers, too, which have the time of their commit: at its offset, or long after it, the first
-        record may be an older one.
+        The cluster's index includes transaction markers, which have the time of their commit. So the first record at or long
+        after the offset may be older than `at`.
         """
         places = [TopicPartition(self.topic, one) for one in partitions]
-        # Negative ones mean something else to a broker.
+        # A negative timestamp has another meaning in ListOffsets.
         found = self._admin.offsets_for_time(places, max(0, round(at.timestamp() * 1000)))
         return {tp.partition: offset for tp, offset in found.items()}
 
     def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
-        """Explain as `Log.explain` does; a cluster tells what it has removed, and of others nothing."""
+        """Explain as `Log.explain` does; a cluster only shows that offsets were removed or are absent."""
         first = self.held[partition].first or 0
         found = []
         for low, high in stretches:

@@ -1,4 +1,4 @@
-"""What a record that is looked for must hold: its key, a text in its value, a condition; the same on every side."""
+"""Match records by key, by bytes in the value, or by a condition; the same on every side."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A filter of records, true of each one where nothing is asked.
+    """A filter of records; an empty filter matches every record.
 
     Attributes:
         key: the whole key, in bytes.
-        contains: bytes that the value holds somewhere.
-        where: a condition as rules have them; a record that it cannot judge does not match.
+        contains: bytes that the value contains.
+        where: a condition in the syntax of rules; a record that it cannot evaluate does not match.
     """
 
     key: bytes | None = None
@@ -37,12 +37,12 @@ class Match:
 
     @classmethod
     def of(cls, *, key: str | bytes | None, contains: str | bytes | None, where: str) -> Match:
-        """Make the filter that a person wrote; texts are meant in UTF-8.
+        """Return the filter that a person wrote, with texts encoded in UTF-8.
 
-        `where` is a condition as rules have them, in which a path may also begin with `$`: `$.customer.id = 7`.
+        `where` is a condition in the syntax of rules. A path may also begin with `$`: `$.customer.id = 7`.
 
         Raises:
-            UsageError: the condition cannot be read.
+            UsageError: the condition cannot be parsed.
 
         Example:
             >>> str(Match.of(key="k7", contains=None, where="$.customer.id = 7"))
@@ -61,7 +61,7 @@ class Match:
         return ", ".join(said)
 
     def among(self, records: Sequence[BrowsedRecord]) -> list[BrowsedRecord]:
-        """Choose from records of one partition, in their order."""
+        """Return the matching records of one partition, in their order."""
         found = [
             one
             for one in records
@@ -76,7 +76,7 @@ class Match:
 
 
 ANY = Match()
-"""What every record matches."""
+"""The filter that every record matches."""
 
 
 def _batch(records: Sequence[BrowsedRecord]) -> pa.RecordBatch:
@@ -93,7 +93,7 @@ def _batch(records: Sequence[BrowsedRecord]) -> pa.RecordBatch:
 
 
 def _unframed(value: bytes | None) -> bytes | None:
-    # JSON never begins with a zero byte; a schema registry's frame does.
+    # JSON never begins with a zero byte, but a schema registry's frame does.
     return value[FRAME:] if value and value[0] == 0 and len(value) > FRAME else value
 
 

@@ -1,4 +1,4 @@
-"""Pages: records of a topic as they were read on one side, and how far that reading went."""
+"""Pages: records of a topic on one side, and the offset ranges that were read for them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mirrorlake.records.record import BrowsedRecord, Missing
 from mirrorlake.render import Displayable, Sheet, by_fields, format_size, headers, payload, plural, table
 
 Side = Literal["cluster", "relay"]
-# A page of many partitions says of the first few why offsets hold no record; `missing` has all.
+# A page of many partitions shows only the first reasons for absent records; `missing` has all.
 _MAX_REASONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """How far one partition was looked through for a page: from offset `start` up to `next`.
+    """The offset range `[start, next)` of one partition that was read for a page.
 
-    The partition holds offsets from `first` (None in the relay, which keeps everything from where landing began) up to `end`,
-    the next to come. `missing` says why offsets of the stretch hold no record; it is empty where records were looked for by
-    what they hold. `generation` is the topic's life in the relay, None on a cluster.
+    The partition has offsets from `first` (None in the relay, which begins at the first landed offset) up to `end`, the next
+    offset. `missing` explains offsets of the range without a record; it is empty for a search by content. `generation` is the
+    topic's generation in the relay, None on a cluster.
     """
 
     partition: int
@@ -35,11 +35,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Page(Displayable):
-    """Records of a topic on one side, oldest first, and the stretches of its partitions that they come from.
+    """Records of a topic on one side, oldest first, and the offset ranges that were read for them.
 
-    `side` is `cluster`, or `relay` for what was landed from it; `topic` is its name there. Records of one partition are in offset
-    order, partitions are merged by time. `looked` is how many records were read for the page, `wanted` what they had to hold in
-    words, and `note` says what a person should know of how far that went.
+    `side` is `cluster`, or `relay` for the records landed from it; `topic` is its name there. Records of one partition are in
+    offset order, partitions are merged by time. `looked` counts the records read for the page, `wanted` is the filter in words,
+    and `note` says how far the read went if it stopped early.
     """
 
     cluster: str
@@ -58,53 +58,53 @@ class Page(Displayable):
 
     @property
     def generation(self) -> int | None:
-        """The topic's life in the relay; None on a cluster, and where partitions have several."""
+        """The topic's generation in the relay; None on a cluster, or if partitions differ."""
         lives = {one.generation for one in self.stretches}
         return lives.pop() if len(lives) == 1 else None
 
     @property
     def starts(self) -> dict[int, int]:
-        """Where the page begins, by partition: what comes before it ends there."""
+        """The first offset of the page by partition: the end of the preceding page."""
         return {one.partition: one.start for one in self.stretches}
 
     @property
     def nexts(self) -> dict[int, int]:
-        """Where the following page begins, by partition."""
+        """The first offset of the following page by partition."""
         return {one.partition: one.next for one in self.stretches}
 
     @property
     def is_first(self) -> bool:
-        """Whether nothing comes before this page."""
+        """Whether no record precedes this page."""
         return all(one.start <= (one.first or 0) for one in self.stretches)
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows this page yet."""
+        """Whether no record follows this page yet."""
         return all(one.next >= one.end for one in self.stretches)
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        """The offsets of all stretches that hold no record, and why."""
+        """The offsets of all ranges without a record, and the reasons."""
         return tuple(missing for one in self.stretches for missing in one.missing)
 
     @property
     def first(self) -> int | None:
-        """The first offset that the only partition holds; None in the relay."""
+        """The first offset of the only partition; None in the relay."""
         return self._only.first
 
     @property
     def end(self) -> int:
-        """The next offset to come in the only partition."""
+        """The next offset of the only partition."""
         return self._only.end
 
     @property
     def start(self) -> int:
-        """The offset at which the page of one partition begins."""
+        """The first offset of the page of one partition."""
         return self._only.start
 
     @property
     def next(self) -> int:
-        """The offset at which the following page of one partition begins."""
+        """The first offset of the following page of one partition."""
         return self._only.next
 
     @property
@@ -114,12 +114,12 @@ class Page(Displayable):
         return self.stretches[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the page as `--json` prints it; of one partition with the fields of its stretch."""
+        """Return the page as `--json` prints it; a page of one partition has the fields of its range."""
         one = by_fields(self.stretches[0]) if len(self.stretches) == 1 else dict.fromkeys(_OF_ONE)
         return {**by_fields(self), **one}
 
     def sheet(self) -> Sheet:
-        """Return the page as a table, and why offsets between hold no record."""
+        """Return the page as a table, with the reasons of absent records."""
         which = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         where = f"{which} {'in the relay of' if self.side == 'relay' else 'on'} {self.cluster}"
         several = self.partition is None
@@ -158,7 +158,7 @@ _OF_ONE = [field.name for field in fields(Stretch)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SideBySide(Displayable):
-    """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
+    """The same records of one partition on all sides of a flow; a side is None if unreadable, and `notes` has the reason.
 
     The target's page begins with the first of these records that was republished.
     """
@@ -175,13 +175,13 @@ class SideBySide(Displayable):
         return {"source": self.source, "relay": self.relay, "target": self.target}
 
     def sheet(self) -> Sheet:
-        """Return the pages one below the other."""
+        """Return the pages in one sheet."""
         parts = [page.sheet() for page in self.pages.values() if page is not None]
         return Sheet(title=self.flow, parts=(*parts, *self.notes))
 
 
 def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """List the stretches of `start..end-1` that are none of the ascending offsets.
+    """List the inclusive ranges in `start..end-1` without any of the ascending offsets.
 
     >>> missing_between([3, 4, 7], 2, 9)
     [(2, 2), (5, 6), (8, 8)]

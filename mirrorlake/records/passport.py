@@ -1,7 +1,7 @@
-"""The passport of one record: source coordinates, its file in the relay, and what became of it in every flow.
+"""Build the passport of a record: its source coordinates, its file in the relay, and its outcome in every flow.
 
-Law E (accounted for): every upstream offset is landed or explained, every landed record is republished or explained; the
-passport says so in words, and says plainly where it does not hold. Where the lake is a folder, no Spark is asked.
+Law E (accounted for): every upstream offset is landed or explained, every landed record is republished or explained. The
+passport says so in words, and says if the law is broken. It uses no Spark if the lake is a folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mirrorlake.offsets import OffsetMaps, load_offset_maps, to_mapped_range
 from mirrorlake.records.landed_log import explain, landed_record
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
-# Longer than most runs, and short beside a day of a busy partition.
+# Longer than most mapped ranges, and short beside a day of a busy partition.
 _NEAR = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Maps:
-    """Where outcomes are looked up: what answers, and what stands for runs and for withheld records in a question."""
+    """A source of outcomes: its query function, and the table expressions of mapped ranges and of withheld records."""
 
     ask: Callable[..., list[Any]]
     runs: str
@@ -36,7 +36,7 @@ class _Maps:
 
 
 class Registry:
-    """Where passports are looked up: the lake, the ledgers of all flows, and what the settings say of them."""
+    """Builds passports from the lake, the ledgers of all flows, and the settings."""
 
     def __init__(self, lake: Lake, clusters: Context) -> None:
         self.lake = lake
@@ -44,9 +44,9 @@ class Registry:
         self._clusters = clusters
 
     def passport(self, cluster: str, where: TopicPartition, offset: int, *, generation: int | None = None) -> Passport:
-        """Look up the record at an offset of a cluster, a source's or a remote topic's.
+        """Return the passport of the record at an offset of a source topic or a remote topic.
 
-        `generation` is the life of a source topic; None for the newest that holds the offset.
+        `generation` is that of a source topic; None for the newest with this offset.
         """
         if self._is_source(cluster, where.topic):
             return self._of_source(cluster, where, offset, generation)
@@ -76,7 +76,7 @@ class Registry:
         flows = [flow for flow in self.flows if flow.source == cluster]
         if any(flow.carries(topic) for flow in flows):
             return True
-        # What an earlier selection took stays in the relay, and its passport with it.
+        # Records of an earlier selection stay in the relay and have passports.
         return bool(flows) and any(source.topic == topic for source in self._reached(cluster))
 
     def _reached(self, alias: str) -> Iterable[SourcePartition]:
@@ -91,7 +91,7 @@ class Registry:
         found = tuple(
             _standing(flows, self._recorded(load_incarnation_filter(self.lake, flows).current_sql()), where, offset)
         )
-        # The newest runs may stand in the ledgers only (DESIGN 9).
+        # Only the ledgers may hold the newest mapped ranges.
         if not found and (known := self._known(flows)) is not None:
             found = tuple(_standing(flows, _Maps(known.ask, "{runs}"), where, offset))
         return found
@@ -103,7 +103,7 @@ class Registry:
         try:
             return load_offset_maps(self.lake, flows, self._clusters)
         except ClusterError:
-            # A target does not answer: what the tables hold is still true, only perhaps not the newest.
+            # Without the target's ledgers the tables are still valid, but may lack the newest outcomes.
             return None
 
     def _of_source(self, alias: str, where: TopicPartition, offset: int, generation: int | None) -> Passport:
@@ -131,7 +131,7 @@ class Registry:
     ) -> tuple[Any, SourcePartition]:
         mine = [s for s in self._reached(alias) if (s.topic, s.partition) == (where.topic, where.partition)]
         lives = [generation] if generation is not None else sorted({1, *(source.generation for source in mine)})
-        # Sorted: of several lives the newest one that holds the offset counts.
+        # The newest generation with this offset counts.
         for life in reversed(lives if mine else []):
             source = SourcePartition(where.topic, life, where.partition)
             part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
@@ -214,7 +214,7 @@ class Registry:
 
 
 def _meant(topic: str, known: Collection[str]) -> str:
-    """Offer the closest topic for one that is not known."""
+    """Return a hint with the closest known topic, or ""."""
     meant = "" if topic in known else closest(topic, known).rstrip()
     return f"; {meant}" if meant else ""
 
@@ -224,10 +224,10 @@ def _names(flows: Sequence[FlowConfig]) -> dict[str, FlowConfig]:
 
 
 def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, offset: int) -> Iterator[Origin]:
-    """Find the origin of the record at a downstream offset in the runs of the flows that lead there and of their re-drives."""
+    """Yield the origin of the record at a downstream offset, from the mapped ranges of the flows and their redrives."""
     names, values = _names(flows), {"offset": offset, "topic": where.topic, "partition": where.partition}
     text = f"SELECT * FROM {maps.runs} WHERE {_ON_TARGET}"  # noqa: S608  conditions of this lake
-    # A month of runs is read only where none begins near by.
+    # Ranges further back (a month of them) are read only if none begins near the offset.
     near = f"{text} AND first_downstream >= {offset - _NEAR} LIMIT 1"
     for row in maps.ask(near, names=[*names], **values) or maps.ask(f"{text} LIMIT 1", names=[*names], **values):
         flow, run = names[row.flow], to_mapped_range(row)
@@ -237,7 +237,7 @@ def _standing(flows: Sequence[FlowConfig], maps: _Maps, where: TopicPartition, o
 def _recorded_outcomes(
     flows: Sequence[FlowConfig], maps: _Maps, source: SourcePartition, offset: int
 ) -> dict[str, Outcome]:
-    """Collect the newest outcome of a record from each flow and its re-drive; flows that recorded none are left out."""
+    """Return the newest outcome of a record by flow (or its redrive); omit flows that recorded none."""
     names, found = _names(flows), {}
 
     def rows(table: str, which: str, at: str) -> list[Any]:
@@ -246,7 +246,7 @@ def _recorded_outcomes(
 
     held = rows(maps.kept, _WITHHELD_AT, "withheld_at") if maps.kept else []
     kept = [row for row in held if lies_in(offset, ((part["first"], part["length"]) for part in row.ranges or ()))]
-    # What was sent has the last word, then a re-drive that filtered the record, then what was recorded last.
+    # A sent record wins, then a redrive that filtered it, then the newest row.
     for row in sorted(kept, key=lambda row: (row.kind != QUARANTINED, row.at_us)):
         is_quarantined = row.kind == QUARANTINED
         why = f", because {row.reason}" if row.reason else ""

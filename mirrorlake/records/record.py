@@ -1,4 +1,4 @@
-"""Records as a person looks at them, and the passport of one: where it stands everywhere, or why it does not (law E)."""
+"""Displayable records, and the passport of a record: its copies everywhere, or why one is absent (law E)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHY_MISSING = {
     "absent": "a transaction's marker, an aborted record, or one that the log cleaner removed",
     "unexplained": "nobody has accounted for it yet; mirrorlake verify tells more",
 }
-"""Why an offset holds no record, in words, by kind: those of the table `gaps`, and what is seen at a glance."""
+"""Why an offset has no record, in words, by kind: the kinds of the table `gaps`, and others seen on a cluster or in the relay."""
 
 
 _MOODS: dict[str, Mood] = {
@@ -54,10 +54,10 @@ _MOODS: dict[str, Mood] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowsedRecord:
-    """One record as it stands on a cluster or in the relay.
+    """One record of a cluster or the relay.
 
-    `timestamp_ms` and `landed_at_ms` are milliseconds since 1970 UTC, -1 where a record has no timestamp; `generation` and
-    `landed_at_ms` are None on a cluster.
+    `timestamp_ms` and `landed_at_ms` are milliseconds since 1970 UTC, -1 without a timestamp. `generation` and `landed_at_ms`
+    are None on a cluster.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class BrowsedRecord:
 
     @property
     def time(self) -> datetime | None:
-        """The record's timestamp; None where it has none."""
+        """The record's timestamp, or None."""
         return None if self.timestamp_ms < 0 else moment_of(self.timestamp_ms)
 
     @property
@@ -82,7 +82,7 @@ class BrowsedRecord:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What law C holds equal on every side."""
+        """The content that law C requires equal on every side."""
         return self.key, self.value, self.headers, self.timestamp_ms
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class BrowsedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Offsets `first..last` of a page that hold no record, and why (law E); `kind` is a key of `WHY_MISSING`."""
+    """Offsets `first..last` of a page without a record, and why (law E); `kind` is a key of `WHY_MISSING`."""
 
     first: int
     last: int
@@ -116,7 +116,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedIn:
-    """How a record stands in the relay: the file, and when the batch landed it (milliseconds since 1970 UTC)."""
+    """The relay file of a record, and when its batch landed (milliseconds since 1970 UTC)."""
 
     file: str
     landed_at_ms: int
@@ -124,13 +124,13 @@ class LandedIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a record in one flow.
+    """The outcome of a record in one flow.
 
     `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
-    `not_carried` (the flow does not take the topic), `not_landed`, `in_a_deleted_topic` (it stood in an earlier life of the
-    remote topic), `left_the_relay` (erased or expired there before the flow came to it), `unexplained` (law E is broken, or
-    republishing began after the record). `lane` and `ledger_seq` name the ledger record of the flow that says so,
-    `committed_at_ms` the time of its transaction. `redriven` tells that it went out by the flow's re-drive.
+    `not_carried` (the flow does not carry the record), `not_landed`, `in_a_deleted_topic` (sent to an earlier incarnation of
+    the remote topic), `left_the_relay` (erased or expired there before the flow sent it), `unexplained` (law E is broken, or
+    republishing began after the record). `lane` and `ledger_seq` name the flow's ledger record of this outcome,
+    `committed_at_ms` is the time of its transaction. `redriven` is True if the flow's redrive sent it.
     """
 
     flow: str
@@ -154,7 +154,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a record of a remote topic came from: the flow that wrote it, and its upstream coordinates."""
+    """The origin of a record of a remote topic: the flow that wrote it, and its upstream coordinates."""
 
     flow: str
     cluster: str
@@ -164,11 +164,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Passport(JsonDisplayable):
-    """One record from its source through the relay to every target; `words` say the whole in a sentence.
+    """One record from its source through the relay to every target; `words` is a summary in a sentence.
 
-    `cluster`, `source` and `offset` are its upstream coordinates; where no source is known, `cluster` is the one asked about and
-    `source` None. `record` and `landed` are how it stands in the relay, `missing` says why it does not (law E). `outcomes` say what
-    became of it, flow by flow. `came_from` has its upstream coordinates where the source is itself a target of a flow that wrote it.
+    `cluster`, `source` and `offset` are its upstream coordinates; without a known source, `cluster` is the requested one and
+    `source` None. `record` and `landed` are its copy in the relay, `missing` is the reason if there is none (law E). `outcomes`
+    has its outcome in each flow. `came_from` has its earlier coordinates if a flow wrote it to the source.
     """
 
     cluster: str
@@ -184,7 +184,7 @@ class Passport(JsonDisplayable):
     json_exclude: ClassVar[tuple[str, ...]] = ("offset",)
 
     def sheet(self) -> Sheet:
-        """Return the record, its file, where it came from, and what became of it flow by flow."""
+        """Return the record, its file, its origin, and its outcome in each flow."""
         parts: list[Any] = [
             f"came from {one.cluster} {one.source}@{one.offset} by {one.flow}" for one in self.came_from
         ]
@@ -220,7 +220,7 @@ class Passport(JsonDisplayable):
 
     @property
     def accounted_for(self) -> bool:
-        """Whether law E holds for it: landed or explained, and republished or explained in every flow."""
+        """Whether law E is satisfied: landed or explained, and republished or explained in every flow."""
         known = self.landed is not None or (self.missing is not None and self.missing.kind != "unexplained")
         return known and all(outcome.status != "unexplained" for outcome in self.outcomes)
 
@@ -236,7 +236,7 @@ def moment_of(ms: int) -> datetime:
 
 
 def _bytes(data: bytes | None) -> Any:
-    # A cell that is None is a dash; a null payload is a word of its own.
+    # A None cell is a dash, but a null payload is shown as a word.
     return payload(None) if data is None else data
 
 
@@ -247,7 +247,7 @@ def _text(number: int | None) -> str | None:
 def in_words(
     cluster: str, source: SourcePartition, offset: int, missing: Missing | None, outcomes: Sequence[Outcome]
 ) -> str:
-    """Say law E for one offset in a sentence: landed or why not, and where it went."""
+    """Return law E for one offset as a sentence: landed or why not, and its outcomes."""
     where = f"{cluster} {source}@{offset}"
     counts = Counter(outcome.status for outcome in outcomes)
     sent = f"republished by {plural(counts['republished'], 'flow')}" if counts["republished"] else ""

@@ -1,4 +1,4 @@
-"""Where a page begins, what its records must hold, and how much of it there may be."""
+"""The request for a page: its start, the filter of its records, and its limits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MAX_READ = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """What a person looks for in a topic. Without a place it is the newest records.
+    """A request for records of a topic; without a start, for the newest records.
 
     Attributes:
-        partition: the only one that is meant; None for all.
-        offset: the first one wanted, of one partition.
-        at: the time that the first record of each partition has, or a later one.
-        after: where to go on forwards, by partition.
-        before: where to go on backwards, by partition: the newest records before these offsets.
-        match: what a record must hold.
-        count: the most records.
-        max_bytes: the most bytes of keys, values and headers; one record is always given.
-        look: the most records to read for those that match.
+        partition: the only partition; None for all.
+        offset: the first offset, for one partition.
+        at: the first record of each partition has this time or a later one.
+        after: the start of the following page, by partition.
+        before: the end of the preceding page, by partition: the newest records before these offsets.
+        match: the filter of records.
+        count: the maximum of records.
+        max_bytes: the maximum bytes of keys, values and headers; one record may exceed it.
+        look: the maximum of records to read in a search.
 
     Raises:
-        UsageError: the numbers do not fit.
+        UsageError: a number is out of range, or several starts are given.
     """
 
     partition: int | None = None
@@ -63,5 +63,5 @@ class Seek:
 
     @property
     def is_backward(self) -> bool:
-        """Whether the newest records are meant: all, or those before some place."""
+        """Whether the newest records are requested: of all, or before some offsets."""
         return self.offset is None and self.at is None and self.after is None

@@ -1,4 +1,4 @@
-"""The same records on every side of a flow, side by side: source, relay, target."""
+"""Read the same records on every side of a flow: source, relay, target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Anchor = Literal["source", "relay", "target"]
 
 
 class Browser(Protocol):
-    """What reads a page of a cluster or of its relay, as `Mirror` does."""
+    """Reads a page of a cluster or of its relay, as `Mirror` does."""
 
     def browse(
         self,
@@ -46,9 +46,9 @@ def read_side_by_side(
     at: datetime | None,
     count: int,
 ) -> SideBySide:
-    """Seek on one side and return that stretch on all of them (see `Mirror.side_by_side`).
+    """Read a page on one side and return the same records on all sides (see `Mirror.side_by_side`).
 
-    With the target as `anchor` the topic is still the source's, the partition the target's.
+    With `anchor` "target", the topic is the source's and the partition the target's.
 
     Raises:
         MirrorlakeError: the anchor's side cannot be read.
@@ -69,7 +69,7 @@ def read_side_by_side(
             flow.source, where.topic, where.partition, offset=offset, at=at, count=count, relay=anchor == "relay"
         )
         pages[anchor] = page
-        # The newest records of a relay that lags are not those of its source: all sides begin at one offset.
+        # The newest records of a lagging relay differ from its source's: all sides begin at one offset.
         start = page.records[0].offset if page.records else page.start
         upstream = SourcePartition(where.topic, page.generation or 0, where.partition)
 
@@ -100,7 +100,7 @@ def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition
 
 
 def _downstream(lake: Lake, flow: FlowConfig, page: Page | None) -> tuple[TopicPartition, int] | None:
-    """Find where the first record of a relay page that was republished stands."""
+    """Return the target position of the first republished record of a relay page, or None."""
     if page is None or not page.records:
         return None
     asked = lake.spark.createDataFrame(

@@ -1,7 +1,7 @@
-"""SQL over the lake: relays, all records and side tables by their names, and typed views of topics whose values are JSON.
+"""Query the lake with SQL: relays, all records and side tables by name, and typed views of topics with JSON values.
 
-Views are SQL texts rather than DataFrames: a view of a DataFrame keeps showing the table as it was when the view was
-created, while a view of a text reads the table each time.
+Views are SQL texts rather than DataFrames: a view of a DataFrame shows the table of the moment when it was created, a view
+of a text reads the table each time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TYPE = re.compile(r"`(?:[^`]|``)*`|OBJECT<|DECIMAL\(\d+,\s*\d+\)|\bVOID\b")
 
 
 def run_sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any]) -> DataFrame:
-    """Answer a query in which the tables of the lake have names (see `Mirror.sql`).
+    """Run a query with the tables of the lake by name (see `Mirror.sql`).
 
-    Temporary views of the session are made for the names that occur in the query.
+    The session gets temporary views for the names in the query.
 
     Raises:
         UsageError: a table in the query does not exist yet.
@@ -46,10 +46,10 @@ def run_sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str,
 def json_view(
     lake: Lake, sources: Iterable[str], topic: str, *, name: str | None, schema: str | None, newest: int
 ) -> DataFrame:
-    """Make a typed view of one topic and return it (see `Mirror.json_view`).
+    """Create a typed view of one topic and return it (see `Mirror.json_view`).
 
     Raises:
-        UsageError: no record of the topic holds a JSON object, and no schema is given.
+        UsageError: no record of the topic has a JSON object, and no schema is given.
     """
     relays = _relays(lake, sources)
     found = schema
@@ -69,7 +69,7 @@ def json_view(
 
 
 def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    """Name the existing relays as SQL does; a source that was never landed has none yet."""
+    """Return the SQL names of the existing relays; a source that was never landed has none."""
     places = {alias: lake.relay_location(alias) for alias in sources}
     found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
     if not found:
@@ -95,9 +95,9 @@ def _make(lake: Lake, name: str, text: str) -> None:
 
 
 def records_sql(relays: Mapping[str, str]) -> str:
-    """Write the query of all relays (by alias, as SQL names them), with `source`, `key_text` and `value_text`.
+    """Return the query of all relays (SQL names by alias), with `source`, `key_text` and `value_text`.
 
-    The two texts are null where the bytes are null or not UTF-8.
+    The two texts are null if the bytes are null or not UTF-8.
 
     Example:
         >>> records_sql({"east": "delta.`/lake/relay/east`"}).endswith("FROM delta.`/lake/relay/east`")
@@ -114,14 +114,14 @@ def records_sql(relays: Mapping[str, str]) -> str:
 
 
 def topic_sql(relays: Mapping[str, str], topic: str) -> str:
-    """Write the query of one topic's records (see `records_sql`)."""
+    """Return the query of one topic's records (see `records_sql`)."""
     return f"SELECT * FROM ({records_sql(relays)}) WHERE topic = {quote(topic)}"  # noqa: S608 - quoted
 
 
 def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
-    """Write the query of one topic's records with the members of their values: `value.amount`; `schema` is a DDL string.
+    """Return the query of one topic's records with typed values (`value.amount`); `schema` is a DDL string.
 
-    `value` is null for tombstones and for what is not a JSON object; `value_text` tells them apart.
+    `value` is null for tombstones and for values that are not JSON objects; `value_text` distinguishes them.
     """
     text = "value_text"
     return (
@@ -133,9 +133,9 @@ def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
 
 
 def json_type(records: DataFrame, *, newest: int) -> DataFrame:
-    """Return one row and column `type`: the type of the newest JSON objects among the values; null where there is none.
+    """Return one row and column `type`: the type of the JSON objects among the values, or null.
 
-    `newest` records are looked at; the rows are read once.
+    The `newest` objects count; the rows are read once.
     """
     objects = records.where(F.ltrim("value_text").startswith("{"))
     latest = objects.orderBy(F.col("landed_at").desc(), F.col("offset").desc()).limit(newest)
@@ -143,9 +143,9 @@ def json_type(records: DataFrame, *, newest: int) -> DataFrame:
 
 
 def ddl_of(variant: str) -> str:
-    """Convert a type as Spark reports it for variants into one that `from_json` takes.
+    """Convert Spark's type of a variant into a DDL type for `from_json`.
 
-    Numbers with a fraction become DOUBLE: the narrowest decimal of some records would lose the next larger one.
+    Decimals become DOUBLE: the narrowest decimal of some records cannot hold a larger later one.
 
     Example:
         >>> ddl_of("OBJECT<amount: DECIMAL(5,2), note: VOID, tags: ARRAY<STRING>>")
@@ -162,7 +162,7 @@ def ddl_of(variant: str) -> str:
 
 
 def view_name(topic: str) -> str:
-    """Return a topic's name as SQL takes it without quotes.
+    """Return a topic's name as an SQL identifier without quotes.
 
     Example:
         >>> view_name("payments.card-eu")

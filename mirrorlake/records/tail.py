@@ -1,4 +1,4 @@
-"""Tail: the records of a topic as they come, on a cluster or in the relay.
+"""Follow the new records of a topic, on a cluster or in the relay.
 
 Law H: reading joins no group and commits nothing.
 """
@@ -18,17 +18,17 @@ _POLL_INTERVAL_S = 1.0
 
 
 class Stop(Protocol):
-    """What tells a tail to end, such as `threading.Event`."""
+    """A signal that ends a tail, such as `threading.Event`."""
 
     def is_set(self) -> bool:
-        """Whether it is to end."""
+        """Return whether the tail must end."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for that."""
+        """Wait for the signal."""
 
 
 def tail_cluster(log: ClusterLog, *, match: Match, stop: Stop) -> Iterator[BrowsedRecord]:
-    """Yield what is produced from now on and matches (see `Mirror.tail`).
+    """Yield the matching records produced from now on (see `Mirror.tail`).
 
     Raises:
         ClusterError: the cluster does not answer or refuses.
@@ -40,12 +40,12 @@ def tail_cluster(log: ClusterLog, *, match: Match, stop: Stop) -> Iterator[Brows
 
 
 def tail_relay(log: LandedLog, *, again: Callable[[], LandedLog], match: Match, stop: Stop) -> Iterator[BrowsedRecord]:
-    """Yield what is landed after a log was opened and matches (see `Mirror.tail`); `again` opens it once more."""
+    """Yield the matching records landed after the log was opened (see `Mirror.tail`); `again` opens it once more."""
     lives = {partition: held.generation for partition, held in log.held.items()}
     positions: Mapping[int, int] = {partition: held.end for partition, held in log.held.items()}
     while not stop.is_set():
         for partition, held in log.held.items():
-            # A topic that was created again begins at 0, in its next life.
+            # A topic that was created again begins at 0, in its next generation.
             begin = positions.get(partition, 0) if lives.get(partition, held.generation) == held.generation else 0
             for one in log.read(partition, begin, held.end):
                 yield from match.among([one]) if match else [one]
