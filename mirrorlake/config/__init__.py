@@ -1,4 +1,4 @@
-"""Floor 1: typed settings, read from one YAML file, every fault reported at once."""
+"""Read typed settings from one YAML file, and report every fault at once."""
 
 from mirrorlake.face import attach
 

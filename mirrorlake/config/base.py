@@ -1,4 +1,4 @@
-"""What every part of the settings shares: frozen, closed, silent about its input, and aware of where it was written."""
+"""Base of every part of the settings: frozen, without unknown keys, hides its input, records its origin in the file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Interval = Annotated[
 
 
 def at_least(length: timedelta, problem: str, remedy: str) -> AfterValidator:
-    """Return a check that an interval is not shorter."""
+    """Return a check that an interval is not shorter than `length`."""
 
     def check(value: timedelta) -> timedelta:
         if value < length:
@@ -52,9 +52,9 @@ Execution = Literal["live", "streaming"]
 
 
 class Superseded(NamedTuple):
-    """A setting of an earlier release: the setting that took its place, and the value there for each of its values.
+    """A setting of an earlier release: the setting that replaced it, and the new value for each old value.
 
-    The value None leaves the new setting at its default; `values` None keeps every value.
+    The value None leaves the new setting at its default; `values` None copies every value.
     """
 
     by: str
@@ -66,7 +66,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    # Settings of an earlier release by name; they are read for one release more.
+    # Settings of an earlier release by name, which are read for one more release.
     superseded: ClassVar[Mapping[str, Superseded]] = {}
 
     _old_names: tuple[str, ...] = PrivateAttr(default=())
@@ -77,7 +77,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_is_absent(cls, data: Any) -> Any:
-        # `client:` with only comments below it is what is left when someone tries things out.
+        # A person who comments out all options leaves a bare `client:`.
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
     @model_validator(mode="wrap")
@@ -110,7 +110,7 @@ class Settings(BaseModel):
 
     @property
     def old_settings(self) -> Iterator[tuple[str, str]]:
-        """Yield each setting of an earlier release that this part was written with, and what took its place."""
+        """Yield each earlier release's setting in this part, and its replacement."""
         for name in self._old_names:
             by, allowed = self.superseded[name]
             now = [f"{by}: {value}" for value in dict.fromkeys(filter(None, (allowed or {}).values()))]
@@ -118,20 +118,20 @@ class Settings(BaseModel):
 
     @property
     def file(self) -> str:
-        """Return the file this part was read from, for messages."""
+        """The file of this part, for messages."""
         return self._file
 
     @property
     def place(self) -> str:
-        """Return where in the file this part stands, like `flows[0]`."""
+        """The path of this part in the file, like `flows[0]`."""
         return self._place
 
     def note_origin(self, file: str, place: str, folder: Path | None = None) -> None:
-        """Remember where this part was written; the values themselves stay frozen."""
+        """Record the origin of this part; its values stay frozen."""
         self._file, self._place, self._folder = file, place, folder
 
     def beside_file(self, path: str) -> str:
-        """Make a path absolute: a relative one stands beside the settings file, or in the working directory without one."""
+        """Return a path absolute to the folder of the settings file, or to the working directory without a file."""
         return os.path.normpath((self._folder or Path.cwd()) / path)
 
     def resolved(self, text: str, key: str) -> str:
@@ -140,7 +140,7 @@ class Settings(BaseModel):
 
 
 def masked(pairs: Any, options: str) -> Iterator[tuple[str | None, Any]]:
-    """Yield the pairs that `repr` shows: secrets written in place are masked, references are shown."""
+    """Yield the pairs that `repr` shows: literal secrets masked, references shown."""
     for name, value in pairs:
         if name == options:
             yield name, {key: _shown(key, text) for key, text in value.items()}

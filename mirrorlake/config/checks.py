@@ -1,4 +1,4 @@
-"""What no part of the settings can check alone: aliases that exist, names that are unique, flows that go in circles."""
+"""Check across the parts of the settings: existing aliases, unique names, flows without loops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mirrorlake.model.loops.collisions import Survey, survey
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
 
-# Both become names of folders; `-` in front reads like an option of a command.
+# An alias becomes the name of a folder; a leading `-` looks like an option of a command.
 _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class End(NamedTuple):
-    """What is known of a flow before the rest of it is valid."""
+    """The name and ends of a flow, known before the rest of it is valid."""
 
     position: int
     name: str
@@ -27,11 +27,11 @@ class End(NamedTuple):
 
 
 Placed = Sequence[tuple[int, FlowConfig]]
-"""Each flow that is valid in itself, and its position in the file."""
+"""The valid flows with their positions in the file."""
 
 
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
-    """Check aliases and names across the file."""
+    """Return the faults of aliases and names across the file."""
     known = tuple(aliases)
     remedy = "use letters, digits, _ and -, not - in front; a dot parts remote topic names"
     found = [
@@ -62,7 +62,7 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
 
 
 def check_denied(flows: Placed) -> list[SettingsFault]:
-    """Return the flows that select nothing but topics that may never leave their source."""
+    """Return the faults of flows that select only topics that may never leave their source."""
     found = []
     for index, flow in flows:
         names = [shape_of(expression).meant for expression in flow.topics.expressions]
@@ -75,7 +75,7 @@ def check_denied(flows: Placed) -> list[SettingsFault]:
 
 
 def check_routes(flows: Placed) -> tuple[Survey, list[SettingsFault]]:
-    """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops)."""
+    """Return the flows that write provenance headers, and the faults of unintended loops and shared topics."""
     if unreadable := _unreadable_names(flows):
         return Survey(), [unreadable]
     apart = {flow.name: (index, flow) for index, flow in flows if flow.source != flow.target}
@@ -87,7 +87,7 @@ def check_routes(flows: Placed) -> tuple[Survey, list[SettingsFault]]:
 
 
 def _unreadable_names(flows: Placed) -> SettingsFault | None:
-    """Return why names of the default policy would not tell every hop, which is what ends cycles."""
+    """Return why names of the default policy do not show every hop, which is needed to end cycles; None if they do."""
     first: str | None = None
     for index, flow in flows:
         policy = flow.replication_policy

@@ -1,4 +1,4 @@
-"""What settings show of themselves: addresses and choices, of client options the names only, references unresolved."""
+"""Display settings: addresses and choices, client options by name only, references unresolved."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import MASK
 from mirrorlake.render import Sheet, plural, table
 
-# What `Mirror.sheet` shows in a column of its own; whatever else differs from the defaults is one more line of the flow's.
+# The columns of flows in `Mirror.sheet`.
 _FLOW = ("flow", "topics", "policy", "groups", "delivery", "start", "lanes")
-# Old spellings of object stores carry keys in the address, signed ones after a question mark.
+# Old addresses of object stores contain keys, signed ones after a question mark.
 _KEYS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)|(?<=\?).*")
 
 
 def mirror_sheet(config: MirrorConfig) -> Sheet:
-    """Return the clusters, the flows and the lake of a settings file."""
+    """Show the clusters, the flows and the lake of a settings file."""
     columns = ["cluster", "kind", "bootstrap servers", "client options", "source of", "target of"]
     clusters = [
         (
@@ -43,7 +43,7 @@ def mirror_sheet(config: MirrorConfig) -> Sheet:
 
 
 def flow_sheet(config: MirrorConfig, flow: FlowConfig) -> Sheet:
-    """Return one flow: what is said of it in the settings, defaults left out."""
+    """Show the settings of one flow without defaults."""
     said = dict(plain(config)["flows"][flow.name])
     for known in ("name", "source", "target"):
         said.pop(known, None)

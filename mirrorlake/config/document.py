@@ -1,7 +1,6 @@
-"""A YAML document as plain values, with the line of every key: the safe loader, and nothing it would hide.
+"""Read a YAML document as plain values with the line of every key, by the rules of PyYAML's safe loader.
 
-Keys are taken as they are written (an alias `no` is not a truth value), a key given twice is a fault, and times stay
-text.
+Unlike there, keys stay as written (an alias `no` is not a truth value), a repeated key is a fault, and times stay text.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _KNOWN_TAGS = {_TAG + name for name in ("null", "bool", "int", "float", "str")}
 _TEXT_TAGS = {_TAG + "timestamp", _TAG + "value"}
 _MAX_NODES = 100_000
 _DEEPEST = 32
-# Resolved when used, so that the settings keep the reference; everything else must be known to be checked.
+# Resolved at use, so that the settings contain the reference; checks need the value of everything else.
 _LATE = {("clusters", "client"), ("clusters", "bootstrap_servers"), ("flows", "producer")}
 _LATE_IN_RULES = ("hash", "key")
 
 
 @dataclass
 class Document:
-    """What was read."""
+    """A YAML document as plain values, with its lines and findings."""
 
     file: str
     data: Any = None
@@ -39,17 +38,17 @@ class Document:
     _nodes: int = 0
 
     def is_unresolved(self, place: Place) -> bool:
-        """Return whether the value at the place, or an item of it, holds a reference that could not be used."""
+        """Return whether the value at the path, or an item of it, has a reference that could not be used."""
         return any(known == place or (known[:-1] == place and isinstance(known[-1], int)) for known in self._unresolved)
 
     def line(self, place: Place) -> int | None:
-        """Return the line (from 1) of the place, or of the nearest part above it that is in the file."""
+        """Return the line (from 1) of the path, or of its nearest parent in the file."""
         while place and place not in self._lines:
             place = place[:-1]
         return self._lines.get(place)
 
     def add(self, node: Node, place: Place, line: int | None = None) -> Any:
-        """Return the node's plain value, noting lines and findings."""
+        """Return the node's plain value, and record lines and findings."""
         self._lines.setdefault(place, line or node.start_mark.line + 1)
         self._nodes += 1
         if self._nodes > _MAX_NODES or len(place) > _DEEPEST:
@@ -94,7 +93,7 @@ class Document:
         try:
             return SafeConstructor().construct_object(node)
         except (ValueError, KeyError):
-            # `!!int x`, or a number without digits such as 0b_; not shown, it may be a password.
+            # `!!int x`, or a number without digits such as 0b_. Hidden, since it may be a password.
             problem = f"the value (hidden) is not a YAML {node.tag.removeprefix(_TAG)}"
             self.findings.append(SettingsFault(place, problem, "write a plain value, or quote it"))
             self._unresolved.add(place)

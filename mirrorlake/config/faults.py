@@ -1,7 +1,6 @@
-"""From what a check found to the `Fault` a person reads: file, line, path, problem, remedy.
+"""Turn the findings of checks into faults for a person: file, line, path, problem, remedy.
 
-pydantic's own texts print the offending input, secrets included, and do not know the file; so every one is rewritten
-here.
+pydantic's own texts print the offending input, secrets included, and do not name the file, so all are rewritten.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 Place = tuple[str | int, ...]
-"""Keys and list positions from the top of the file."""
+"""A path in the file: keys and list positions from the top."""
 
 _QUOTED = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True)
 class SettingsFault:
-    """One thing wrong, by its place in the settings; the file and the line are added by whoever read them."""
+    """One fault by its path in the settings; the reader of the file adds file and line."""
 
     place: Place
     problem: str
@@ -33,12 +32,12 @@ class SettingsFault:
 
 
 def finding_error(*findings: SettingsFault) -> PydanticCustomError:
-    """Return the error that a validator raises; places are relative to the validated value."""
+    """Return the error that a validator raises; paths are relative to the validated value."""
     return PydanticCustomError("findings", "{count} finding(s)", {"count": len(findings), "findings": findings})
 
 
 def raise_any(findings: Iterable[SettingsFault]) -> None:
-    """Raise what was found, if anything was."""
+    """Raise the findings, if any."""
     if found := list(findings):
         raise finding_error(*found)
 
@@ -49,14 +48,14 @@ def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
 
 
 def inner_findings(error: PydanticCustomError) -> tuple[SettingsFault, ...]:
-    """Return the findings that an error of a validator holds."""
+    """Return the findings of a validator's error."""
     found: tuple[SettingsFault, ...] = (error.context or {})["findings"]
     return found
 
 
 @contextmanager
 def below(*place: str | int) -> Iterator[None]:
-    """Put what is found inside below a place."""
+    """Prefix the paths of the findings raised inside."""
     try:
         yield
     except PydanticCustomError as error:
@@ -65,7 +64,7 @@ def below(*place: str | int) -> Iterator[None]:
 
 
 def dotted(place: Place) -> str:
-    """Return a place as it is printed.
+    """Return a path as text.
 
     >>> dotted(("flows", 1, "policy"))
     'flows[1].policy'
@@ -84,7 +83,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean 'x'? ` for the nearest known word, nothing where none is near.
+    """Return `did you mean 'x'? ` for the nearest known word, or "" if none is near.
 
     >>> closest("ordrs", ["orders", "clicks"]), closest("ordrs", ["clicks"])
     ("did you mean 'orders'? ", '')
@@ -109,9 +108,9 @@ def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is printed: quoted and cut.
+    """Return a value for a message: quoted and cut.
 
-    Sections of client options, which hold secrets, are checked by validators of their own that print no value.
+    The validators of client options, which may be secrets, print no value.
     """
     if isinstance(value, dict):
         return f"a mapping with {', '.join(map(str, value))[:60] or 'nothing in it'}"

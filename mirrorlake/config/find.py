@@ -1,4 +1,4 @@
-"""Find the settings file that a person means: by its path, from the working directory upwards."""
+"""Find a settings file by its path, from the working directory upwards."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ USUAL = Path("conf/mirror.yml")
 
 
 def find_settings(path: str | Path | None = None) -> Path:
-    """Find a settings file.
+    """Return the path of a settings file.
 
-    A relative path that is not here is looked for in each folder above, up to and including the one that holds `.git`, or the
-    root of the file system. Without a path, it is the nearest `conf/mirror.yml`, or the only file in the nearest `conf/`.
+    A relative path is searched in the working directory and each folder above, up to the folder with `.git` or the root of the
+    file system. Without a path, it is the nearest `conf/mirror.yml`, or the only file in the nearest `conf/`.
 
     Raises:
         ConfigError: there is no such file, or without a path there are several; lists them.
@@ -59,12 +59,12 @@ def _upwards() -> Iterator[Path]:
 
 
 def usual_settings() -> Path:
-    """Return where a new settings file belongs: `conf/mirror.yml` in the nearest folder that has a `conf/`, or else here."""
+    """Return the path of a new settings file: `conf/mirror.yml` in the nearest folder with a `conf/`, or in the working one."""
     return next((folder / USUAL for folder in _upwards() if (folder / USUAL.parent).is_dir()), Path.cwd() / USUAL)
 
 
 def near(missing: Path) -> str:
-    """Say what to do about a settings file that does not exist: the files that stand where it was looked for."""
+    """Return the remedy for a missing settings file: the names of existing files in the searched folders."""
     places = [missing.parent, *(folder / name for folder in _upwards() for name in (missing.parent, USUAL.parent))]
     several = next((found for place in places if (found := sorted(place.glob("*.yml")))), [])
     if not several:

@@ -1,8 +1,7 @@
-"""The plain content of the settings: what can be stored, compared and shown, without a secret in it.
+"""The plain content of the settings, without secrets, to store, compare and show.
 
-Only what differs from the defaults is in it, so that a later release with a further key reads the same content. Client
-and producer options, and whatever looks like a secret, are fingerprints; references such as `${secret:scope/key}` stay as
-they are written where they stand elsewhere.
+It omits defaults, so that a later release with a further key reads the same content. Client and producer options, and values
+that look like secrets, are fingerprints. References such as `${secret:scope/key}` in other settings stay as written.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def plain(config: MirrorConfig) -> dict[str, Any]:
         ... '''))["flows"]
         {'east->west': {'name': 'east->west', 'source': 'east', 'target': 'west', 'topics': ['orders']}}
     """
-    # Where runs are logged is not part of what a mirror does, and its address may hold a password.
+    # Tracking does not change what a mirror does, and its address may contain a password.
     dumped = config.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"tracking"})
     content = _without_secrets(dumped)
     return {**content, "flows": {flow["name"]: flow for flow in content["flows"]}}
@@ -59,5 +58,5 @@ def _is_secret(key: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _fingerprint(text: str) -> str:
-    # Slow and short on purpose: who reads the lake must not be able to try a list of passwords.
+    # Slow and short on purpose: a reader of the lake must not be able to try a list of passwords.
     return "#" + hashlib.pbkdf2_hmac("sha256", text.encode(), b"mirrorlake settings", 20_000).hex()[:8]

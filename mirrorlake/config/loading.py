@@ -1,4 +1,4 @@
-"""From a YAML file to `MirrorConfig`, or to one `ConfigError` with every fault at once."""
+"""Load a YAML file as `MirrorConfig`, or raise one `ConfigError` with every fault."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mirrorlake.errors import ConfigError, Fault
 
 
 def load(path: str | Path) -> MirrorConfig:
-    """Read a settings file.
+    """Return the settings of a file.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or holds faults; each with file, line, path and remedy.
+        ConfigError: the file cannot be read, is not YAML, or has faults; each with file, line, path and remedy.
 
     Example:
         >>> load("conf/missing.yml")  # doctest: +ELLIPSIS
@@ -46,9 +46,9 @@ def load(path: str | Path) -> MirrorConfig:
 
 
 def _moved_lake(config: MirrorConfig) -> Fault | None:
-    """Refuse a relative root that an earlier release read from the working directory, where its lake still is.
+    """Return the fault of a relative root whose lake an earlier release put into the working directory.
 
-    An empty lake beside it would mirror everything once more.
+    A new, empty lake beside the settings file would mirror everything once more.
     """
     root = config.lake.root
     if root is None or ":/" in root or "${" in root:
@@ -61,7 +61,7 @@ def _moved_lake(config: MirrorConfig) -> Fault | None:
 
 
 def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
-    """Read settings from text. Raises ConfigError: as `load`."""
+    """Return the settings of a text. Raises ConfigError: as `load`."""
     document = read(text, str(path or "settings"))
     findings = list(document.findings)
     config: MirrorConfig | None = None
@@ -69,7 +69,7 @@ def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
         config = MirrorConfig.model_validate(document.data)
     except ValidationError as error:
         found = findings_of(error, MirrorConfig, document.data)
-        # What stands at an unresolved reference is judged by the reference alone.
+        # The value of an unresolved reference has only the fault of the reference.
         findings += [item for item in found if not document.is_unresolved(item.place)]
     if findings or config is None:
         raise ConfigError(_faults(findings, document))

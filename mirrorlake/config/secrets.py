@@ -1,7 +1,7 @@
 """References in settings: `${env:NAME}`, `${env:NAME:-default}`, `${secret:scope/key}`; `$${` is a literal `${`.
 
-Settings keep references as they were written, so `repr`, errors and logs show the reference. They are resolved at the
-edge only, in the function that hands a value to a client.
+Settings contain references as written, so `repr`, errors and logs show the reference. Only the function that passes a value
+to a client resolves them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECRET_NAME = re.compile(
 
 
 class BadReferenceError(ValueError):
-    """Say what is wrong with a reference; never holds a resolved value."""
+    """A reference is malformed or cannot be resolved; never contains a resolved value."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem
@@ -36,7 +36,7 @@ class BadReferenceError(ValueError):
 
 
 def has_reference(text: str) -> bool:
-    """Return whether the text holds a reference (a literal `$${` is not one)."""
+    """Return whether the text contains a reference (a literal `$${` is not one)."""
     return any(match.group(1) is not None for match in _REFERENCE.finditer(text))
 
 
@@ -47,17 +47,17 @@ def is_reference(text: str) -> bool:
 
 
 def is_bare_reference(text: str) -> bool:
-    """Return whether the text is one reference without a default, which would be the secret itself."""
+    """Return whether the text is one reference without a default; a default would be the literal secret."""
     return is_reference(text) and ":-" not in text
 
 
 def has_secret(text: str) -> bool:
-    """Return whether the text holds a reference to a secret store."""
+    """Return whether the text contains a reference to a secret store."""
     return any(_SECRET.fullmatch(match.group(1) or "") for match in _REFERENCE.finditer(text))
 
 
 def looks_secret(name: str) -> bool:
-    """Return whether a setting of this name holds a value that nobody should read.
+    """Return whether a setting of this name has a secret value.
 
     >>> looks_secret("sasl.password"), looks_secret("ssl.key.location")
     (True, False)
@@ -75,7 +75,7 @@ def variable(*parts: str) -> str:
 
 
 def check(text: str) -> None:
-    """Refuse text with a malformed reference, without resolving any.
+    """Refuse text with a malformed reference; resolves none.
 
     Raises:
         BadReferenceError: unknown kind, missing `}`, or a reference inside a reference.
@@ -93,7 +93,7 @@ def expand(text: str) -> str:
     """Return the text with every reference resolved.
 
     Raises:
-        BadReferenceError: malformed, or not to be found; names what was tried, in order.
+        BadReferenceError: malformed or not resolvable; names the sources tried, in order.
     """
     check(text)
     return _REFERENCE.sub(lambda match: "${" if match.group() == "$${" else _value(match.group(1)), text)
@@ -102,12 +102,11 @@ def expand(text: str) -> str:
 def resolve(value: str, *, file: str = "settings", path: str = "") -> str:
     """Return the value with every reference resolved.
 
-    Environment references read `os.environ`. Secret references ask Databricks (`dbutils.secrets`) where that is
-    available, then the file `$MIRRORLAKE_SECRETS_DIR/<scope>/<key>` (a mounted Kubernetes or Docker secret; one
-    trailing newline is dropped).
+    Environment references read `os.environ`. Secret references ask Databricks (`dbutils.secrets`) if available, then read the
+    file `$MIRRORLAKE_SECRETS_DIR/<scope>/<key>` (a mounted Kubernetes or Docker secret; one trailing newline is dropped).
 
     Raises:
-        ConfigError: a reference cannot be resolved; names file, path, reference and what was tried.
+        ConfigError: a reference cannot be resolved; names file, path, reference and the sources tried.
 
     Example:
         >>> resolve("${env:MIRRORLAKE_NO_SUCH:-9092}")
@@ -119,17 +118,17 @@ def resolve(value: str, *, file: str = "settings", path: str = "") -> str:
         raise ConfigError([Fault(file, path, fault.problem, fault.remedy)]) from None
 
 
-# What a person typed in this session, by the inner text of its reference: in memory only, and gone with the process.
+# Values typed in this session, by the inner text of their references: in memory only, and gone with the process.
 _TYPED: dict[str, str] = {}
 
 
 def keep_for_session(reference: str, value: str) -> None:
-    """Let a reference stand for a value until the process ends; it goes before environment and secret stores.
+    """Resolve a reference to a value until the process ends, before environment and secret stores.
 
-    Nothing is written anywhere, and child processes do not see it.
+    The value is written nowhere, and child processes do not get it.
 
     Raises:
-        BadReferenceError: the text is not such a reference.
+        BadReferenceError: the text is not a reference without a default.
     """
     check(reference)
     if not is_bare_reference(reference):
@@ -138,17 +137,17 @@ def keep_for_session(reference: str, value: str) -> None:
 
 
 def typed_values() -> tuple[str, ...]:
-    """Return the secrets that were typed in this session, for `redact`."""
+    """Return the secrets typed in this session, for `redact`."""
     return tuple(_TYPED.values())
 
 
 def forget_typed() -> None:
-    """Forget what was typed in this session."""
+    """Forget the secrets typed in this session."""
     _TYPED.clear()
 
 
 def redact(text: str, values: Iterable[str]) -> str:
-    """Return the text with every one of the values masked, also where it was escaped.
+    """Return the text with every value masked, also escaped ones.
 
     >>> redact('login failed: password="hunter2"', ["hunter2"])
     'login failed: password="********"'
@@ -190,7 +189,7 @@ def _value(inner: str) -> str:
 
 
 def _from_databricks(scope: str, key: str, tried: list[str]) -> str | None:
-    # Off the platform the SDK would try to log in somewhere, with whatever credentials this machine holds.
+    # Outside Databricks the SDK would try to log in with the credentials of this machine.
     if "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         tried.append("Databricks secrets (not running on Databricks)")
         return None

@@ -1,4 +1,4 @@
-"""Times as people write them, on a command line, in a form or in a call: one reader for all of them."""
+"""Parse times as people write them, on a command line, in a form or in a call."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from mirrorlake.config.values import iso_time, seconds_of
 from mirrorlake.errors import UsageError
 
 ZONE = timezone.utc
-"""The zone of a time that names none: that of every table, log and answer of mirrorlake."""
+"""The zone of a time without one: that of every table, log and output of mirrorlake."""
 EXAMPLES = (
     '"2026-11-22 03:30", "03:30" or "yesterday 14:00" (UTC unless a zone follows, like +01:00 or Europe/Berlin), '
     'or how long ago, like "-2h"'
 )
-"""What a time may look like, for messages and fields."""
+"""Examples of times, for messages and fields."""
 
 _DAYS = {"today": 0, "yesterday": 1}
 _ZONED = re.compile(r"(?P<time>.*\S)\s+(?P<zone>utc|gmt|z|[a-z_]+(?:/[a-z0-9_+-]+)+)", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,2}:\d{2}.*")
-# Kafka's own count, as its tools print it: 12 digits begin in 1973, 14 end in 5138.
+# Milliseconds, as Kafka's tools print them: 12 digits begin in 1973, 14 end in 5138.
 _MILLISECONDS = re.compile(r"\d{12,14}")
 
 
 def when(text: str | timedelta | datetime, *, now: datetime) -> datetime:
     """Return the time that a person wrote, in UTC.
 
-    `now`, `2026-11-22 03:30`, ISO 8601, `yesterday 14:00`, `03:30` (the last time that it was so), `-2h` and `2h ago` and `2h`
-    (how long ago), or milliseconds since 1970 as Kafka counts. A time without a zone is in UTC; a zone may follow: `+01:00`,
-    `Z`, `Europe/Berlin`.
+    `now`, `2026-11-22 03:30`, ISO 8601, `yesterday 14:00`, `03:30` (the last one before now), `-2h` and `2h ago` and `2h` (the
+    age), or Kafka's milliseconds since 1970. A time without a zone is in UTC; a zone may follow: `+01:00`, `Z`,
+    `Europe/Berlin`.
 
     Args:
-        text: the time; a `timedelta` says how long ago.
-        now: the present, which knows its zone.
+        text: the time; a `timedelta` is an age.
+        now: the present, with a time zone.
 
     Raises:
-        UsageError: the text is none of these, or a `datetime` does not know its zone.
+        UsageError: the text is none of these, or a `datetime` has no time zone.
 
     Example:
         >>> noon = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""Single values of the settings file, read from what people write: sizes, intervals, addresses, starts, policies."""
+"""Parse single values of the settings file: sizes, intervals, addresses, starts, policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2*
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _SECONDS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SECONDS |= {f"{word}s": _SECONDS[word] for word in ("second", "minute", "hour", "day")}
-# A thousand years: no clock of Python's counts much further back.
+# A thousand years: Python's `datetime` reaches not much further back.
 _LONGEST_S = 1000 * 365 * 86400
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*/\s*s(?:ec|econd)?")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
@@ -40,7 +40,7 @@ def _quantity(value: Any, units: Mapping[str, float]) -> float | None:
 
 
 def size(value: Any) -> int:
-    """Return a number of bytes from text such as `64 MiB`; the unit is mandatory."""
+    """Parse a number of bytes from text such as `64 MiB`; the unit is mandatory."""
     number = _quantity(value.lower() if isinstance(value, str) else value, _BYTES)
     if number is None or int(number) <= 0:
         remedy = 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
@@ -49,7 +49,7 @@ def size(value: Any) -> int:
 
 
 def rate(text: str) -> tuple[int | None, int | None]:
-    """Return records and bytes a second that a caller wrote; one of them is None.
+    """Parse a rate as records/s and bytes/s; one of them is None.
 
     Raises:
         UsageError: the text is not a rate.
@@ -68,7 +68,7 @@ def rate(text: str) -> tuple[int | None, int | None]:
 
 
 def interval(value: Any) -> timedelta:
-    """Return a length of time from text such as `500ms`, `10s` or `15m`; the unit is mandatory."""
+    """Parse an interval from text such as `500ms`, `10s` or `15m`; the unit is mandatory."""
     seconds = seconds_of(value)
     if seconds is None:
         remedy = 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
@@ -77,16 +77,16 @@ def interval(value: Any) -> timedelta:
 
 
 def seconds_of(text: Any) -> float | None:
-    """Return a length of time as text in seconds, like `5 minutes`; None where it is none, or past a thousand years."""
+    """Return the seconds of an interval such as `5 minutes`, or None if it is none or exceeds a thousand years."""
     seconds = _quantity(text, _SECONDS)
     return seconds if seconds is not None and seconds <= _LONGEST_S else None
 
 
 def length_of(value: str | timedelta) -> timedelta:
-    """Return a length of time that a caller gave, as text such as `5 minutes` or as it is.
+    """Return a caller's interval, given as text such as `5 minutes` or as a `timedelta`.
 
     Raises:
-        UsageError: the text is not a length of time.
+        UsageError: the text is not an interval.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else seconds_of(value)
     if seconds is None:
@@ -99,7 +99,7 @@ _EXAMPLE = "2026-01-01T00:00:00Z"
 
 
 def iso_time(text: Any) -> datetime:
-    """Return a time in ISO 8601; it knows its zone where the text names one. Raises ValueError: it is none."""
+    """Parse a time in ISO 8601, with a zone if the text has one. Raises ValueError: it is none."""
     # Python 3.10 does not read the Z.
     return text if isinstance(text, datetime) else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", str(text)))
 
@@ -112,7 +112,7 @@ def _texts(value: Any, what: str, remedy: str) -> list[str]:
 
 
 def addresses(value: Any) -> tuple[str, ...]:
-    """Return `host:port` addresses from one string or a list; references are checked when they are resolved."""
+    """Parse `host:port` addresses from one string or a list; references are checked after they are resolved."""
     texts = _texts(value, "an address", _HOST_AND_PORT)
     parts = [part for text in texts for part in ([text] if has_reference(text) else text.split(","))]
     found = [part.strip() for part in parts if part.strip()]
@@ -129,13 +129,13 @@ _HOST_AND_PORT = 'write "host:9092" or a list of such'
 
 
 def are_addresses(text: str) -> bool:
-    """Return whether the text is one `host:port` or several with commas between."""
+    """Return whether the text is one `host:port` or several, separated by commas."""
     matches = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
     return all(match is not None and 0 < int(match.group(2)) < 65536 for match in matches)
 
 
 def patterns(value: Any, *, required: bool) -> TopicPattern:
-    """Return a selection from one string or a list; each expression is known to compile."""
+    """Parse a selection from one string or a list; each expression compiles."""
     if isinstance(value, TopicPattern):
         return value
     texts = _texts(value, "a selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"')
@@ -148,7 +148,7 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
 
 
 def by_pattern(value: Any, example: str) -> dict[str, Any]:
-    """Return `{topic pattern: what holds for these topics}`; each pattern is known to compile."""
+    """Return `{topic pattern: value}`; each pattern compiles."""
     if not isinstance(value, dict):
         raise fault_error("a mapping is expected", f"write {example}")
     findings = []
@@ -163,7 +163,7 @@ def by_pattern(value: Any, example: str) -> dict[str, Any]:
 
 
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:
-    """Return a choice that may be left to mirrorlake, from `auto`, `true` or `false`."""
+    """Parse `auto`, `true` or `false`."""
     if isinstance(value, bool):
         return value
     if value == "auto":
@@ -173,23 +173,23 @@ def auto_or_flag(value: Any) -> Literal["auto", True, False]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where landing a topic begins when nothing of it has been landed; `timestamp`: the first record's time or later."""
+    """The start of landing a topic without landed records; `timestamp`: at the first record of this time or later."""
 
     kind: Literal["earliest", "latest", "timestamp"] = "earliest"
     timestamp: datetime | None = None
 
     @property
     def timestamp_ms(self) -> int | None:
-        """Return the time in milliseconds since 1970 UTC, as Kafka counts."""
+        """The time in milliseconds since 1970 UTC, as in Kafka."""
         return None if self.timestamp is None else round(self.timestamp.timestamp() * 1000)
 
     def plain(self) -> str | dict[str, str]:
-        """Return the start as it is written in a settings file."""
+        """Return the start in the syntax of a settings file."""
         return self.kind if self.timestamp is None else {"timestamp": self.timestamp.isoformat()}
 
 
 def start(value: Any) -> Start:
-    """Return where landing begins from `earliest`, `latest` or `{timestamp: 2026-01-01T00:00:00Z}`."""
+    """Parse a start: `earliest`, `latest` or `{timestamp: 2026-01-01T00:00:00Z}`."""
     if isinstance(value, Start):
         return value
     if value in ("earliest", "latest"):
@@ -212,14 +212,14 @@ def start(value: Any) -> Start:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """How remote topics are named, as written; `separator` is between the parts of a remote topic's name."""
+    """The naming of remote topics, as written; `separator` is between the parts of a name."""
 
     kind: Literal["default", "identity", "template"] = "default"
     template: str | None = None
     separator: str = DEFAULT_SEPARATOR
 
     def plain(self) -> str | dict[str, str]:
-        """Return the policy as it is written in a settings file."""
+        """Return the policy in the syntax of a settings file."""
         if self.template is not None:
             return {"template": self.template}
         return self.kind if self.separator == DEFAULT_SEPARATOR else {"name": self.kind, "separator": self.separator}
@@ -234,7 +234,7 @@ class PolicyChoice:
 
 
 def policy(value: Any) -> PolicyChoice:
-    """Return the policy from `default`, `identity`, `{name: default, separator: _}` or `{template: "all.{topic}"}`."""
+    """Parse a policy: `default`, `identity`, `{name: default, separator: _}` or `{template: "all.{topic}"}`."""
     if isinstance(value, PolicyChoice):
         return value
     if value in ("default", "identity"):
@@ -262,19 +262,19 @@ def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
 
 
 def filled(value: Any) -> Any:
-    """Return a mapping or list that has something in it."""
+    """Refuse an empty mapping or list."""
     if value in ([], {}):
         raise fault_error("there is nothing in it", "see conf/example.yml")
     return value
 
 
 def whole(value: Any) -> Any:
-    """Return digits as the number they are, so that `${env:LANES}` may stand for one."""
+    """Return digits as a number, so that `${env:LANES}` may be one."""
     return int(value) if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() else value
 
 
 def flag(value: Any) -> bool:
-    """Return a truth value; YAML 1.1 also reads `on`, `off`, `yes` and `no` as one."""
+    """Parse a truth value; YAML 1.1 also reads `on`, `off`, `yes` and `no` as one."""
     words = {"true": True, "false": False}
     if isinstance(value, bool):
         return value
@@ -284,7 +284,7 @@ def flag(value: Any) -> bool:
 
 
 def options(value: Any) -> dict[str, str]:
-    """Return client options as text, which is how both clients take them."""
+    """Return client options as text, which both clients take."""
     if not isinstance(value, dict):
         raise fault_error("the value (hidden) stands where a mapping is expected", "write `name: value` lines below it")
     findings = [

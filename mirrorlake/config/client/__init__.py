@@ -1,4 +1,4 @@
-"""Client options: one spelling for librdkafka and for Java."""
+"""Translate client options of either spelling for librdkafka and for Java."""
 
 from mirrorlake.face import attach
 

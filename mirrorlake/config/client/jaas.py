@@ -1,10 +1,10 @@
-r"""JAAS login lines, read and written in one place.
+r"""Parse and build JAAS login lines.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="U" password="P";
 
 Java reads them with `java.io.StreamTokenizer` (`org.apache.kafka.common.security.JaasConfig`): values in double quotes,
-in which `\` escapes. A password that is put between quotes without escaping can end the value early and append options
-of its own, so no other code writes such a line.
+in which `\` escapes. An unescaped password can end its value early and append options, so only this module writes such
+lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BANNED = ("JndiLoginModule", "LdapLoginModule")
 
 
 class JaasError(ValueError):
-    """Say what is wrong with a login line; never holds a value from it."""
+    """A login line is wrong; never contains a value from it."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem
@@ -42,7 +42,7 @@ class JaasError(ValueError):
 
 @dataclass(frozen=True)
 class Login:
-    """One login line: the class without Databricks' prefix, and the options unescaped, whose values `repr` hides."""
+    """One login line: the class without Databricks' prefix, and the unescaped options; `repr` hides their values."""
 
     module: str
     options: Mapping[str, str]
@@ -52,7 +52,7 @@ class Login:
 
 
 def parse(line: str) -> Login:
-    """Read a login line. Raises JaasError: it does not parse, its module is banned, or it holds more than one login.
+    """Parse a login line. Raises JaasError: it does not parse, its module is banned, or it has more than one login.
 
     Example:
         >>> parse('a.PlainLoginModule required username="U" password="P";')
@@ -82,10 +82,10 @@ def parse(line: str) -> Login:
 
 
 def build(login: Login, *, shaded: bool = False) -> str:
-    r"""Write a login line.
+    r"""Return a login line.
 
     Raises:
-        JaasError: a value holds a control character, which no client library sends unchanged.
+        JaasError: a value has a control character, which no client library sends unchanged.
 
     Example:
         >>> print(build(Login("PlainLoginModule", {"username": "U", "password": 'a"b'})))

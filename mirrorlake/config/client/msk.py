@@ -1,10 +1,10 @@
-"""Amazon MSK's IAM login, spelled for both clients.
+"""Translate Amazon MSK's IAM login for both clients.
 
     Java        its own mechanism, AWS_MSK_IAM, with Amazon's call-back handler (Maven software.amazon.msk:aws-msk-iam-auth)
     librdkafka  OAUTHBEARER; a call-back signs the token (PyPI aws-msk-iam-sasl-signer-python, `kafka/msk.py`)
 
-One listener of the broker (port 9098, 9198 from outside) takes both. Either of Amazon's two Java spellings is read: the
-mechanism AWS_MSK_IAM, or OAUTHBEARER with `IAMOAuthBearerLoginCallbackHandler`. On Databricks the classes have the prefix
+One listener of the broker (port 9098, 9198 from outside) accepts both. Both of Amazon's Java spellings are read: the mechanism
+AWS_MSK_IAM, or OAUTHBEARER with `IAMOAuthBearerLoginCallbackHandler`. On Databricks the classes have the prefix
 `shadedmskiam.`.
 """
 
@@ -19,7 +19,7 @@ MECHANISM = "AWS_MSK_IAM"
 SHADED_MSK = "shadedmskiam."
 """Prefix of Amazon's classes inside Databricks' runtime."""
 TOKEN = "mirrorlake.msk.iam"  # noqa: S105 - a name
-"""Under this name the options for librdkafka say whose token is signed; `kafka/options.py` makes the call-back of it."""
+"""The option for librdkafka with the identity to sign for; `kafka/options.py` turns it into the call-back."""
 
 CLIENT_HANDLER = "sasl.client.callback.handler.class"
 LOGIN_HANDLER = "sasl.login.callback.handler.class"
@@ -29,24 +29,24 @@ _HANDLER = f"{_PACKAGE}IAMClientCallbackHandler"
 _HANDLERS = (_HANDLER, f"{_PACKAGE}IAMOAuthBearerLoginCallbackHandler")
 
 _BOTH = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
-# They pace or log the Java handler and say nothing about who logs in.
+# They pace or log the Java handler, and do not change the identity.
 _JAVA = ("awsDebugCreds", "awsMaxBackOffTimeMs", "awsMaxRetries")
 _NAMES = ("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", CLIENT_HANDLER, LOGIN_HANDLER)
 
 
 def is_msk(options: Mapping[str, str], mechanism: str) -> bool:
-    """Return whether the login is MSK's, in either spelling."""
+    """Return whether the login is MSK's, in any spelling."""
     named = {unshaded(options[key]) for key in (CLIENT_HANDLER, LOGIN_HANDLER) if key in options}
     return mechanism == MECHANISM or (mechanism == "OAUTHBEARER" and bool(named & set(_HANDLERS)))
 
 
 def unshaded(name: str) -> str:
-    """Return a Java class without the prefixes that Databricks puts before it."""
+    """Return the name of a Java class without Databricks' prefixes."""
     return name.removeprefix(SHADED).removeprefix(SHADED_MSK)
 
 
 def msk(login: Login | None, sides: Sides) -> None:
-    """Translate MSK's login, with its login line if there is one."""
+    """Translate MSK's login, with its login line if given."""
     options, line = sides.options, "sasl.jaas.config"
     found = {} if login is None else dict(login.options)
     if login is not None and unshaded(login.module) not in (MODULE, MODULES["OAUTHBEARER"]):
@@ -76,7 +76,7 @@ def msk(login: Login | None, sides: Sides) -> None:
     sides.librdkafka |= {"sasl.mechanism": "OAUTHBEARER", TOKEN: token_spec(said)}
 
 
-# Settings of a Java login that any mechanism takes; they change no identity.
+# Settings of a Java login that every mechanism takes, and that change no identity.
 _TIMING = frozenset(
     f"sasl.login.{name}"
     for name in (
@@ -87,12 +87,12 @@ _TIMING = frozenset(
 
 
 def token_spec(login: Mapping[str, str]) -> str:
-    """Return who logs in, as one text; empty means the default chain of credentials."""
+    """Return the identity of a login as one text; "" is the default chain of credentials."""
     return "\n".join(f"{name}={value}" for name, value in sorted(login.items()))
 
 
 def read_token_spec(text: str) -> dict[str, str]:
-    """Return who logs in from `token_spec`.
+    """Return the identity from `token_spec`.
 
     >>> read_token_spec(token_spec({"awsProfileName": "mirror"}))
     {'awsProfileName': 'mirror'}

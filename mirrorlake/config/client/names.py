@@ -1,8 +1,7 @@
-"""The names that the two Kafka clients know, and how one becomes the other.
+"""The settings of the two Kafka clients, and their translation.
 
 Java: names of `ConsumerConfig`, `ProducerConfig` and `AdminClientConfig` of kafka-clients 3.9.0 (inside Spark 4.0) and
-4.3.1. librdkafka: `rd_kafka_conf_properties_show` of 2.16.1. Deprecated names are left out; TLS and SASL have files of
-their own.
+4.3.1. librdkafka: `rd_kafka_conf_properties_show` of 2.16.1. Deprecated names are omitted; TLS and SASL have their own files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Scope = Literal["any", "consumer", "producer"]
 
 
 class KeyFiles(Protocol):
-    """What a section's files hold, in forms that both clients take."""
+    """Reads the files of a section in forms that both clients take."""
 
     def read(self, path: str) -> str:
         """Return the text of a PEM file."""
@@ -26,17 +25,17 @@ class KeyFiles(Protocol):
         """Return the certificates of a PKCS#12 trust store as PEM."""
 
     def plain_key(self, pem: str, password: str | None) -> str:
-        """Return a private key as PKCS#8 without encryption."""
+        """Return a private key as unencrypted PKCS#8."""
 
 
 @dataclass
 class Sides:
-    """A client section, the same settings as each client spells them, and what was wrong with them.
+    """A client section, its translation for each client, and its faults.
 
     Attributes:
-        options: the section; its references are resolved, unless it is only checked.
-        files: reads the files that the section names; None where it is only checked.
-        shaded: whether Java's classes carry Databricks' prefix.
+        options: the section, with references resolved unless it is only checked.
+        files: reads the files that the section names; None if it is only checked.
+        shaded: whether Java's classes have Databricks' prefix.
     """
 
     options: Mapping[str, str] = field(repr=False)
@@ -47,11 +46,11 @@ class Sides:
     findings: list[SettingsFault] = field(default_factory=list)
 
     def fault(self, key: str, problem: str, remedy: str = "remove it") -> None:
-        """Note what is wrong with a setting; the texts never hold its value."""
+        """Add the fault of a setting; the texts never contain its value."""
         self.findings.append(SettingsFault((key,), problem, remedy))
 
     def both(self, key: str, value: str) -> None:
-        """Note a setting that both clients spell alike."""
+        """Set a setting that both clients spell alike."""
         self.java[key] = self.librdkafka[key] = value
 
 
@@ -64,7 +63,7 @@ def _same(value: str) -> str:
 
 @dataclass(frozen=True)
 class SharedSetting:
-    """One setting that both clients have; `to_librdkafka` and `to_java` rewrite its value."""
+    """One setting of both clients; `to_librdkafka` and `to_java` convert its value."""
 
     java: str
     librdkafka: str
@@ -74,7 +73,7 @@ class SharedSetting:
     to_java: Convert = _same
 
 
-# Java says -1 where librdkafka says 0: leave the size to the system.
+# -1 in Java and 0 in librdkafka leave the size to the system.
 _BUFFER: tuple[Convert, Convert] = (
     lambda value: "0" if value == "-1" else value,
     lambda value: "-1" if value == "0" else value,
@@ -88,9 +87,8 @@ _CONVERTED: dict[str, tuple[Convert, Convert]] = {
     ),
     "metadata.recovery.strategy": (str.lower, _same),
 }
-# Who takes it, Java's name, librdkafka's name where it differs, further names of librdkafka's. False friends: librdkafka's own
-# `request.timeout.ms` is the broker's wait for acks, its own `metadata.max.age.ms` the age of a cache entry; both names are
-# read as Java means them.
+# Scope, Java's name, librdkafka's name if it differs, librdkafka's aliases. False friends: librdkafka's `request.timeout.ms` is
+# the broker's wait for acks, its `metadata.max.age.ms` the age of a cache entry; both names get Java's meaning.
 _BOTH = """
 any       request.timeout.ms                       socket.timeout.ms
 any       metadata.max.age.ms                      topic.metadata.refresh.interval.ms
@@ -152,7 +150,7 @@ _LIBRDKAFKA_ONLY: dict[Scope, str] = {
 _OWNED = "the mirror sets it itself"
 _NO_JAVA_PRODUCER = "it belongs to Java's producer; mirrorlake produces with librdkafka"
 _ELSEWHERE = "write bootstrap_servers beside client"
-# Names that are refused: why, and what to do instead where that is not to remove it.
+# Refused names: the reason, and the remedy unless it is to remove the name.
 _REFUSED: dict[str, tuple[str, ...]] = {
     "bootstrap.servers metadata.broker.list": ("it has a place of its own", _ELSEWHERE),
     "bootstrap.controllers": ("the mirror speaks to brokers", _ELSEWHERE),
@@ -206,5 +204,5 @@ ROWS = tuple(_row(*line.split()) for line in _BOTH.strip().splitlines())
 JAVA_ONLY: dict[str, Scope] = dict.fromkeys(_JAVA_ONLY.split(), "any")
 LIBRDKAFKA_ONLY: dict[str, Scope] = {name: who for who, names in _LIBRDKAFKA_ONLY.items() for name in names.split()}
 REFUSED = {name: (why, *remedy) for names, (why, *remedy) in _REFUSED.items() for name in names.split()}
-# Every accepted spelling; where the clients disagree on a name, Java's meaning wins.
+# Every accepted spelling; if the clients disagree on a name, Java's meaning wins.
 BY_NAME = {name: row for row in ROWS for name in (row.librdkafka, *row.aliases)} | {row.java: row for row in ROWS}

@@ -1,8 +1,7 @@
-"""One `client:` section for two clients: Java's inside Spark, librdkafka in mirrorlake.
+"""Translate one `client:` section for two clients: Java's inside Spark, librdkafka in mirrorlake.
 
-Names of either client are accepted and become the right spelling for each; a name that only one client knows goes to
-that one only. Names that would break a law, that Spark refuses, or that nobody knows are findings, with what to do
-instead.
+Names of either client are accepted and translated for each; a name that only one client has goes to that client. Names that
+would break a law, that Spark refuses, or that neither client has are findings with a remedy.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mirrorlake.config.faults import SettingsFault, did_you_mean
 Role = Literal["admin", "consumer", "producer"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# The prefixes by which MirrorMaker 2 and Kafka Connect address one client of a cluster.
+# Prefixes of MirrorMaker 2 and Kafka Connect for one client of a cluster.
 _ONE_CLIENT = ("consumer.", "producer.", "admin.", "source.", "target.")
 _SCOPES: dict[str, Scope] = (
     JAVA_ONLY | LIBRDKAFKA_ONLY | {row.librdkafka: row.scope for row in ROWS} | {row.java: row.scope for row in ROWS}
@@ -30,7 +29,7 @@ _KNOWN = {"security.protocol", *BY_NAME, *JAVA_ONLY, *LIBRDKAFKA_ONLY, *TLS_NAME
 
 
 class OptionError(ValueError):
-    """Report what is wrong with a client section; the texts never hold a value."""
+    """A client section has faults; the texts never contain a value."""
 
     def __init__(self, findings: list[SettingsFault]) -> None:
         self.findings = findings
@@ -38,36 +37,36 @@ class OptionError(ValueError):
 
     @classmethod
     def of(cls, key: str, error: jaas.JaasError) -> OptionError:
-        """Return the error for a setting whose login line is wrong."""
+        """Return the error of a setting with a wrong login line."""
         return cls([SettingsFault((key,), error.problem, error.remedy)])
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """A client section as each client spells it."""
+    """The options of a client section for each client."""
 
     java: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, str] = field(repr=False)
 
     def java_for(self, role: Role) -> dict[str, str]:
-        """Select the options for a Java client of this role."""
+        """Return the options for a Java client of this role."""
         return _taken(self.java, role)
 
     def librdkafka_for(self, role: Role) -> dict[str, str]:
-        """Select the options for a librdkafka client of this role."""
+        """Return the options for a librdkafka client of this role."""
         return _taken(self.librdkafka, role)
 
 
 def translate(client: Mapping[str, str], *, files: KeyFiles | None, shaded: bool = False) -> ClientOptions:
-    """Spell a client section for both clients.
+    """Translate a client section for both clients.
 
     Args:
         client: names and values, with every reference resolved.
         files: reads the files that the section names.
-        shaded: whether Kafka's Java classes carry Databricks' prefix `kafkashaded.`.
+        shaded: whether Kafka's Java classes have Databricks' prefix `kafkashaded.`.
 
     Raises:
-        OptionError: with every finding.
+        OptionError: the section has faults; contains every finding.
 
     Example:
         >>> options = translate({"socket.timeout.ms": "9000"}, files=None)
@@ -81,12 +80,12 @@ def translate(client: Mapping[str, str], *, files: KeyFiles | None, shaded: bool
 
 
 def check_client(client: Mapping[str, str]) -> list[SettingsFault]:
-    """Check a client section as written, with references unresolved."""
+    """Return the faults of a client section as written, with references unresolved."""
     return _sides(Sides(client)).findings
 
 
 def check_producer(producer: Mapping[str, str]) -> list[SettingsFault]:
-    """Check a flow's producer section: it may only tune, the connection belongs to the cluster."""
+    """Return the faults of a flow's producer section, which may only tune: the connection belongs to the cluster."""
     sides = Sides(producer)
     _tuning(sides)
     for key in producer:
@@ -102,15 +101,14 @@ def check_producer(producer: Mapping[str, str]) -> list[SettingsFault]:
 def resolve(client: Mapping[str, str], expand: Callable[[str, str], str]) -> dict[str, str]:
     """Return a client section with its references resolved.
 
-    A reference inside a login line is resolved value by value and escaped: what a secret store returns can never become
-    part of the line's syntax.
+    References inside a login line are resolved value by value and escaped: a secret can never become part of the line's syntax.
 
     Args:
         client: names and values as written.
         expand: resolves a text; its first argument is the setting's name, `sasl.jaas.config.<option>` inside a line.
 
     Raises:
-        OptionError: a login line that is wrong, or a value in it that cannot be written.
+        OptionError: a login line is wrong, or a value in it cannot be written.
     """
     return {
         key: _line(value, expand) if key == "sasl.jaas.config" else expand(key, value) for key, value in client.items()
@@ -152,7 +150,7 @@ def _protocol(sides: Sides) -> None:
         return
     if "security.protocol" in client:
         sides.both("security.protocol", protocol)
-    # The first of each kind stands for all.
+    # Only the first setting of each kind is a finding.
     for key in [key for key in client if key in TLS_NAMES and "SSL" not in protocol][:1]:
         problem = f"the connection would stay unencrypted: security.protocol is {protocol}"
         sides.fault(key, problem, "set it to SSL or SASL_SSL")
@@ -183,7 +181,7 @@ def _tuning(sides: Sides) -> None:
 
 
 def _refusal(key: str) -> tuple[str, ...]:
-    """Return the problem of a name that is not taken, and the remedy where it is not to remove it."""
+    """Return the problem of a refused name, and the remedy unless it is to remove the name."""
     if key in REFUSED:
         problem, *remedy = REFUSED[key]
         return (f"'{key}' is refused: {problem}", *remedy)

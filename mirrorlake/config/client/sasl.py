@@ -1,4 +1,4 @@
-"""SASL settings of one connection, spelled for both clients.
+"""Translate the SASL settings of one connection for both clients.
 
     mechanism        Java                                                     librdkafka
     PLAIN, SCRAM     sasl.jaas.config with username, password                 sasl.username, sasl.password
@@ -8,8 +8,8 @@
       for tests                                                               sasl.oauthbearer.config=principal=…
     AWS_MSK_IAM      `msk.py`
 
-Either spelling is read. Clients from Kafka 4.0 refuse every token URL that the JVM property
-`org.apache.kafka.sasl.oauthbearer.allowed.urls` does not list; Spark 4.0 carries 3.9, which allows all.
+Both spellings are read. Clients from Kafka 4.0 refuse every token URL that the JVM property
+`org.apache.kafka.sasl.oauthbearer.allowed.urls` does not list; Spark 4.0 contains 3.9, which allows all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NO_COUNTERPART: dict[str, str] = {
 
 
 def no_mechanism(sides: Sides, key: str) -> None:
-    """Note that a setting needs a mechanism beside it."""
+    """Add the fault of a setting without a mechanism."""
     sides.fault(key, "sasl.mechanism is missing beside it", _ADD_MECHANISM)
 
 
@@ -93,14 +93,14 @@ _UNREADABLE = Login("", {})
 
 
 def _login(sides: Sides) -> Login | None:
-    """Return the login line, None without one, `_UNREADABLE` where it cannot be used."""
+    """Return the login line, None without one, or `_UNREADABLE` if it cannot be used."""
     line = sides.options.get(_LINE)
     if line is None:
         return None
     try:
         return parse(line)
     except JaasError as error:
-        # A line that is itself a reference is read when it is resolved.
+        # A line that is a reference is parsed after it is resolved.
         if not has_reference(line):
             sides.fault(_LINE, error.problem, error.remedy)
         return _UNREADABLE

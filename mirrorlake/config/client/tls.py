@@ -1,17 +1,17 @@
-"""TLS settings of one connection, spelled for both clients.
+"""Translate the TLS settings of one connection for both clients.
 
-    what                     Java                                               librdkafka
+    setting                  Java                                               librdkafka
     trust, PEM file          ssl.truststore.type=PEM, ssl.truststore.location   ssl.ca.location
     trust, PEM text          …type=PEM, ssl.truststore.certificates             ssl.ca.pem
-    trust, PKCS#12           (read here, handed over as text)                   (likewise)
+    trust, PKCS#12           (passed as text)                                   (likewise)
     client, one PEM file     ssl.keystore.type=PEM, ssl.keystore.location       ssl.certificate.location = …key.location
-    client, two PEM files    (read here, handed over as text)                   ssl.certificate.location, …key.location
+    client, two PEM files    (passed as text)                                   ssl.certificate.location, …key.location
     client, PEM text         ssl.keystore.certificate.chain, ssl.keystore.key   ssl.certificate.pem, ssl.key.pem
     client, PKCS#12          ssl.keystore.type=PKCS12, ssl.keystore.location    ssl.keystore.location
     host name check off      ssl.endpoint.identification.algorithm=(empty)      …=none
 
-Java takes PKCS#8 keys only, and on Java 17 it fails on keys encrypted with PBES2, OpenSSL's default. So it gets every PEM
-key decrypted, as text in memory; librdkafka gets the file and its password.
+Java accepts only PKCS#8 keys, and Java 17 fails on keys encrypted with PBES2, OpenSSL's default. So Java gets every PEM key
+decrypted, as text in memory; librdkafka gets the file and its password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHAIN, _KEY, _KEY_PASSWORD = "ssl.keystore.certificate.chain", "ssl.keystore.ke
 _FILES = ("ssl.certificate.location", "ssl.key.location")
 _HOST_NAME = "ssl.endpoint.identification.algorithm"
 _IS_PLAIN = "-----BEGIN PRIVATE KEY-----"
-# The ways to give a client certificate.
+# The three forms of a client certificate.
 _WAYS = {"store": (_STORE,), "files": _FILES, "text": (_KEY, _CHAIN, "ssl.key.pem", "ssl.certificate.pem")}
 
 TLS_NAMES = frozenset(
@@ -112,7 +112,7 @@ def _identity(sides: Sides) -> None:
         return
     {"store": _store, "files": _files, "text": _text}[used[0]](sides)
     if _KEY_PASSWORD in options and _STORE_PASSWORD not in options:
-        # Java has got the key decrypted.
+        # Java gets the key decrypted.
         sides.librdkafka[_KEY_PASSWORD] = options[_KEY_PASSWORD]
 
 
@@ -167,7 +167,7 @@ def _pem_files(certificate: str, key: str, sides: Sides) -> None:
 
 
 def _plain(key: str, sides: Sides) -> str:
-    """Return a key as Java reads it."""
+    """Return a key in a form that Java reads."""
     if _IS_PLAIN in key or sides.files is None:
         return key
     return sides.files.plain_key(key, sides.options.get(_KEY_PASSWORD))

@@ -1,4 +1,4 @@
-"""Change settings: drafts, a preview of what a change means, and the file it is saved to."""
+"""Edit settings: drafts, previews of a change, and saving the file."""
 
 from mirrorlake.face import attach
 

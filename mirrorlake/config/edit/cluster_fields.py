@@ -1,4 +1,4 @@
-"""The fields of a form for one cluster, read from and written into the cluster's part of a settings file."""
+"""Read and write a form's fields of one cluster in a settings file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirrorlake.errors import UsageError
 
 SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-# The fields below `client`, by the option that each is, and what stands for an option that is not there.
+# The fields below `client`, with their option and its default.
 _CLIENT = {
     "security": ("security.protocol", "PLAINTEXT"),
     "ca": ("ssl.ca.location", ""),
@@ -24,16 +24,16 @@ BLANK_CLUSTER: Mapping[str, str] = {
     **{key: default for key, (_, default) in _CLIENT.items()},
     "never_leave": "",
 }
-"""Every field with what it says of a new cluster; the password is a reference."""
+"""The fields of a new cluster with their defaults; the password is a reference."""
 
 
 def usual_reference(alias: str) -> str:
-    """Return the reference that stands for a cluster's password where nobody named another."""
+    """Return the default reference to a cluster's password."""
     return f"${{env:{variable(alias, 'sasl.password')}}}"
 
 
 def read_cluster(node: Any) -> dict[str, str]:
-    """Return the fields of a cluster as the file spells them."""
+    """Return the fields of a cluster as written in the file."""
     client = node.get("client") or {}
     return {
         "servers": line_of(node.get("bootstrap_servers") or "", ","),
@@ -43,10 +43,10 @@ def read_cluster(node: Any) -> dict[str, str]:
 
 
 def write_cluster(node: Any, alias: str, fields: Mapping[str, str]) -> None:
-    """Write the fields that differ into a cluster's part of a file.
+    """Write the changed fields into a cluster's part of a file.
 
     Raises:
-        UsageError: the password is not a reference; it is not repeated.
+        UsageError: the password is not a reference; the error does not contain it.
     """
     before = read_cluster(node)
     changed = [key for key in BLANK_CLUSTER if fields[key] != before[key]]

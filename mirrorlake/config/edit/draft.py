@@ -1,7 +1,7 @@
-"""A settings file while it is edited: the text itself, with comments and references as their author wrote them.
+"""Edit the text of a settings file; comments and references stay as their author wrote them.
 
-A draft never holds a secret: where one belongs it holds a reference, `${env:NAME}` or `${secret:scope/key}`. An edit makes
-another draft, whose text differs where a field of the form differs from what the file says.
+A draft never contains a secret, only references: `${env:NAME}` or `${secret:scope/key}`. An edit returns another draft, whose
+text differs only in the fields that the form changed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _NEW = "lake:\n  root: ./lake\n\nclusters:\n\nflows:\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A settings file while it is edited.
+    """The text of an edited settings file.
 
     Attributes:
-        text: the file.
-        path: where it is, if that is known: relative paths count from its folder.
+        text: the file's text.
+        path: its path, if known: relative paths count from its folder.
 
     Example:
         >>> draft = Draft()
@@ -73,7 +73,7 @@ class Draft:
         """Return the settings.
 
         Raises:
-            ConfigError: they have faults, such as a second flow of one name; all of them are named.
+            ConfigError: they have faults, such as a second flow of one name; names all faults.
         """
         config = loads(self.text)
         if self.path is not None:
@@ -82,7 +82,7 @@ class Draft:
 
     @cached_property
     def root(self) -> str | None:
-        """The lake's root; None on a catalog."""
+        """The lake's root, or None on a catalog."""
         lake = self._document["lake"]
         return None if "catalog" in lake else lake.get("root", "")
 
@@ -103,14 +103,14 @@ class Draft:
         return {name: read_flow(flow, node) for (name, flow), node in zip(self._flows.items(), nodes, strict=True)}
 
     def flow(self, name: str) -> FlowConfig:
-        """Return a flow by itself, without what the rest of the file says of it."""
+        """Return a flow that is not bound to the rest of the file."""
         return self._flows[name]
 
     def cluster(self, alias: str) -> ClusterConfig:
-        """Return a cluster's part of the settings, checked as in a file where it is the source of a flow.
+        """Return a cluster's settings, checked as the source of a flow.
 
         Raises:
-            ConfigError: it has faults; all of them are named.
+            ConfigError: it has faults; names all faults.
         """
         other = "other-end" if alias != "other-end" else "other"
         clusters = {alias: self._document["clusters"][alias], other: {"bootstrap_servers": "127.0.0.1:9092"}}
@@ -118,21 +118,21 @@ class Draft:
         return loads(sections({"lake": {"root": "./lake"}, "clusters": clusters, "flows": [flow]})).cluster(alias)
 
     def free_name(self, fields: Mapping[str, Any], *, of: str = "") -> str | None:
-        """Return a free name for a flow where another one has its name; None where its name is free or that of `of`."""
+        """Return a free name if another flow has the form's name; None if the name is free or that of `of`."""
         taken, name = self.flows.keys() - {of}, flow_name(fields)
         if name not in taken:
             return None
         return next(free for number in count(2) if (free := f"{name}-{number}") not in {*taken, of})
 
     def with_root(self, root: str) -> Draft:
-        """Place the lake elsewhere."""
+        """Change the root of the lake."""
         return self if root == self.root else self._edited(lambda file: put(file["lake"], "root", root))
 
     def with_cluster(self, alias: str, fields: Mapping[str, str], *, of: str = "") -> Draft:
-        """Change a cluster, or add one: a copy of `of`, or one with nothing but these fields.
+        """Change a cluster, or add one: a copy of `of`, or a cluster with only these fields.
 
         Raises:
-            UsageError: the password is not a reference; it is not repeated.
+            UsageError: the password is not a reference; the error does not contain it.
         """
 
         def edit(file: CommentedMap) -> None:
@@ -147,11 +147,11 @@ class Draft:
         return self if fields == self.clusters.get(alias) else self._edited(edit)
 
     def without_cluster(self, alias: str) -> Draft:
-        """Take a cluster out."""
+        """Remove a cluster."""
         return self._edited(lambda file: remove(file["clusters"], alias))
 
     def with_flow(self, fields: Mapping[str, Any], *, of: str = "") -> Draft:
-        """Change the flow `of`, or add one: under another name a copy of `of`, or one with nothing but these fields."""
+        """Change the flow `of`, or add one: a copy of `of` under another name, or a flow with only these fields."""
         before = self.flows.get(of, BLANK_FLOW)
 
         def edit(file: CommentedMap) -> None:
@@ -159,7 +159,7 @@ class Draft:
             if place is not None and flow_name(fields) == of:
                 write_flow(file["flows"][place], fields, before)
                 return
-            # Another name is another ledger: the flow of the old name is not given up by an edit.
+            # Another name is another ledger: an edit does not remove the flow of the old name.
             node = CommentedMap() if place is None else YamlText(self.text).root["flows"][place]
             write_flow(node, fields, before)
             append_below(file, "flows", node)
@@ -167,10 +167,10 @@ class Draft:
         return self if fields == before else self._edited(edit)
 
     def without_flows(self, names: Collection[str]) -> Draft:
-        """Take flows out, each with its own comment."""
+        """Remove flows, each with its own comment."""
 
         def edit(file: CommentedMap) -> None:
-            # From the end: places are those of the file.
+            # From the end, so that the earlier positions stay valid.
             for place, name in reversed(list(enumerate(self.flows))):
                 if name in names:
                     remove_with_comment(file["flows"], place)

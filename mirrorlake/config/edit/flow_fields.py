@@ -1,4 +1,4 @@
-"""The fields of a form for one flow, read from and written into the flow's part of a settings file."""
+"""Read and write a form's fields of one flow in a settings file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ BLANK_FLOW: Mapping[str, Any] = {
     "sync_acls": False,
     **dict.fromkeys(("keep", "drop", "mask", "remove"), ""),
 }
-"""Every field with what it says of a new flow. `keep` and `drop` are predicates, `mask` and `remove` paths with commas."""
-# The rules that a form writes, by their field; rules of other names stay as they are.
+"""The fields of a new flow with their defaults. `keep` and `drop` are predicates, `mask` and `remove` paths with commas."""
+# The rules that a form writes, by their field; rules of other names do not change.
 _RULES = {"keep": "only", "drop": "without", "mask": "masked", "remove": "removed"}
 
 
 def flow_name(fields: Mapping[str, Any]) -> str:
-    """Return the name of the flow in a form: its own, or by its ends."""
+    """Return the name of a form's flow: its own, or that of its ends."""
     return str(fields["name"]) or f"{fields['source']}->{fields['target']}"
 
 
 def read_flow(config: FlowConfig, node: Any) -> dict[str, Any]:
-    """Return the fields of a flow: choices as they were read, selections and rules as the file spells them."""
+    """Return the fields of a flow: choices as parsed, selections and rules as written."""
     rules = {rule.get("name"): rule for rule in node.get("rules") or ()}
     spelled = ("topics", "exclude_topics", "groups", "exclude_groups")
     found = {**BLANK_FLOW, **{key: line_of(node[key]) for key in spelled if node.get(key) is not None}}
@@ -67,7 +67,7 @@ def write_flow(node: Any, fields: Mapping[str, Any], before: Mapping[str, Any] =
         elif key.startswith("exclude_") and fields[key] == BLANK_FLOW[key]:
             remove(node, key)
         else:
-            # A name is often the first key of its flow, which cannot go without the comment above it.
+            # A name is often the first key of its flow, and removing it would remove the comment above it.
             write_selection(node, key, flow_name(fields) if key == "name" else fields[key])
 
 

@@ -1,4 +1,4 @@
-"""What a flow does with existing topics, which it mirrors under which name and which not; and what it leaves when it goes."""
+"""Preview what a flow does with existing topics, and what remains after it is removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPreview:
-    """One topic that the pattern of a flow matches: `remote` is its name on the target, None where it is left out."""
+    """One topic that the pattern of a flow matches: `remote` is its name on the target, or None if it is not mirrored."""
 
     topic: str
     verdict: Verdict
@@ -33,13 +33,13 @@ class TopicPreview:
 
     @property
     def why(self) -> str:
-        """Why it is left out; empty where it is mirrored."""
+        """Why it is not mirrored; "" if it is."""
         return _WORDS[self.verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FlowPreview(Displayable):
-    """What a flow does with the topics of its source; `others` counts those that its pattern does not match."""
+    """The topics of a source that a flow's pattern matches; `others` counts the other topics."""
 
     flow: str
     topics: tuple[TopicPreview, ...]
@@ -51,7 +51,7 @@ class FlowPreview(Displayable):
         return {one.topic: one.remote for one in self.topics if one.remote is not None}
 
     def sheet(self) -> Sheet:
-        """Return the matched topics, those that are mirrored first."""
+        """Show the matched topics, mirrored ones first."""
         ordered = sorted(self.topics, key=lambda one: (one.remote is None, one.topic))
         rows = [
             (one.topic, badge(one.verdict.replace("_", " "), "good" if one.remote else "off"), one.remote or one.why)
@@ -70,7 +70,7 @@ class FlowPreview(Displayable):
 
 
 def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
-    """Preview what a flow does with topic names, without asking a cluster.
+    """Preview what a flow does with topic names; asks no cluster.
 
     Example:
         >>> from mirrorlake.config.loading import loads
@@ -106,7 +106,7 @@ def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
 
 
 def stays_after(flow: FlowConfig) -> str:
-    """Say what stays on the clusters and in the lake after a flow is taken out of the settings.
+    """Describe what remains on the clusters and in the lake after a flow is removed from the settings.
 
     Example:
         >>> from mirrorlake.config.loading import loads

@@ -1,4 +1,4 @@
-"""References in the place of secrets: what a console shows and saves never holds a secret that stood in the open."""
+"""Replace literal secrets by references, so that a console never shows or saves a secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrorlake.config.secrets import is_bare_reference, looks_secret, variable
 
 
 def without_secrets(text: str) -> tuple[str, dict[str, str]]:
-    """Return a settings file with a reference for each secret in it, and the secrets by their references.
+    """Return a settings file with a reference for each literal secret, and the secrets by their references.
 
     Example:
         >>> without_secrets("clusters: {east: {client: {sasl.password: hunter2}}}")[1]

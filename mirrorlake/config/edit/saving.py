@@ -1,4 +1,4 @@
-"""Save a settings file, without losing another one by mistake."""
+"""Save a settings file without overwriting another one by mistake."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from mirrorlake.errors import UsageError
 
 
 def save(text: str, path: str | Path, *, read: str | None = None, replace: bool = False) -> Path:
-    """Write settings to a file and return its path; a file that already has this content is left as it is.
+    """Write settings to a file and return its path; a file with this content is not written again.
 
     Args:
-        text: the settings, as `Draft.yaml` gives them.
-        path: where; its folder is made.
-        read: what the file held when these settings were read from it; that may be replaced.
+        text: the settings, such as `Draft.text`.
+        path: the file; its folder is made.
+        read: the content that these settings were read from, which may be replaced.
         replace: whether any other content may be replaced, too.
 
     Raises:
         ConfigError: the text is not a settings file.
-        UsageError: the file holds something else, as where it was edited since it was read (see `difference`), or it
-            cannot be written.
+        UsageError: the file has other content, such as an edit since it was read (see `difference`), or it cannot be written.
     """
     loads(text)
     file = Path(path).expanduser()
@@ -40,7 +39,7 @@ def save(text: str, path: str | Path, *, read: str | None = None, replace: bool 
             raise UsageError(problem, consequence="nothing was written", remedy=remedy)
         target = file.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: a job may read it at this moment.
+        # Atomic: a job may read the file at this moment.
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             fresh.write_text(text, encoding="utf-8")
@@ -56,7 +55,7 @@ def save(text: str, path: str | Path, *, read: str | None = None, replace: bool 
 
 
 def difference(before: str, after: str) -> str:
-    """Compare two settings files as a unified diff without secrets; empty where only secrets differ.
+    """Return a unified diff of two settings files without secrets, or "" if only secrets differ.
 
     Example:
         >>> print(difference("lake: {root: ./a}", "lake: {root: ./b}"))
@@ -69,6 +68,6 @@ def difference(before: str, after: str) -> str:
     try:
         old, new = (without_secrets(text)[0].splitlines() for text in (before, after))
     except Exception:
-        # What cannot be read as settings may hold a secret anywhere.
+        # A text that cannot be read as settings may contain a secret anywhere.
         return "it cannot be read as settings any more"
     return "\n".join(difflib.unified_diff(old, new, "as it was read", "as it is now", lineterm="", n=2))

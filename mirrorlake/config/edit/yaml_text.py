@@ -1,7 +1,7 @@
-"""A settings file as its author wrote it: ruamel.yaml keeps comments, order, quotes and references, and edits go in between.
+"""Edit a settings file with ruamel.yaml, which preserves comments, order, quotes and references.
 
-ruamel.yaml hangs a comment on what stands before it, so each edit passes on what follows its place: a comment above a key
-stays above that key.
+ruamel.yaml attaches a comment to the item before it. Each edit therefore moves the comments after its item, so that a comment
+above a key stays above that key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class YamlText:
     """One document that is edited in place.
 
     Args:
-        text: a settings file; one in a single line, as JSON, becomes lines.
+        text: a settings file; JSON in a single line becomes YAML.
     """
 
     def __init__(self, text: str) -> None:
@@ -49,12 +49,12 @@ class YamlText:
 
 
 def sections(content: Mapping[str, Any]) -> str:
-    """Return plain content as a new settings file: lists below their key, a blank line between sections."""
+    """Return plain content as the text of a settings file, with a blank line between sections."""
     return "\n".join(_dumped(_writer(2, 2), {key: quoted(value)}) for key, value in content.items())
 
 
 def put(node: Any, key: str | int, value: Any) -> None:
-    """Set an item of a mapping or list; what is written after it, and beside it, stays."""
+    """Set an item of a mapping or list; the comments after and beside it stay."""
     known = key in node if isinstance(node, Mapping) else True
     last = key if known else next(reversed(node), None)
     after = "" if last is None else _take(node, last)
@@ -63,7 +63,7 @@ def put(node: Any, key: str | int, value: Any) -> None:
 
 
 def own(node: Any, key: str | int) -> Any:
-    """Return a mapping or list that nothing else shares through an anchor or `<<`, so that an edit changes this place only."""
+    """Return a mapping or list, unshared from anchors and `<<`, so that an edit changes only this item."""
     found = deepcopy(node[key])
     found.yaml_set_anchor(None)
     node[key] = found
@@ -71,7 +71,7 @@ def own(node: Any, key: str | int) -> Any:
 
 
 def append(items: Any, value: Any) -> None:
-    """Add an item at the end of a list; what was written after the item elsewhere is left out."""
+    """Add an item at the end of a list, without the comments after it in its origin."""
     after = _take(items, len(items) - 1) if items else ""
     items.append(quoted(value))
     _take(items, len(items) - 1)
@@ -79,7 +79,7 @@ def append(items: Any, value: Any) -> None:
 
 
 def append_below(node: Any, above: str, value: Any) -> None:
-    """Add an item at the end of the list below a key, made where there is none."""
+    """Add an item at the end of the list below a key; create a missing list."""
     if node.get(above):
         append(node[above], value)
     else:
@@ -87,16 +87,16 @@ def append_below(node: Any, above: str, value: Any) -> None:
 
 
 def put_below(node: Any, above: str, key: str, value: Any) -> None:
-    """Set an item of the mapping below a key, made where there is none."""
+    """Set an item of the mapping below a key; create a missing mapping."""
     if node.get(above):
         put(own(node, above), key, value)
     else:
-        # As a whole: an empty mapping does not know what is written after it.
+        # In one step: an empty mapping has no item that owns the comments after it.
         put(node, above, {key: value})
 
 
 def remove(node: Any, key: str | int) -> None:
-    """Remove an item of a mapping or list, if it is there, with the comment in its line."""
+    """Remove an item of a mapping or list, if present, with the comment in its line."""
     if isinstance(node, Mapping) and key not in node:
         return
     keys = list(node) if isinstance(node, Mapping) else list(range(len(node)))
@@ -115,9 +115,9 @@ def remove(node: Any, key: str | int) -> None:
 
 
 def remove_with_comment(items: Any, place: int) -> None:
-    """Remove an item of a list with the comment directly above it, which would otherwise stand above the next one.
+    """Remove an item of a list with the comment directly above it, which would otherwise be above the next item.
 
-    What stands above the first item stays: it may be about the whole list.
+    A comment above the first item stays: it may be about the whole list.
     """
     if place:
         above = _take(items, place - 1).splitlines(keepends=True)
@@ -128,7 +128,7 @@ def remove_with_comment(items: Any, place: int) -> None:
 
 
 def write_selection(node: Any, key: str, text: str | None) -> None:
-    """Write a text, or its parts into the list that a file has, whose comments stay; None removes the key."""
+    """Write a selection as a text, or into the file's existing list, whose comments stay; None removes the key."""
     items = node.get(key)
     if text is None:
         remove(node, key)
@@ -139,7 +139,7 @@ def write_selection(node: Any, key: str, text: str | None) -> None:
         try:
             wanted = parse_patterns(text, required=False).expressions
         except PatternError:
-            # References, or what is half typed.
+            # The text has references or is half typed.
             wanted = tuple(COMMAS.split(text.strip()))
         for place in reversed(range(len(items))):
             if items[place] not in wanted:
@@ -150,7 +150,7 @@ def write_selection(node: Any, key: str, text: str | None) -> None:
 
 
 def line_of(value: Any, separator: str = ", ") -> str:
-    """Write a list of a file on one line; a text stays as it is."""
+    """Return a list of a file in one line; a text does not change."""
     return value if isinstance(value, str) else separator.join(str(item) for item in value)
 
 
@@ -169,7 +169,7 @@ def _dumped(writer: YAML, content: Any) -> str:
 
 
 def quoted(value: Any) -> Any:
-    """Return a new value, with quotes where the reader (YAML 1.1) would take its text for something else."""
+    """Return a new value, with quotes if YAML 1.1 would read its text as another type."""
     if isinstance(value, CommentedMap | CommentedSeq):
         return value
     if isinstance(value, Mapping):
@@ -182,7 +182,7 @@ def quoted(value: Any) -> Any:
 
 
 def _leaf(node: Any, key: Any) -> tuple[Any, Any, int]:
-    """Return the collection, key and slot where ruamel.yaml keeps what is written after an item."""
+    """Return the collection, key and slot of ruamel.yaml's comments after an item."""
     value = node[key]
     if isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
         return _leaf(value, next(reversed(value)) if isinstance(value, Mapping) else len(value) - 1)
@@ -190,7 +190,7 @@ def _leaf(node: Any, key: Any) -> tuple[Any, Any, int]:
 
 
 def _take(node: Any, key: Any) -> str:
-    """Cut off and return the lines after an item; a comment in its own line stays."""
+    """Remove and return the lines after an item; a comment in the item's line stays."""
     owner, name, slot = _leaf(node, key)
     tokens = owner.ca.items.get(name)
     if not tokens or tokens[slot] is None:

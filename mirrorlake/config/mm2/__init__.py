@@ -1,4 +1,4 @@
-"""Read MirrorMaker 2's settings: properties, Kafka Connect's JSON, Strimzi's YAML."""
+"""Import MirrorMaker 2's settings: properties, Kafka Connect's JSON, Strimzi's YAML."""
 
 from mirrorlake.face import attach
 

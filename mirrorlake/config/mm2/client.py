@@ -1,7 +1,7 @@
-"""The connections of a MirrorMaker 2 file: one `client` section a cluster, one `producer` section a flow, no secrets.
+"""Import the connections of a MirrorMaker 2 file: a `client` section per cluster, a `producer` section per flow, no secrets.
 
-A connection is never weaker here than in the file: a security setting that is refused stays in `client` as it was
-written, so that the settings do not load before a person has settled it. What only tunes a client is left out and reported.
+An imported connection is never weaker than in the file: a refused security setting stays in `client` as written, so that the
+settings do not load until a person resolves it. A refused tuning setting is omitted and reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorlake.config.secrets import has_reference, looks_secret, variable
 Pair = tuple[str, str]
 
 _CONNECTION = re.compile(r"(?:security\.|ssl\.|sasl\.)")
-# Beginnings under which MirrorMaker or Connect takes the settings of one client, by the end of the flow it connects to.
+# Prefixes of MirrorMaker and Connect for the settings of one client, by the end of the flow that it connects to.
 _OF_SOURCE = ("source.cluster.", "source.consumer.", "source.producer.", "source.admin.", "consumer.")
 _OF_TARGET = (
     *(f"target.{role}." for role in ("cluster", "consumer", "producer", "admin")),
@@ -36,7 +36,7 @@ _NO_EFFECT = "MirrorMaker never reads with it: it reads from the source only"
 
 @dataclass(slots=True)
 class Clients:
-    """The client settings of a file by cluster, shared and by flow; what became of each key, and what a reader should know."""
+    """The client settings of a file by cluster, shared and by flow, with the outcome of each key and notes."""
 
     of_clusters: Mapping[str, Mapping[str, str]]
     shared: Mapping[str, str]
@@ -47,7 +47,7 @@ class Clients:
     notes: list[str] = field(default_factory=list)
 
     def clusters(self) -> dict[str, dict[str, Any]]:
-        """Return the section `clusters`, without those that no flow names."""
+        """Return the section `clusters`, with only the clusters of enabled flows."""
         used = [alias for alias in self.of_clusters if any(alias in pair for pair in self.enabled)]
         return {alias: self._cluster(alias) for alias in used}
 
@@ -105,10 +105,10 @@ class Clients:
         return found
 
     def _connection(self, alias: str) -> dict[str, Pair]:
-        """Return every security setting that reaches the cluster, whichever client MirrorMaker gives it to.
+        """Return every security setting of the cluster, for whichever client MirrorMaker uses it.
 
-        One connection serves all clients here: where one of them is configured differently from the cluster, its setting stays
-        under its own name, which no client knows.
+        mirrorlake has one connection for all clients of a cluster. A setting of one client that differs from the cluster's stays
+        under its own name, which no client accepts.
         """
         found = {key: (key, value) for key, value in self.shared.items() if _CONNECTION.match(key)}
         own = self.of_clusters[alias]
@@ -126,7 +126,7 @@ class Clients:
         return found
 
     def _beside(self, alias: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
-        """Return where single clients of the cluster are configured: the prefix in the file, theirs, and the settings."""
+        """Yield the settings of single clients of the cluster: the prefix in the file, the clients' prefixes, the settings."""
         yield f"{alias}.", _OF_CLUSTER, self.of_clusters[alias]
         ends: list[tuple[str, ...]] = []
         for source, target in self.enabled:
@@ -137,7 +137,7 @@ class Clients:
         yield "", tuple(dict.fromkeys((*beginnings, *_OF_CLUSTER))), self.shared
 
     def _checked(self, values: dict[str, str], places: Mapping[str, str], *, check: Any, place: str) -> dict[str, str]:
-        """Drop what is refused here, with its reason, until nothing is; a security setting stays and goes on being refused."""
+        """Drop refused settings and record the reasons; a security setting stays and is still refused."""
         while findings := check(values):
             dropped = set()
             for finding in findings:
@@ -153,7 +153,7 @@ class Clients:
         return values
 
     def _login(self, alias: str, line: str) -> dict[str, str]:
-        """Return a login line's parts; what is secret in it, or cannot be read, is left to the environment."""
+        """Return the parts of a login line; its secrets, or an unreadable line, become environment references."""
         try:
             login = jaas.parse(line)
         except jaas.JaasError:
@@ -173,7 +173,7 @@ class Clients:
             return {"sasl.jaas.config": self._secret(line, f"{alias}_sasl.jaas.config")}
 
     def _value(self, text: str, name: str) -> str:
-        # What a config provider would fill in is left to the environment.
+        # A value of a config provider becomes an environment reference.
         text = text.strip()
         if _PROVIDED.search(text):
             reference = variable(name)

@@ -1,4 +1,4 @@
-"""Connectors of MirrorMaker 2 on a Kafka Connect cluster, as the properties of its dedicated mode."""
+"""Read MirrorMaker 2's connectors on Kafka Connect as the properties of its dedicated mode."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DEFAULT_TARGET = "target"
 
 
 def read_connectors(document: Any, *, file: str) -> Mm2File:
-    """Read connector configurations; those of one pair become one flow.
+    """Read connector configurations; the connectors of one pair become one flow.
 
     Raises:
-        ConfigError: there is no MirrorSourceConnector among them, or one without its source's alias.
+        ConfigError: there is no MirrorSourceConnector, or a connector lacks its source's alias.
     """
     found = Mm2File()
     kinds: dict[tuple[str, str], set[str]] = {}
@@ -45,7 +45,7 @@ def read_connectors(document: Any, *, file: str) -> Mm2File:
 
 
 def complete(found: Mm2File, kinds: Mapping[tuple[str, str], set[str]]) -> None:
-    """Write what follows from which connectors there are."""
+    """Add the properties that follow from the present and absent connectors."""
     found.properties["clusters"] = ", ".join(dict.fromkeys(alias for pair in kinds for alias in pair))
     for (source, target), there in kinds.items():
         start = f"{source}->{target}."
@@ -63,7 +63,7 @@ def complete(found: Mm2File, kinds: Mapping[tuple[str, str], set[str]]) -> None:
 
 
 def _configs(document: Any, name: str) -> Iterator[Config]:
-    """Find every connector's configuration, with its name."""
+    """Yield every connector's name and configuration."""
     if isinstance(document, list):
         for each in document:
             yield from _configs(each, name)
@@ -111,7 +111,7 @@ def _property(found: Mm2File, key: str, value: str, pair: tuple[str, str]) -> st
     for end, alias in (("source.", source), ("target.", target)):
         rest = key.removeprefix(f"{end}cluster.")
         if rest != key:
-            # Two connectors may log in differently to one cluster: the second keeps a name of its own, which is refused.
+            # Two connectors may log in differently to one cluster: the second's setting gets a name that is refused.
             same = found.properties.get(f"{alias}.{rest}", value) == value
             return f"{alias}.{rest}" if same or not _CONNECTION.match(rest) else f"{source}->{target}.{end}admin.{rest}"
     for start in ("source.consumer.", "consumer."):

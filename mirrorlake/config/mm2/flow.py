@@ -1,4 +1,4 @@
-"""One flow of MirrorMaker 2 as one of ours: its effective settings in, the flow's entry out."""
+"""Translate the effective settings of a MirrorMaker 2 flow into a flow of a settings file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mirrorlake.config.mm2.table import POLICIES, TRANSLATED
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
-# What a number is where the file has none, and its bounds here.
+# The default of a number, and mirrorlake's bounds.
 _NUMBERS = {"lanes": (1, 1, 64), "mm2.offset_lag_max": (100, 1, 2**31)}
 
 
 @dataclass(slots=True)
 class Mm2Flow:
-    """One flow from the effective properties of its connectors; `entry` is empty where MirrorMaker mirrors nothing.
+    """One flow from the effective properties of its connectors; `entry` is empty if MirrorMaker mirrors nothing.
 
-    `notes` say what differs, `open` what a person has to settle.
+    `notes` has the differences, `open` the decisions for a person.
     """
 
     given: Mapping[str, str]
@@ -69,7 +69,7 @@ class Mm2Flow:
         try:
             items = list(parse_patterns(text, required=False).expressions)
         except PatternError as error:
-            # Kept as it is: reading the settings file names it again, with the line.
+            # Unchanged: reading the settings file reports it with its line.
             items = [text]
             self.notes.append(f"{setting} must be rewritten: {error}")
         return items[0] if len(items) == 1 else items
@@ -90,7 +90,7 @@ class Mm2Flow:
         self._put(setting, min(most, max(least, int(text) if text.isdigit() else default)))
 
     def _policy(self, name: str) -> None:
-        """Take over the naming of remote topics; an unknown class stays, so that the settings do not load."""
+        """Translate the replication policy; an unknown class stays, so that the settings do not load."""
         separator = self.given.get("replication.policy.separator", ".")
         if name not in POLICIES:
             self.open.append(f"policy: {name} is a class of its own; write a template that makes the same names")
@@ -109,7 +109,7 @@ class Mm2Flow:
             self.entry["policy"] = kind
 
     def _tell_differences(self, source: str, target: str) -> None:
-        """Say where mirrorlake differs although the settings say the same."""
+        """Note the differences of mirrorlake under equal settings."""
         given, entry = self.given, self.entry
         if "groups" in entry.get("sync", {}):
             self.notes.append(

@@ -1,9 +1,9 @@
-"""Turn a MirrorMaker 2 file (`read.py`) into a settings file, and say what became of every key.
+"""Turn a MirrorMaker 2 file (`read.py`) into a settings file, and report the outcome of every key.
 
-    clusters = east, central             aliases; other keys are read by their beginning
-    east.bootstrap.servers = …           a cluster's: connection, consumer.*, producer.*, admin.*, worker settings
-    east->central.topics = …             a flow's; beats the same key without a beginning
-    replication.factor = 3               everybody's
+    clusters = east, central             aliases; other keys are read by their prefix
+    east.bootstrap.servers = …           of a cluster: connection, consumer.*, producer.*, admin.*, worker settings
+    east->central.topics = …             of a flow; beats the same key without a prefix
+    replication.factor = 3               of all
 
 Secrets never leave the file: passwords, keys and references to config providers become `${env:NAME}`.
 """
@@ -27,19 +27,19 @@ from mirrorlake.errors import ConfigError, Fault
 Fate = tuple[Status, str]
 
 _PROVIDERS = "config.providers"
-# A dedicated MirrorMaker passes these to no client from the top level: they only count under an alias or a flow.
+# A dedicated MirrorMaker passes top-level keys of these prefixes to no client: they only count under an alias or a flow.
 _NOT_SHARED = ("consumer.", "producer.", "admin.", "source.", "target.")
 
 
 @dataclass(slots=True, kw_only=True)
 class Mm2Import:
-    """An imported file: the settings, what became of each key, and what will behave differently.
+    """An imported file: the settings, the outcome of each key, and the differences.
 
     Attributes:
-        settings: as `from_settings` takes them.
-        report: one line a key, in the order of the file.
-        notes: where mirrorlake differs although the settings say the same.
-        open: what a person has to settle before the settings do what the file does; reading them may name more.
+        settings: the settings, as for `from_settings`.
+        report: one line per key, in the order of the file.
+        notes: differences of mirrorlake under equal settings.
+        open: decisions for a person before the settings do the same as the file; reading them may name more.
     """
 
     settings: dict[str, Any]
@@ -49,12 +49,12 @@ class Mm2Import:
 
     @property
     def yaml(self) -> str:
-        """The settings file, as it would be written by hand."""
+        """The text of the settings file."""
         return sections(self.settings)
 
 
 def import_mm2(path: str | Path) -> Mm2Import:
-    """Read what describes a MirrorMaker 2: properties, connector configurations as JSON, or Strimzi's resource.
+    """Import a MirrorMaker 2 from properties, connector configurations as JSON, or Strimzi's resource.
 
     Raises:
         ConfigError: the file cannot be read, is none of these, or names no clusters or flows.
@@ -72,7 +72,7 @@ def import_mm2(path: str | Path) -> Mm2Import:
 
 
 def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import:
-    """Turn the bytes of such a file into settings; see `import_mm2`."""
+    """Import the bytes of a file; see `import_mm2`."""
     source = read(data, file=file)
     properties = source.properties
     aliases = [alias for alias in re.split(r"\s*,\s*", properties.get("clusters", "").strip()) if alias]
@@ -111,7 +111,7 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
 
 
 class _Scopes:
-    """The properties, by the cluster or flow that they configure."""
+    """The properties by the cluster or flow that they configure."""
 
     def __init__(self, properties: Mapping[str, str], aliases: list[str]) -> None:
         self.pairs = [(a, b) for a in aliases for b in aliases if a != b]
@@ -119,7 +119,7 @@ class _Scopes:
         self.flows: dict[Pair, dict[str, str]] = {pair: {} for pair in self.pairs}
         self.shared: dict[str, str] = {}
         self.place: dict[str, tuple[str | Pair | None, str]] = {}
-        # Longest first: one alias may begin like another.
+        # Longest first: an alias may be a prefix of another.
         beginnings: list[tuple[str, str | Pair]] = [(f"{a}->{b}.", (a, b)) for a, b in self.pairs]
         beginnings += [(f"{alias}.", alias) for alias in aliases]
         beginnings.sort(key=lambda item: -len(item[0]))
@@ -135,7 +135,7 @@ class _Scopes:
                 self.flows[owner][rest] = value
 
     def effective(self, pair: Pair) -> dict[str, str]:
-        """Merge the properties that a flow's connectors see, with those that the workers of both ends add (`connectorBaseConfig`)."""
+        """Return the properties of a flow's connectors, with those that the workers of both ends add (`connectorBaseConfig`)."""
         source, target = pair
         ends = {f"source.{key}": value for key, value in self.clusters[source].items()}
         ends |= {f"target.{key}": value for key, value in self.clusters[target].items()}
@@ -143,7 +143,7 @@ class _Scopes:
         return {**shared, **ends, **self.flows[pair]}
 
     def written(self, pair: Pair, key: str) -> str:
-        """Return the key in the file that a flow's property comes from."""
+        """Return the file's key of a flow's property."""
         for written, (owner, rest) in self.place.items():
             if owner == pair and rest == key:
                 return written
@@ -156,7 +156,7 @@ class _Scopes:
 def _fate(
     key: str, scopes: _Scopes, enabled: list[Pair], translated: Mapping[str, str], refused: Mapping[str, str]
 ) -> Fate:
-    """Find the outcome of a key, and where it went or why it did not."""
+    """Return the outcome of a key, with its new setting or the reason."""
     owner, rest = scopes.place[key]
     if key == "clusters":
         return "translated", "clusters"

@@ -1,4 +1,4 @@
-"""The properties of MirrorMaker 2's dedicated mode, with the keys of the file that they come from."""
+"""Read the properties of MirrorMaker 2's dedicated mode, with their keys in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status = Literal["translated", "no_counterpart", "unknown", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyLine:
-    """What became of one key: `translated` to where, `no_counterpart` and why, `unknown`, or `off` with its flow."""
+    """The outcome of one key: `translated` with its setting, `no_counterpart` with the reason, `unknown`, or `off` with its flow."""
 
     key: str
     status: Status
@@ -23,13 +23,13 @@ class PropertyLine:
 
 @dataclass(slots=True)
 class Mm2File:
-    """A file as it was read.
+    """The content of a MirrorMaker 2 file.
 
     Attributes:
-        properties: as a dedicated MirrorMaker would read them.
-        labels: the keys of the file in its order, each with the property it became.
-        report: what is known of keys that became no property.
-        notes: what a reader should know.
+        properties: the properties of a dedicated MirrorMaker.
+        labels: the keys in the order of the file, each with its property.
+        report: the outcomes of keys without a property.
+        notes: notes for a reader.
     """
 
     properties: dict[str, str] = field(default_factory=dict)
@@ -38,17 +38,17 @@ class Mm2File:
     notes: list[str] = field(default_factory=list)
 
     def put(self, label: str, key: str, value: object) -> None:
-        """Take over one key; its first occurrence counts."""
+        """Add the property of a key; its first occurrence counts."""
         self.labels.append((label, key))
         self.properties.setdefault(key, text_of(value))
 
     def off(self, label: str, detail: str) -> None:
-        """Note a key that says nothing about a mirror."""
+        """Report a key that does not concern a mirror."""
         self.report.append(PropertyLine(key=label, status="off", detail=detail))
 
 
 def text_of(value: object) -> str:
-    """Return a value of JSON or YAML as a properties file would hold it."""
+    """Return a value of JSON or YAML as in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 

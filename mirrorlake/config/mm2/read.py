@@ -1,8 +1,8 @@
-"""Read what describes a MirrorMaker 2, in any of its forms, as the properties of its dedicated mode.
+"""Read the settings of a MirrorMaker 2, in any format, as the properties of its dedicated mode.
 
-a properties file       dedicated mode, or one connector as MSK Connect takes it
-Kafka Connect's JSON    one connector's configuration, or several: what the REST API takes and gives (`{"name", "config"}`,
-                        `?expand=info`), MSK Connect's `{"connectorName", "connectorConfiguration"}`, or a list of these
+a properties file       dedicated mode, or one connector of MSK Connect
+Kafka Connect's JSON    one connector's configuration, or several: as in the REST API (`{"name", "config"}`, `?expand=info`),
+                        MSK Connect's `{"connectorName", "connectorConfiguration"}`, or a list of these
 Strimzi                 a `KafkaMirrorMaker2` resource, YAML or JSON (`strimzi.py`)
 """
 
@@ -21,7 +21,7 @@ from mirrorlake.errors import ConfigError, Fault
 
 
 def read(data: bytes, *, file: str) -> Mm2File:
-    """Read a file in the form that it has. Raises ConfigError: it has none of them."""
+    """Read a file of any of these formats. Raises ConfigError: it has none of them."""
     document = _document(data, file)
     if document is None:
         return _by_connector(read_properties(data, file=file), file)
@@ -48,7 +48,7 @@ def _by_connector(found: Mm2File, file: str) -> Mm2File:
 
 
 def _document(data: bytes, file: str) -> Any:
-    """Return the content of a JSON or YAML file, None for properties."""
+    """Return the content of a JSON or YAML file, or None for properties."""
     text = data.decode("utf-8", "replace")
     if text.lstrip()[:1] in ("{", "["):
         try:

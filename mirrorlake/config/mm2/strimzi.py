@@ -1,6 +1,6 @@
-"""Strimzi's `KafkaMirrorMaker2` resources (`v1beta2` and `v1`), as the properties of MirrorMaker 2's dedicated mode.
+"""Read Strimzi's `KafkaMirrorMaker2` resources (`v1beta2` and `v1`) as the properties of MirrorMaker 2's dedicated mode.
 
-What stands in a Kubernetes Secret is written as `${strimzi:SECRET/KEY}`, which the import leaves to the environment.
+A value in a Kubernetes Secret becomes `${strimzi:SECRET/KEY}`, which the import turns into an environment reference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_strimzi(resources: Sequence[Mapping[str, Any]], *, file: str) -> Mm2Fil
     """Read one resource or several.
 
     Raises:
-        ConfigError: a resource mirrors nothing, or an end of a mirror is not said.
+        ConfigError: the resources mirror nothing, or an end of a mirror is not named.
     """
     found = Mm2File()
     kinds: dict[tuple[str, str], set[str]] = {}
@@ -57,7 +57,7 @@ class _Resource:
         self._file = file
 
     def take(self, kinds: dict[tuple[str, str], set[str]]) -> None:
-        """Take over the clusters and mirrors of the resource."""
+        """Add the clusters and mirrors of the resource."""
         for index, cluster in enumerate(self._spec.get("clusters") or ()):
             self._cluster(cluster, f"spec.clusters[{index}]")
         target = self._spec.get("target")
@@ -96,10 +96,10 @@ class _Resource:
             elif key in _OF_CONNECT:
                 self._found.off(f"{place}.{key}", _PODS)
             elif key not in _CLUSTER_KEYS:
-                # What is not known here may be about security: it stays, and is refused.
+                # An unknown key may be about security: it stays, and is refused.
                 self._found.put(f"{place}.{key}", f"{alias}.security.strimzi.{key}", "unknown")
         tls, login = cluster.get("tls"), cluster.get("authentication") or {}
-        # Strimzi's own example has the certificates one level too high, where its operator leaves them out.
+        # Strimzi's own example has the certificates one level too high, where its operator ignores them.
         if cluster.get("trustedCertificates"):
             tls = {**(tls or {}), "trustedCertificates": cluster["trustedCertificates"]}
         kind = str(login.get("type") or "")
@@ -140,7 +140,7 @@ class _Resource:
 
 
 def _login(kind: str, login: Mapping[str, Any], place: str) -> list[tuple[str, str, Any]]:
-    """Read a cluster's `authentication`: label, client setting, value; what is not known stays refused."""
+    """Return the label, client setting and value of each key of `authentication`; unknown keys get a refused setting."""
     found: list[tuple[str, str, Any]] = []
     if not login:
         return found

@@ -1,4 +1,4 @@
-"""What becomes of each setting of MirrorMaker 2, from `table.yml`."""
+"""Map each setting of MirrorMaker 2 to its outcome, from `table.yml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY
 
 
 class Translated(NamedTuple):
-    """A property of a flow, the setting that it becomes, and how `flow.py` reads it."""
+    """A property of a flow, its setting in mirrorlake, and the kind by which `flow.py` reads it."""
 
     key: str
     setting: str
@@ -26,7 +26,7 @@ NO_COUNTERPART: dict[str, str] = {key: why for why, keys in _TABLE["no_counterpa
 
 
 def why_not(key: str) -> str | None:
-    """Return why a setting has no counterpart, None where it is not known at all.
+    """Return why a setting has no counterpart, or None if it is unknown.
 
     >>> why_not("rest.port"), why_not("tasks.maximum")
     ('it runs no Connect workers', None)

@@ -1,4 +1,4 @@
-"""Conditions of rules, in SQL: parsed, typed and evaluated by DuckDB."""
+"""Parse, type and evaluate the SQL conditions of rules with DuckDB."""
 
 from mirrorlake.face import attach
 

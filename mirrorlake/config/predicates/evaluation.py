@@ -1,4 +1,4 @@
-"""The DuckDB in which predicates are checked and evaluated: in memory, one thread, no files, no network."""
+"""Lend DuckDB connections that check and evaluate predicates: in memory, one thread, no files, no network."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     # A predicate could otherwise name a variable of this process as a table.
     "python_enable_replacements": "false",
 }
-# Not a thread's own: a process that forks destroys what its other threads keep as theirs, in the child, where DuckDB then
-# waits for threads that do not exist. So ends the launcher of Spark's JVM, for one (SIGSEGV).
+# Not thread-local: a fork destroys the thread-locals of other threads in the child, and DuckDB's destructor then waits for
+# threads that do not exist. The launcher of Spark's JVM, for example, crashed by it (SIGSEGV).
 _IDLE: list[duckdb.DuckDBPyConnection] = []
-# What one connection may keep of the process's memory: DuckDB gives back what it freed when it is closed, not before. A question
-# about the three million records of a backlog left 870 MB; another connection costs 12 ms.
+# The memory that a connection may retain: DuckDB returns freed memory only when it is closed. A query of a backlog's three
+# million records left 870 MB; a new connection costs 12 ms.
 _MAX_CACHED_BYTES = 64 << 20
 
 
 @contextmanager
 def engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Lend a connection that no other thread uses; made when it is first needed (60 ms), so that nothing of it is ever pickled."""
+    """Lend a connection that no other thread uses; made at first use (60 ms), so that it is never pickled."""
     try:
         connection = _IDLE.pop()
     except IndexError:
@@ -46,7 +46,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _resident() -> int:
-    """Read how much memory this process holds; 0 where the system does not tell."""
+    """Return the resident memory of this process in bytes, or 0 if unknown."""
     try:
         pages = Path("/proc/self/statm").read_text().split()[1]
     except OSError:
@@ -59,7 +59,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect(":memory:", config=_LOCKED)
     connection.execute("SET TimeZone = 'UTC'")
-    # Past two seconds it is drawn on standard output, also where that is one JSON document.
+    # After two seconds DuckDB draws it on standard output, even into a JSON document.
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -1,9 +1,9 @@
-"""Predicates of rules: SQL as Spark writes it, checked when the file is read, translated to what DuckDB evaluates.
+"""Compile the predicates of rules: Spark's SQL, checked when the file is read, translated to DuckDB's.
 
-A predicate sees the columns `topic, partition, offset, timestamp, key, headers` and the members of the JSON `value`. JSON
-has no types that could be relied on, so a member is text, SQL NULL where it is missing or JSON null, and is cast by
-`TRY_CAST` to the type of what it is compared with. Nothing in a predicate may depend on the clock, on chance or on
-another record: a second run must withhold the same records (law F).
+A predicate has the columns `topic, partition, offset, timestamp, key, headers` and the members of the JSON `value`. JSON types
+are not reliable, so a member is text, or SQL NULL if it is missing or JSON null, and `TRY_CAST` casts it to the type of the
+other operand. A predicate must not depend on the clock, on chance or on another record: a second run must withhold the same
+records (law F).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _DECIMAL = re.compile(r"decimal\(\s*([1-9]|[12]\d|3[0-8])\s*,\s*(\d|[12]\d|3[0-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicate:
-    """A predicate as DuckDB evaluates it on a batch.
+    """A predicate that DuckDB evaluates on a batch.
 
     Attributes:
-        text: as it was written.
-        sql: the condition, over the columns of `batch`, `f0, f1, ...` and `h0, h1, ...`.
-        pointers: the members of `value` that f0, f1, ... stand for, as JSON pointers (RFC 6901).
-        headers: the headers that h0, h1, ... stand for.
-        columns: the columns of the record that it reads.
-        tests_null: it asks itself whether the value is null.
+        text: the predicate as written.
+        sql: the condition over the columns of `batch`, `f0, f1, ...` and `h0, h1, ...`.
+        pointers: the members of `value` in f0, f1, ..., as JSON pointers (RFC 6901).
+        headers: the headers in h0, h1, ....
+        columns: the record's columns that it reads.
+        tests_null: whether it tests the value for null.
     """
 
     text: str
@@ -50,17 +50,17 @@ class Predicate:
 
     @property
     def reads_json(self) -> bool:
-        """Tell whether the value has to be JSON."""
+        """Whether the value must be JSON."""
         return bool(self.pointers)
 
     @property
     def query(self) -> str:
-        """Return the query whose only column `p` says whether the condition is true of each row of `batch`, in order."""
+        """The query whose only column `p` is the result for each row of `batch`, in order."""
         if not self.pointers:
             return f"SELECT ({self.sql}) IS TRUE AS p FROM batch"  # noqa: S608  built from a checked tree
         paths = ", ".join(_quoted(pointer) for pointer in self.pointers)
         members = ", ".join(f"f[{place}] AS f{place - 1}" for place in range(1, len(self.pointers) + 1))
-        # Materialized: the value is parsed once a record, and of every record, whatever the optimizer makes of the rest.
+        # Materialized: each value is parsed exactly once, whatever the optimizer does with the rest.
         return (
             f"WITH parsed AS MATERIALIZED (SELECT *, json_extract_string(value, [{paths}]) AS f FROM batch), "  # noqa: S608
             f"members AS (SELECT *, {members} FROM parsed) SELECT ({self.sql}) IS TRUE AS p FROM members"
@@ -68,10 +68,10 @@ class Predicate:
 
 
 def declared_fields(fields: Mapping[str, str]) -> dict[Path, str]:
-    """Return the members that `fields` names, with DuckDB's type.
+    """Return the members that `fields` names, with DuckDB's types.
 
     Raises:
-        PydanticCustomError: a path or a type cannot be read.
+        PydanticCustomError: a path or a type cannot be parsed.
     """
     found, findings = {}, []
     for name, type_name in fields.items():
@@ -100,14 +100,14 @@ def _declared_type(name: str) -> str | None:
 
 
 def compile_predicate(text: str, fields: Mapping[Path, str] | None = None) -> Predicate:
-    """Return a predicate that is known to work.
+    """Compile a predicate, and check that DuckDB can evaluate it.
 
     Args:
         text: a condition in Spark's SQL.
-        fields: the members of `value` with their types (`declared_fields`); None where any may be named.
+        fields: the members of `value` with their types (`declared_fields`); None allows any member.
 
     Raises:
-        PydanticCustomError: it does not parse, or names something unknown; says what, and what may have been meant.
+        PydanticCustomError: it does not parse, or has an unknown name; suggests a known one.
 
     Example:
         >>> compile_predicate("value.region = 'eu' AND value.amount > 10").pointers

@@ -1,7 +1,7 @@
-"""From Spark's SQL to DuckDB's: what a predicate may say, and of which type each part is.
+"""Translate predicates from Spark's SQL to DuckDB's, with the type of each part.
 
-sqlglot parses, types and writes; here each reference is replaced by a column of the batch, and text is cast to the type of
-what it is compared with. Whatever is not listed is refused: nothing that reads files, asks the clock or is random.
+sqlglot parses, types and writes. This module replaces each reference by a column of the batch, and casts text to the type of
+the other operand. It refuses all that is not listed: nothing that reads files, asks the clock or is random.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mirrorlake.config.faults import did_you_mean, fault_error
 from mirrorlake.config.predicates.evaluation import engine
 from mirrorlake.model.json_path import Index, Member, Path, path_text
 
-# sqlglot's own name for a node of its tree changed between its versions.
+# sqlglot's class of a tree node changed its name between versions.
 Node = Any
 
 TEXT, NUMBER, BOOLEAN, TIME, NULL = "text", "number", "boolean", "time", "null"
-# Operands that must be of one kind, whichever it is.
+# Operands that must all be of the same kind.
 _ALIKE = "alike"
 COLUMNS = {"topic": "VARCHAR", "partition": "INT", "offset": "BIGINT", "timestamp": "TIMESTAMPTZ", "key": "VARCHAR"}
 _ALL = (*COLUMNS, "value", "headers")
 _SQL_TYPE = {TEXT: "VARCHAR", NUMBER: "DOUBLE", BOOLEAN: "BOOLEAN", TIME: "TIMESTAMPTZ"}
-# A DOUBLE holds every whole number of 15 digits.
+# A DOUBLE represents every whole number of 15 digits.
 _EXACT_DIGITS = 15
 _WIDE = "DECIMAL(38, 9)"
 
@@ -44,7 +44,7 @@ _KINDS = (
     (TIME, exp.DataType.TEMPORAL_TYPES),
     (BOOLEAN, {exp.DataType.Type.BOOLEAN}),
 )
-# For messages: what people may have meant.
+# For suggestions in messages.
 # fmt: off
 FUNCTIONS = (
     "abs", "ceil", "coalesce", "concat", "concat_ws", "contains", "date", "day", "endswith", "floor", "greatest",
@@ -53,7 +53,7 @@ FUNCTIONS = (
 )
 # fmt: on
 _ALL_OF = {kind: {"": kind} for kind in (TEXT, NUMBER, BOOLEAN, TIME, _ALIKE)}
-# What a predicate may say besides references, casts and CASE: the kinds of operands by argument, "" for any other.
+# The allowed expressions besides references, casts and CASE: the kinds of operands by argument, "" for any other.
 _ALLOWED: tuple[tuple[tuple[type, ...], Mapping[str, str]], ...] = (
     ((exp.Literal, exp.Boolean, exp.Null, exp.Paren), {}),
     ((exp.And, exp.Or, exp.Xor, exp.Not), _ALL_OF[BOOLEAN]),
@@ -71,7 +71,7 @@ _ALLOWED: tuple[tuple[tuple[type, ...], Mapping[str, str]], ...] = (
 
 
 class Translation:
-    """Translate one predicate, and collect what it reads."""
+    """Translate one predicate, and collect the columns, members and headers that it reads."""
 
     def __init__(self, fields: Mapping[Path, str]) -> None:
         self._fields = fields
@@ -81,11 +81,11 @@ class Translation:
         self.tests_null = False
 
     def condition(self, tree: Node) -> Node:
-        """Return a whole predicate as DuckDB understands it."""
+        """Return a whole predicate in DuckDB's SQL."""
         return _as_kind(self._translated(tree), BOOLEAN)
 
     def _translated(self, node: Node) -> Node:
-        """Return a node as DuckDB understands it, with its type."""
+        """Return a node in DuckDB's SQL, with its type."""
         if isinstance(node, exp.Column | exp.Dot | exp.Bracket):
             return self._reference(node)
         if isinstance(node, exp.Cast):
@@ -103,7 +103,7 @@ class Translation:
             return _typed(self._like(node, "\\"))
         self._translate_operands(node, kinds)
         if isinstance(node, exp.IntDiv | exp.Mod):
-            # As in Spark without ANSI mode, x / 0 is NULL; sqlglot sees to it for the plain division.
+            # As in Spark without ANSI mode, x / 0 is NULL; sqlglot does this for the plain division.
             node.set("expression", exp.func("NULLIF", node.expression, exp.Literal.number(0)))
         if isinstance(node, exp.TsOrDsToDate | exp.Date):
             return _try_cast(node.this, "DATE")
@@ -118,7 +118,7 @@ class Translation:
             fitting = next(alike) if kind == _ALIKE else one if kind is None else _as_kind(one, kind)
             node.set(key, fitting, index)
 
-    # -- what a record holds --------------------------------------------------------------------------------------
+    # -- references -----------------------------------------------------------------------------------------------
 
     def _reference(self, node: Node) -> Node:
         """Return a column, a member of the value or a header."""
@@ -151,15 +151,15 @@ class Translation:
         type_name = self._fields.get(path, "VARCHAR")
         member = _column(f"f{_place(self.pointers, _pointer(path))}", "VARCHAR")
         if type_name == "BIGINT":
-            # DuckDB rounds '5.5'; a text with a dot is not a whole number.
+            # DuckDB would round '5.5', but a text with a dot is not a whole number.
             dotted = exp.func("CONTAINS", member.copy(), exp.Literal.string("."))
             member = exp.func("NULLIF", member, exp.If(this=dotted, true=member.copy()))
         return member if type_name == "VARCHAR" else _try_cast(member, type_name)
 
-    # -- what has a rule of its own -------------------------------------------------------------------------------
+    # -- expressions with their own translation -------------------------------------------------------------------
 
     def _is(self, node: exp.Is) -> Node:
-        """Return `x IS NULL`, `IS TRUE` or `IS FALSE`; of the value itself, whether it is a tombstone."""
+        """Return `x IS NULL`, `IS TRUE` or `IS FALSE`; `value IS NULL` tests for a tombstone."""
         if isinstance(node.expression, exp.Null):
             if isinstance(node.this, exp.Column) and _chain(node.this) in (("value", ()), ("VALUE", ())):
                 self.tests_null = True
@@ -192,7 +192,7 @@ class Translation:
         if isinstance(source, exp.Literal) and found == TEXT:
             _refuse_unfit(source.name, kind, type_name)
         if type_name == "BIGINT" and found in (TEXT, NUMBER):
-            # Spark cuts the fraction off, DuckDB would round.
+            # Spark truncates the fraction, DuckDB would round it.
             source = exp.func("TRUNC", _try_cast(source, _WIDE))
         return _try_cast(source, type_name)
 
@@ -213,7 +213,7 @@ def _kind(type_: Node) -> str:
 
 
 def _as_kind(node: Node, kind: str) -> Node:
-    """Return an expression as a value of another kind; NULL where it cannot be cast."""
+    """Return an expression cast to another kind; NULL if it cannot be cast."""
     found, to = _kind(node.type), _SQL_TYPE[kind]
     if found in (kind, NULL):
         return node
@@ -225,7 +225,7 @@ def _as_kind(node: Node, kind: str) -> Node:
 
 
 def _alike(nodes: list[Node]) -> list[Node]:
-    """Return operands as values of one kind: text gives way to any other."""
+    """Return operands cast to one kind: text is cast to any other."""
     kinds = {_kind(node.type) for node in nodes} - {NULL, TEXT}
     if len(kinds) > 1:
         shown = " and ".join(f"'{_written(node)}' ({_kind(node.type)})" for node in nodes)
@@ -321,7 +321,7 @@ def _data_type(name: str) -> exp.DataType:
 
 
 def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
-    # All of it: a result that is not fetched to its end blocks the connection for what comes next.
+    # fetchall: a result that is not fetched to its end blocks the connection for the next query.
     with engine() as connection:
         [(is_unfit,)] = connection.execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchall()
     if is_unfit:

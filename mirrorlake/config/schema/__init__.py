@@ -1,4 +1,4 @@
-"""The settings file as values: clusters, lake, flows, and what each of them may say."""
+"""The settings file as typed values: clusters, lake, flows and their settings."""
 
 from mirrorlake.face import attach
 

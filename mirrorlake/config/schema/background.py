@@ -1,4 +1,4 @@
-"""What a running mirror does beside mirroring: upkeep of the lake, metrics, samples of positions, verification."""
+"""Settings of a running mirror's other tasks: maintenance of the lake, metrics, samples of positions, verification."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.model.patterns import TopicPattern
 
 
 class MaintenanceConfig(Settings):
-    """Upkeep of a lake in a folder (docs/maintenance.md)."""
+    """Maintenance of a lake in a folder (docs/maintenance.md)."""
 
     superseded: ClassVar = {"patience": Superseded("max_wait_for_flows")}
 
@@ -38,7 +38,7 @@ class MaintenanceConfig(Settings):
 
 
 class MetricsConfig(Settings):
-    """What a running mirror exports to Prometheus (docs/metrics.md)."""
+    """Metrics of a running mirror for Prometheus (docs/metrics.md)."""
 
     port: Annotated[Count, Field(le=65_535)] | None = Field(
         default=None, description="the port of /metrics; none is served without it"
@@ -62,7 +62,7 @@ class MetricsConfig(Settings):
 
 
 class SamplingConfig(Settings):
-    """What a mirror records of its positions over time (table `positions`)."""
+    """Samples of a mirror's positions over time (table `positions`)."""
 
     every: Interval = Field(
         default=timedelta(seconds=30), description="time between two looks; 0s for none while running"
@@ -79,7 +79,7 @@ class SamplingConfig(Settings):
 
 
 class VerifyConfig(Settings):
-    """What a running mirror proves by itself (table `proofs`)."""
+    """Verification by a running mirror (table `proofs`)."""
 
     every: Interval = Field(
         default=timedelta(0),

@@ -1,4 +1,4 @@
-"""One cluster, and how its topics are landed."""
+"""Settings of one cluster and of landing its topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mirrorlake.model.patterns import TopicPattern
 
 
 class LandConfig(Settings):
-    """How the topics of one source cluster are landed."""
+    """Settings of landing the topics of one source cluster."""
 
     superseded: ClassVar = {"live": Superseded("execution", {"true": None, "false": "streaming"})}
 
@@ -58,7 +58,7 @@ def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:
 class ClusterConfig(Settings):
     """One cluster: Kafka's brokers, or a lake cluster, which applications publish into (`kind: lake`).
 
-    `client` holds Java or librdkafka names, one spelling serves both clients.
+    `client` has Java or librdkafka names; one spelling serves both clients.
     """
 
     kind: Literal["kafka", "lake"] = Field(default="kafka", description="kafka, or lake: applications publish into it")
@@ -98,11 +98,11 @@ class ClusterConfig(Settings):
 
     @property
     def is_lake(self) -> bool:
-        """Return whether applications publish into it, and no broker stands behind it."""
+        """Whether applications publish into it, without a broker."""
         return self.kind == "lake"
 
     def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic of a lake cluster has by these settings."""
+        """Return the partition count of a lake cluster's topic by these settings."""
         own = self.topics[topic].partitions if topic in self.topics else None
         return own or self.partitions
 
@@ -114,18 +114,18 @@ class ClusterConfig(Settings):
 
     @property
     def alias(self) -> str:
-        """Return the name this cluster has in the settings; empty outside of any."""
+        """The cluster's alias in the settings, or "" outside of settings."""
         return self.place.removeprefix("clusters.")
 
     def retention_of(self, topic: str) -> RetentionConfig | None:
-        """Find the retention of a topic in its relay: the first pattern that matches counts; None keeps it for ever."""
+        """Return the retention of a topic in its relay by the first matching pattern; None is unlimited."""
         return retention_of(self.retention, topic)
 
     def servers(self) -> str:
         """Return `host:port,…` with references resolved.
 
         Raises:
-            ConfigError: a reference cannot be resolved, or resolves to something else than addresses.
+            ConfigError: a reference cannot be resolved, or does not resolve to addresses.
         """
         found = ",".join(self.resolved(address, "bootstrap_servers") for address in self.bootstrap_servers)
         if not values.are_addresses(found):

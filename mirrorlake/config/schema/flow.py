@@ -1,4 +1,4 @@
-"""One flow of the settings, with what follows from it: which topics it takes and how they are named on the target."""
+"""Settings of one flow, with its selection of topics and their names on the target."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy
 from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
-# It becomes the name of a folder: nothing that is a path, and nothing that reads like an option of a command.
+# The name becomes that of a folder: it must not be a path or look like an option of a command.
 _FLOW_NAME = re.compile(r"(?=.{1,200}$)[A-Za-z0-9_](?:[A-Za-z0-9._-]|->)*")
 
 
@@ -71,14 +71,14 @@ class Mm2Config(Settings):
 
 
 class RateConfig(Settings):
-    """The most that a flow sends."""
+    """The maximum rate of a flow."""
 
     records_per_second: Count | None = Field(default=None, description="records a second, over all lanes")
     bytes_per_second: Size | None = Field(default=None, description="bytes a second, over all lanes")
 
     @property
     def rate(self) -> Rate:
-        """Return the limits as the lanes keep them."""
+        """The limits for the lanes."""
         return Rate(records_per_second=self.records_per_second, bytes_per_second=self.bytes_per_second)
 
 
@@ -86,7 +86,7 @@ _Objective = Annotated[Interval, at_least(timedelta(seconds=1), "no mirror keeps
 
 
 class ObjectivesConfig(Settings):
-    """Objectives of a flow (docs/objectives.md); without them nothing is judged."""
+    """Objectives of a flow (docs/objectives.md); without objectives nothing is judged."""
 
     rpo: _Objective | None = Field(
         default=None, description="the most that may be lost with the source, as the age of its oldest record"
@@ -148,7 +148,7 @@ class FlowConfig(Settings):
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
 
-    # What the other parts of the file say about this flow (`bound_to`). Without denials everything is denied.
+    # Set from the other parts of the file (`bound_to`). Without denials everything is denied.
     _never_leave: TopicPattern | None = PrivateAttr(default=None)
     _adds_hops: bool = PrivateAttr(default=False)
 
@@ -201,22 +201,22 @@ class FlowConfig(Settings):
 
     @cached_property
     def selection(self) -> TopicMatcher:
-        """Return the matcher for source topics; internal topics never match."""
+        """The matcher for source topics; internal topics never match."""
         return TopicMatcher(self.topics, self.exclude_topics)
 
     @cached_property
     def group_selection(self) -> NameMatcher:
-        """Return the matcher for consumer groups."""
+        """The matcher for consumer groups."""
         return NameMatcher(self.groups, self.exclude_groups)
 
     @cached_property
     def replication_policy(self) -> ReplicationPolicy:
-        """Return how the flow names topics on the target."""
+        """The policy that names topics on the target."""
         return self.policy.build(self.source)
 
     @property
     def mm2_names(self) -> Mm2Names:
-        """Return how MirrorMaker 2 would name its own topics for this flow."""
+        """The names of MirrorMaker 2's own topics for this flow."""
         return Mm2Names(self.policy.separator, self.mm2.separator_in_internal)
 
     def remote_topic(self, topic: str) -> str:
@@ -224,9 +224,9 @@ class FlowConfig(Settings):
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
     def bound_to(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:
-        """Make the same flow with what the rest of a file says of it; this one stays as it is.
+        """Return a copy of the flow with the denials and provenance of a file.
 
-        Law: `never_leave` fails closed. A flow that does not know what is denied denies everything.
+        Law: `never_leave` fails closed. A flow without known denials denies everything.
         """
         bound = self.model_copy()
         bound._never_leave, bound._adds_hops = never_leave, adds_hops  # noqa: SLF001  a copy that nobody has seen
@@ -234,11 +234,11 @@ class FlowConfig(Settings):
 
     @property
     def adds_hops(self) -> bool:
-        """Return whether the flow appends a header that says where the record has been (`model/loops/hops.py`)."""
+        """Whether the flow appends provenance headers (`model/loops/hops.py`)."""
         return self._adds_hops
 
     def may_share(self, other: FlowConfig) -> bool:
-        """Return whether this flow and another one may write one remote topic: both merge, or both tell where records were."""
+        """Return whether two flows may write one remote topic: both merge, or both write provenance headers."""
         both = [flow.name for flow in (self, other)]
         return intended(
             self.route,
@@ -249,7 +249,7 @@ class FlowConfig(Settings):
 
     @property
     def route(self) -> Route:
-        """Return the part of the settings that decides which topics go where."""
+        """The part of the settings that decides which topics go where."""
         return Route(
             name=self.name,
             source=self.source,
@@ -260,25 +260,25 @@ class FlowConfig(Settings):
         )
 
     def denies(self, topic: str) -> bool:
-        """Return whether the source's `never_leave` holds the topic back, whatever the flow selects."""
+        """Return whether the source's `never_leave` denies the topic, whatever the flow selects."""
         return self.route.denies(topic)
 
     def carries(self, topic: str) -> bool:
-        """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target (DESIGN 9)."""
+        """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target."""
         return self.route.carries(topic)
 
     @property
     def redrive_name(self) -> str:
-        """Return the name under which quarantined records are sent again, with a ledger of its own."""
+        """The name of the flow's redrive, which has its own ledger."""
         return f"{self.name}{_REDRIVE}"
 
     def redrive(self) -> FlowConfig:
-        """Return the flow that sends quarantined records again: one lane, and a ledger of its own."""
+        """Return the redrive, which sends quarantined records again: one lane and its own ledger."""
         return self.model_copy(update={"name": self.redrive_name, "lanes": 1})
 
     @property
     def ledger_topic(self) -> str:
-        """Return the name of the flow's ledger on the target."""
+        """The name of the flow's ledger on the target."""
         return ledger_topic(self.name)
 
     def __repr_args__(self) -> Any:

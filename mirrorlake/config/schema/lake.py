@@ -1,4 +1,4 @@
-"""Where the lake is: a path, or a catalog and schema."""
+"""Settings of the lake: a path, or a catalog and schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrorlake.errors import ConfigError, Fault
 
 
 class LakeConfig(Settings):
-    """Where the relay lives: a path, or a catalog and schema with a place for checkpoint locations."""
+    """The location of the lake: a path, or a catalog and schema with a folder for checkpoint locations."""
 
     root: str | None = Field(
         default=None, description="any path Spark can write; a relative one stands beside this file"
@@ -46,10 +46,10 @@ class LakeConfig(Settings):
         return self
 
     def store(self) -> tuple[str, dict[str, str]] | None:
-        """Return the address of the object store that `storage` tells how to reach, and its settings by name.
+        """Return the address of the object store and the settings of `storage` by name; None without `storage`.
 
         Raises:
-            ConfigError: a reference cannot be resolved, or resolves to something that is not on an object store.
+            ConfigError: a reference cannot be resolved, or does not resolve to an object store.
         """
         root = self.location()
         if self.storage is None or root is None:
@@ -60,7 +60,7 @@ class LakeConfig(Settings):
         return root, {key: self.resolved(value, f"storage.{key}") for key, value in given.items()}
 
     def location(self) -> str | None:
-        """Return the root, absolute: a relative one stands beside the settings file; None on a catalog.
+        """Return the absolute root, relative to the settings file's folder; None on a catalog.
 
         Example:
             >>> mirror.config.lake.location()  # doctest: +SKIP
@@ -72,18 +72,18 @@ class LakeConfig(Settings):
         return root.rstrip("/") if ":/" in root else self.beside_file(root)
 
     def folder(self) -> Path | None:
-        """Return the root where it is a folder of this machine."""
+        """Return the root if it is a folder of this machine, or None."""
         root = self.location()
         return None if root is None or is_elsewhere(root) else Path(root)
 
     def namespace(self) -> tuple[str, str] | None:
-        """Return (catalog, schema) with references resolved; None on a path."""
+        """Return (catalog, schema) with references resolved, or None on a path."""
         if self.catalog is None or self.schema_name is None:
             return None
         return self.resolved(self.catalog, "catalog"), self.resolved(self.schema_name, "schema")
 
     def checkpoint_location(self) -> str:
-        """Return the folder for checkpoint locations: `<root>/checkpoints`, or what `checkpoints` says."""
+        """Return the folder for checkpoint locations: `checkpoints`, or `<root>/checkpoints`."""
         if self.checkpoints is not None:
             place = self.resolved(self.checkpoints, "checkpoints")
             return place if ":/" in place else self.beside_file(place)
@@ -91,6 +91,6 @@ class LakeConfig(Settings):
 
 
 def is_elsewhere(root: str) -> bool:
-    """Return whether a root is not in a folder of this machine that behaves as one."""
-    # Databricks mounts object stores below these; a sqlite file cannot be locked there.
+    """Return whether a root is outside this machine's own file system."""
+    # Databricks mounts object stores below these paths, where a sqlite file cannot be locked.
     return ":/" in root or root.startswith(("/Volumes/", "/dbfs/", "/Workspace/"))

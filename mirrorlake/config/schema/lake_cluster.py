@@ -1,4 +1,4 @@
-"""The topics of a lake cluster, which applications publish into: partition counts and settings of the remote topics."""
+"""Settings of a lake cluster's topics: partition counts, and settings of the remote topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANY = TopicMatcher(TopicPattern((".*",)))
 
 
 def topic_fault(name: str) -> tuple[str, str] | None:
-    """Return problem and remedy of a name that no application may publish to, None for a good one.
+    """Return problem and remedy of a name that no application may publish to, or None for a good name.
 
     >>> topic_fault("orders"), topic_fault("__consumer_offsets")[0]
     (None, "'__consumer_offsets' is internal to Kafka, MirrorMaker or mirrorlake")
@@ -48,7 +48,7 @@ def topics_by_name(value: Any) -> Any:
     """Return `{name: topic}` with empty entries filled in.
 
     Raises:
-        PydanticCustomError: names that nobody may publish to; all of them.
+        PydanticCustomError: nobody may publish to some names; names all of them.
     """
     if not isinstance(value, dict):
         raise fault_error("a mapping is expected", "write {orders: {partitions: 6}}")

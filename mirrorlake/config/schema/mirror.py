@@ -1,4 +1,4 @@
-"""The settings as typed, frozen values (DESIGN 6). Unknown keys are errors; `conf/example.yml` shows every key."""
+"""The settings as typed, frozen values. Unknown keys are errors; `conf/example.yml` shows every key."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MirrorConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _checked_across(cls, data: Any, handler: Callable[[Any], MirrorConfig]) -> MirrorConfig:
-        """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
+        """Check across the parts even if a part is faulty, so that one run shows every fault."""
         if not isinstance(data, dict):
             return handler(data)
         clusters, flows = _sound(ClusterConfig, data.get("clusters")), _sound(FlowConfig, data.get("flows"))
@@ -93,7 +93,7 @@ class MirrorConfig(Settings):
 
     @property
     def superseded_settings(self) -> tuple[tuple[str, str], ...]:
-        """Return the place of each setting of an earlier release in the file, and what took its place there."""
+        """The path of each earlier release's setting in the file, and its replacement."""
         parts: list[tuple[str, Settings]] = [
             (f"clusters.{alias}.land", one.land) for alias, one in self.clusters.items()
         ]
@@ -102,14 +102,14 @@ class MirrorConfig(Settings):
         return tuple((f"{place}.{name}", by) for place, part in parts for name, by in part.old_settings)
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
-        """Bind a flow to the denials of this file, although it need not be in it, for a replay or a drill."""
+        """Return a flow bound to the denials of this file; the file need not contain it (replay, drill)."""
         return flow.bound_to(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
     def with_flow(self, flow: FlowConfig) -> MirrorConfig | None:
-        """Make the same settings with one flow more, for the time of one command.
+        """Return the settings with one more flow, for one command.
 
-        None where the file could not hold it, or where its other flows would have to do otherwise beside it: whoever runs them
-        knows nothing of it.
+        None if the file could not contain the flow, or if its other flows would then have to change: their running mirrors do
+        not know the new flow.
         """
         flows = (*self.flows, flow)
         tracing = {each.name for each in self.flows if each.adds_hops}
@@ -123,11 +123,11 @@ class MirrorConfig(Settings):
         return made
 
     def never_leave(self, alias: str) -> TopicPattern:
-        """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
+        """Return the topics that may not leave a cluster, also those that came from a cluster that denies them."""
         return never_leave(alias, self.clusters, self.flows)
 
     def read_from(self, path: Path | None, text: str = "") -> None:
-        """Tell every part which file and place it came from, for errors at the edge."""
+        """Record the file and path of every part, for later errors."""
         self._path, self._text = path, text
         folder = None if path is None else path.absolute().parent
         parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
@@ -139,24 +139,24 @@ class MirrorConfig(Settings):
 
     @property
     def path(self) -> Path | None:
-        """Return the file these settings were read from, if any."""
+        """The file of these settings, or None."""
         return self._path
 
     @property
     def text(self) -> str:
-        """Return the YAML these settings were read from, which may hold secrets; empty where they were not."""
+        """The YAML of these settings, which may contain secrets; "" without one."""
         return self._text
 
     @property
     def lake_clusters(self) -> tuple[str, ...]:
-        """Return the aliases of the clusters that applications publish into, sorted."""
+        """The aliases of the lake clusters, sorted."""
         return tuple(sorted(alias for alias, cluster in self.clusters.items() if cluster.is_lake))
 
     def lake_cluster(self, alias: str | None) -> str:
-        """Return the alias if it is a lake cluster's; None stands for the only one.
+        """Return the alias if it is a lake cluster's; None selects the only one.
 
         Raises:
-            UsageError: it is not, or None could be several; lists the lake clusters.
+            UsageError: it is not, or None is ambiguous; lists the lake clusters.
         """
         known = self.lake_clusters
         if alias in known or (alias is None and len(known) == 1):
@@ -167,12 +167,12 @@ class MirrorConfig(Settings):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Return the aliases that are a source of some flow, sorted."""
+        """The aliases of the flows' sources, sorted."""
         return tuple(sorted({flow.source for flow in self.flows}))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Return the aliases that are a target of some flow, sorted."""
+        """The aliases of the flows' targets, sorted."""
         return tuple(sorted({flow.target for flow in self.flows}))
 
     def flow(self, name: str) -> FlowConfig:
@@ -198,7 +198,7 @@ class MirrorConfig(Settings):
         return tuple(flow for flow in self.flows if flow.target == alias)
 
     def subscribe_pattern(self, alias: str) -> str:
-        """Build the pattern that Spark subscribes to on this source: every topic that some flow selects and that may leave."""
+        """Return Spark's subscribe pattern for this source: every topic that a flow selects and that may leave."""
         denied = self.never_leave(alias).expressions
         return subscribe_pattern(
             *(
@@ -214,7 +214,7 @@ def _one_of(word: str, known: Iterable[str]) -> str:
 
 
 def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
-    """Return the parts of a file with a catalog that ask for live tasks: only Spark reads and writes the tables there."""
+    """Return the faults of live tasks on a catalog: only Spark reads and writes its tables."""
     if config.lake.root is not None:
         return []
     parts: list[tuple[Place, LandConfig | FlowConfig]] = [
@@ -230,7 +230,7 @@ def _live_on_catalog(config: MirrorConfig) -> list[SettingsFault]:
 
 
 def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:
-    """Return the parts of a section that are valid in themselves, by their key or position."""
+    """Return the valid parts of a section by their key or position."""
     keyed = items.items() if isinstance(items, dict) else enumerate(items) if isinstance(items, list | tuple) else ()
     found = {}
     for key, item in keyed:
@@ -242,7 +242,7 @@ def _sound(part: type[_Part], items: Any) -> dict[Any, _Part]:
 def _checked_flows(
     data: Mapping[str, Any], clusters: Mapping[str, ClusterConfig], flows: Mapping[int, FlowConfig]
 ) -> tuple[tuple[FlowConfig, ...], list[SettingsFault]]:
-    """Return the flows that are valid in themselves, bound to the file, and the faults between the parts."""
+    """Return the valid flows, bound to the file, and the faults between the parts."""
     written = {index: flow for index, flow in enumerate(data["flows"]) if isinstance(flow, dict)}
     pairs = {index: (flow.get("source"), flow.get("target")) for index, flow in written.items()}
     ends = {
@@ -251,7 +251,7 @@ def _checked_flows(
         if isinstance(source, str) and isinstance(target, str)
     }
     ends |= {index: End(index, flow.name, flow.source, flow.target) for index, flow in flows.items()}
-    # Also of a cluster that is not valid yet.
+    # The kinds include those of invalid clusters.
     kinds = {alias: cluster.get("kind") for alias, cluster in data["clusters"].items() if isinstance(cluster, dict)}
     kinds |= {alias: cluster.kind for alias, cluster in clusters.items()}
     lakes = [alias for alias, kind in kinds.items() if kind == "lake"]
@@ -266,7 +266,7 @@ def _checked_flows(
 def bound_flows(
     flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig], *, tracing: Collection[str] = ()
 ) -> tuple[FlowConfig, ...]:
-    """Make the flows of a file with what the file says of each: the denials, and whether it is one of the `tracing`."""
+    """Return the flows bound to the denials of a file; flows in `tracing` write provenance headers."""
     flows = tuple(flows)
     return tuple(
         flow.bound_to(never_leave(flow.source, clusters, flows), adds_hops=flow.name in tracing) for flow in flows
@@ -274,7 +274,7 @@ def bound_flows(
 
 
 def never_leave(alias: str, clusters: Mapping[str, ClusterConfig], flows: Iterable[FlowConfig]) -> TopicPattern:
-    """Collect the topics that may not leave a cluster from all clusters' denials and the separators of these flows."""
+    """Return the topics that may not leave a cluster, from all clusters' denials and the flows' separators."""
     denied = {each: cluster.never_leave for each, cluster in clusters.items() if cluster.never_leave}
     separators = {flow.policy.separator for flow in flows if flow.policy.template is None}
     return denied_from(alias, denied, {DEFAULT_SEPARATOR, *separators})

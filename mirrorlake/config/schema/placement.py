@@ -1,10 +1,10 @@
-"""Where records stand on the target: by their partition number, by key, or as a list says.
+"""Place records on target partitions: by their partition number, by key, or by a map.
 
-    placement: keep                         the number they have on the source
-    placement: {by: key, count: 12}         where Kafka's own producers would put their key, in a topic of 12 partitions
+    placement: keep                         the partition number on the source
+    placement: {by: key, count: 12}         the partition of Kafka's default partitioner, in a topic of 12 partitions
     placement: {map: {0: 3, 1: 0}}          source partition 0 to 3, 1 to 0; also by topics: {map: {"orders.*": {0: 3}}}
 
-What a list leaves out has no place, and is refused before anything is sent.
+A source partition that a map omits is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorlake.config.faults import SettingsFault, below, did_you_mean, fault_e
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import parse_patterns
 
-# Kafka has no limit of its own; a typing error must not create more than a cluster can hold.
+# Kafka has no limit; a typing error must not create more partitions than a cluster can handle.
 MAX_PARTITIONS = 100_000
 _REMEDY = "write keep, {by: key, count: 12} or {map: {0: 3, 1: 0}}"
 _PAIR_REMEDY = "write {map: {0: 3, 1: 0}}: source partition, then target partition"
@@ -26,14 +26,14 @@ _PAIR_REMEDY = "write {map: {0: 3, 1: 0}}: source partition, then target partiti
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How a flow places records on the target's partitions, as written.
+    """The placement of a flow's records on target partitions, as written.
 
-    Law D: `keep` and `map` hold the order of each source partition, `key` the order of each key.
+    Law D: `keep` and `map` preserve the order of each source partition, `key` the order of each key.
 
     Attributes:
         kind: keep, key or map.
         count: partitions of the remote topic; None unless kind is key.
-        maps: (topics, pairs of source and target partition) in the order of the file; topics `.*` where none are named.
+        maps: (topics, pairs of source and target partition) in the order of the file; topics `.*` if none are named.
     """
 
     kind: Literal["keep", "key", "map"] = "keep"
@@ -41,7 +41,7 @@ class Placement:
     maps: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     def plain(self) -> str | dict[str, Any]:
-        """Return the placement as it is written in a settings file."""
+        """Return the placement in the syntax of a settings file."""
         if self.kind == "key":
             return {"by": "key", "count": self.count}
         if self.kind == "map":
@@ -49,7 +49,7 @@ class Placement:
         return self.kind
 
     def mapping(self, topic: str) -> Mapping[int, int] | None:
-        """Return target partitions by source partition, None where records keep their number or go by key."""
+        """Return target partitions by source partition, or None without a map for the topic."""
         found = None
         for topics, pairs in self.maps:
             if NameMatcher(parse_patterns(topics)).matches(topic):
@@ -57,7 +57,7 @@ class Placement:
         return found
 
     def remote_partitions(self, topic: str, partitions: int) -> int:
-        """Return how many partitions the remote topic of a source topic with `partitions` must have.
+        """Return the partition count that the remote topic of a source topic with `partitions` needs.
 
         >>> Placement("map", maps=((".*", ((0, 3), (1, 0))),)).remote_partitions("orders", 2)
         4
@@ -68,12 +68,12 @@ class Placement:
         return partitions if mapping is None else max(mapping.values()) + 1
 
     def unmapped(self, topic: str, partitions: int) -> list[int]:
-        """Return the source partitions of a topic that a list leaves out; their records have no place."""
+        """Return the source partitions of a topic that its map omits."""
         mapping = self.mapping(topic)
         return [] if mapping is None else [p for p in range(partitions) if p not in mapping]
 
     def targets(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Return the target partitions that records of a source partition may stand in."""
+        """Return the possible target partitions of a source partition's records."""
         if self.count is not None:
             return tuple(range(self.count))
         mapping = self.mapping(topic)
@@ -83,7 +83,7 @@ class Placement:
 
 
 def read_placement(value: Any) -> Placement:
-    """Return the placement from `keep`, `{by: key, count: N}` or `{map: {0: 3, ...}}`."""
+    """Parse a placement: `keep`, `{by: key, count: N}` or `{map: {0: 3, ...}}`."""
     if isinstance(value, Placement):
         return value
     if value == "keep":

@@ -1,4 +1,4 @@
-"""How long the relay of a source keeps the records of a topic; without it for ever."""
+"""Settings of a topic's retention in the relay; unlimited without them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.model.patterns import parse_patterns
 
 
 class RetentionConfig(Settings):
-    """What may leave the relay of some topics: records past either bound, once every flow has sent them."""
+    """The retention of topics in the relay: records past either bound may leave it once every flow has sent them."""
 
     age: Annotated[Interval, at_least(timedelta(hours=1), "less than an hour is kept", 'write "1h" or more')] | None = (
         Field(default=None, description="how old a record may become, by its timestamp")
@@ -31,7 +31,7 @@ class RetentionConfig(Settings):
 
 
 def retention_of(retention: Mapping[str, RetentionConfig], topic: str) -> RetentionConfig | None:
-    """Find the retention by the first pattern that matches a topic; None keeps it for ever."""
+    """Return the retention of a topic by the first matching pattern; None is unlimited."""
     for pattern, settings in retention.items():
         if NameMatcher(parse_patterns(pattern)).matches(topic):
             return settings

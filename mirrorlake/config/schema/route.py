@@ -1,6 +1,6 @@
-"""Which topics of a flow go where: the small part of its settings that decides, without addresses or secrets.
+"""The part of a flow's settings that decides which topics go where, without addresses or secrets.
 
-A `Route` is what travels to Spark's workers, where loops are told apart (`mirrorlake.rules.hop_header`).
+Spark's workers get a `Route` to detect loops (`mirrorlake.rules.hop_header`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirrorlake.model.regex import tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """What a flow carries and how it names it; `never_leave` beats the selection, and None, where nobody said, denies all."""
+    """The topics of a flow and their remote names; `never_leave` beats the selection, and None denies all."""
 
     name: str
     source: str
@@ -32,7 +32,7 @@ class Route:
         return bool(self.never_leave) and NameMatcher(self.never_leave).matches(topic)
 
     def carries(self, topic: str) -> bool:
-        """Return whether the flow sends the topic on: selected, not denied, not known to come from the target."""
+        """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target."""
         return (
             self.selection.matches(topic) and not self.denies(topic) and not is_cycle(self.policy, topic, self.target)
         )
@@ -43,10 +43,10 @@ class Route:
 
 
 def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators: Iterable[str]) -> TopicPattern:
-    r"""Collect the topics that may not leave a cluster: those it denies itself, and those from a cluster that denies them.
+    r"""Return the topics that may not leave a cluster: its own denials, and topics from a cluster that denies them.
 
-    Where a topic came from is read from its name as the default policy makes it, whatever policy the flow onward has: a
-    denial is never lifted by another name for the flow. `east.pii` on central, where east denies `pii`, stays there.
+    A topic's origin is its prefix under the default policy, whatever policy the next flow has, so that no policy lifts a
+    denial. `east.pii` stays on central if east denies `pii`.
 
     Example:
         >>> denied_from("central", {"east": TopicPattern(("pii",))}, ["."]).expressions
@@ -57,7 +57,7 @@ def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators:
         for separator in sorted(set(separators)):
             parted = separator.replace(".", r"\.")
             for expression in pattern.expressions:
-                # `^pii$` is the whole name here too, so its edges would never match after a hop.
+                # `^pii$` means the whole name, and its anchors would never match after a hop.
                 inner = "".join(token.text for token in tokens(expression) if token.text not in ("^", "$"))
                 found.append(rf"(?:.*{parted})?{origin}{parted}(?:{inner})")
     return TopicPattern(tuple(dict.fromkeys(found)))

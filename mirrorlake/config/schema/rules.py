@@ -1,4 +1,4 @@
-"""What a flow does to records on their way: `rules:`, applied in order, each with one action."""
+"""Settings of a flow's `rules:`, applied to records in order, each with one action."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _paths(value: Any) -> tuple[Path, ...]:
 
 
 def _key(value: Any) -> Any:
-    # Whatever stands here may be the key itself: no message shows it.
+    # The value may be the key itself: no message shows it.
     if not isinstance(value, str) or not value:
         raise fault_error("the key (hidden) is not text", "write key: ${secret:scope/key}")
     return value
@@ -73,14 +73,14 @@ Paths = Annotated[
 
 
 class HashConfig(Settings):
-    """Members that are replaced by their keyed hash."""
+    """Settings of members that are replaced by their keyed hash."""
 
     fields: Paths = Field(description="paths of the members")
     key: Annotated[str, BeforeValidator(_key)] = Field(description="the key, by reference: ${secret:scope/key}")
 
     @property
     def shown_key(self) -> str:
-        """Return the reference to the key; a key written in place is masked."""
+        """The reference to the key; a literal key is masked."""
         return self.key if secrets.is_bare_reference(self.key) else secrets.MASK
 
     def __repr_args__(self) -> Any:
@@ -89,7 +89,7 @@ class HashConfig(Settings):
 
 
 class HeadersConfig(Settings):
-    """What happens to the headers of a record."""
+    """Settings of dropped and renamed headers."""
 
     drop: Exclusion = Field(default=TopicPattern(), description="headers that are left out")
     rename: dict[str, str] = Field(default_factory=dict, description="{old: new}")
@@ -97,7 +97,7 @@ class HeadersConfig(Settings):
 
     @property
     def dropped(self) -> NameMatcher:
-        """Return which headers are left out."""
+        """The matcher for dropped headers."""
         if not self.ignore_case:
             return NameMatcher(self.drop)
         return NameMatcher(TopicPattern(tuple(f"(?i:{expression})" for expression in self.drop.expressions)))
@@ -110,7 +110,7 @@ class HeadersConfig(Settings):
 
 
 class RuleConfig(Settings):
-    """One rule of a flow: which topics, one action, and what to do where it cannot be carried out."""
+    """One rule of a flow: its topics, one action, and the handling of failures."""
 
     name: str = Field(default="", description="default: rule-1, rule-2, ...")
     topics: Selection = Field(default=TopicPattern((".*",)), description="source topics that it is for")
@@ -208,33 +208,33 @@ class RuleConfig(Settings):
 
     @property
     def action(self) -> str:
-        """Return which of the actions it has."""
+        """The rule's action."""
         return next(action for action in ACTIONS if getattr(self, action) is not None)
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        """Return the paths of mask, remove, null or hash."""
+        """The paths of mask, remove, null or hash; () for other actions."""
         found: tuple[Path, ...] = self.hash.fields if self.hash is not None else getattr(self, self.action)
         return found if self.action in HIDING else ()
 
     @property
     def predicate(self) -> Predicate | None:
-        """Return the predicate of keep or drop."""
+        """The predicate of keep or drop, or None."""
         return self._predicate
 
     @property
     def reads_json(self) -> bool:
-        """Tell whether the value, or the key that it hides members of, has to be JSON."""
+        """Whether the value, or a key with hidden members, must be JSON."""
         return self.action in HIDING or (self._predicate is not None and self._predicate.reads_json)
 
     @cached_property
     def matcher(self) -> NameMatcher:
-        """Return which source topics it is for."""
+        """The matcher for the rule's source topics."""
         return NameMatcher(self.topics)
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Describe the rule in plain values without secrets; its version is derived from them."""
+        """The rule in plain values without secrets, from which its version is derived."""
         # Without defaults: a setting that a later release adds must not change the versions of rules that lack it.
         plain = self.model_dump(mode="json", exclude_defaults=True)
         if self.hash is not None:
@@ -243,7 +243,7 @@ class RuleConfig(Settings):
 
     @property
     def version(self) -> str:
-        """Return the fingerprint of the definition: 8 hex digits; secrets do not count."""
+        """The fingerprint of the definition: 8 hex digits, independent of secrets."""
         text = json.dumps(self.definition, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -253,10 +253,12 @@ class RuleConfig(Settings):
 
 
 def keeping(name: str, predicate: str) -> RuleConfig:
-    """Return the rule that keeps what a predicate of a caller is true for; what it cannot judge stays back, too.
+    """Return the rule that passes only records for which a caller's predicate is true.
+
+    It also withholds records that the predicate cannot judge.
 
     Raises:
-        UsageError: the predicate cannot be read.
+        UsageError: the predicate cannot be parsed.
 
     Example:
         >>> keeping("where", "partition = 3").action
@@ -275,7 +277,7 @@ def keeping(name: str, predicate: str) -> RuleConfig:
 
 
 def named(value: Any) -> Any:
-    """Return the rules of a file, those without a name called by their place: rule-1, rule-2."""
+    """Return the rules of a file; unnamed rules get a name by their position: rule-1, rule-2."""
     if not isinstance(value, list):
         return value
     return [
@@ -285,7 +287,7 @@ def named(value: Any) -> Any:
 
 
 def check_names(rules: tuple[RuleConfig, ...]) -> tuple[RuleConfig, ...]:
-    """Return the rules, refusing two of one name."""
+    """Return the rules; refuse two of one name."""
     names, remedy = [rule.name for rule in rules], "give each rule of the flow a name of its own"
     raise_any(
         SettingsFault((place, "name"), f"a second rule '{name}'", remedy)

@@ -1,7 +1,7 @@
-"""The compiled form of a selection: which topics and groups a flow takes.
+"""Match the topics and groups that a flow selects.
 
-RE2 matches in time linear in the name, whatever the expression (Python's `re` took 0.9 s on 25 characters for a classic
-evil one). What Java has and RE2 lacks, look-around and possessive repeats, goes to `re`, capped in length.
+RE2 matches in time linear in the name for every expression (Python's `re` took 0.9 s on 25 characters for a classic evil one).
+Java's look-around and possessive repeats, which RE2 lacks, go to `re`, capped in length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_BEYOND_RE2 = 500  # characters
 
 @dataclass(frozen=True)
 class NameMatcher:
-    """Tell which names a pair of selections takes; exclude beats include, and the whole name must match.
+    """Match names by a pair of selections; exclude beats include, and the whole name must match.
 
     Example:
         >>> NameMatcher(TopicPattern(("app-.*",)), TopicPattern(("app-test",))).matches("app-1")
@@ -33,10 +33,10 @@ class NameMatcher:
     exclude: TopicPattern = field(default_factory=TopicPattern)
 
     def __post_init__(self) -> None:
-        """Compile both selections, so that a fault shows where they are read.
+        """Compile both selections, so that a fault is raised when they are read.
 
         Raises:
-            PatternError: an expression that RE2 refuses, or one beyond RE2 that `re` refuses or that is too long.
+            PatternError: RE2 refuses an expression, or an expression beyond RE2 is too long or refused by `re`.
         """
         _compiled(self.include)
         _compiled(self.exclude)
@@ -52,7 +52,7 @@ class NameMatcher:
 
 @dataclass(frozen=True)
 class TopicMatcher(NameMatcher):
-    """Tell which topics a flow takes; internal topics never match, however they are named (KIP-1074, DESIGN 9).
+    """Match the topics that a flow selects; internal topics never match, even by name (KIP-1074).
 
     Example:
         >>> TopicMatcher(TopicPattern((".*",))).select(["orders", "__consumer_offsets", "mirrorlake.a.b.ledger"])
@@ -65,7 +65,7 @@ class TopicMatcher(NameMatcher):
 
     @property
     def subscribe_pattern(self) -> str:
-        """Return the same selection for Spark's `subscribePattern`."""
+        """The same selection for Spark's `subscribePattern`."""
         return subscribe_pattern((self.include, self.exclude))
 
 

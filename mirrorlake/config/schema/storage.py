@@ -1,4 +1,4 @@
-"""How the object store of a lake is reached: one spelling for delta-rs, for Arrow and for Spark."""
+"""Settings of a lake's object store: one spelling for delta-rs, Arrow and Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECRETS = ("secret_key", "session_token", "account_key", "client_secret")
 
 
 class StorageConfig(Settings):
-    """How a lake on an object store is reached without Spark; what is left out is found in the environment of the process.
+    """Access to a lake on an object store without Spark; omitted settings come from the environment of the process.
 
     Example:
         >>> StorageConfig(region="eu-central-1", access_key="${env:KEY}", secret_key="${secret:lake/key}").values_of("s3a")
@@ -64,7 +64,7 @@ class StorageConfig(Settings):
         return self
 
     def faults_of(self, root: str) -> Iterator[SettingsFault]:
-        """Say what does not fit the address of the lake."""
+        """Yield the faults of settings that do not fit the lake's address."""
         scheme, is_address, _ = root.partition("://")
         known = _KEYS.get(scheme) if is_address else None
         if known is None:
@@ -77,7 +77,7 @@ class StorageConfig(Settings):
                 yield SettingsFault(("storage", key), f"'{key}' means nothing to {scheme}://", remedy)
 
     def values_of(self, scheme: str) -> dict[str, str]:
-        """List the values that are set, as texts, references unresolved."""
+        """Return the given values as texts, with references unresolved."""
         given: dict[str, Any] = {key: getattr(self, key) for key in _KEYS.get(scheme, ())}
         return {
             key: str(value).lower() if isinstance(value, bool) else value

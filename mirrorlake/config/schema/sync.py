@@ -1,4 +1,4 @@
-"""What a flow keeps in step on the target besides records: topic settings, partitions, ACLs, group positions."""
+"""Settings of a flow's sync besides records: topic settings, partitions, ACLs, group positions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _overrides(value: Any) -> dict[str, dict[str, str]]:
 
 
 def unknown_settings(settings: Any) -> list[SettingsFault]:
-    """Return a finding for each name that is not a topic setting."""
+    """Return the faults of names that are not topic settings."""
     if not isinstance(settings, dict):
         return [SettingsFault((), "a mapping is expected", "write {retention.ms: 604800000}")]
     return [
@@ -44,7 +44,7 @@ def unknown_settings(settings: Any) -> list[SettingsFault]:
 
 
 class SyncConfig(Settings):
-    """What a flow keeps in step on the target besides records."""
+    """Settings of a flow's sync on the target besides records."""
 
     groups: Flag = Field(default=True, description="positions of inactive consumer groups")
     groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
@@ -82,7 +82,7 @@ class SyncConfig(Settings):
 
     @cached_property
     def config_sync(self) -> ConfigSync:
-        """Return how topic settings are kept in step."""
+        """The rules for syncing topic settings."""
         return ConfigSync(
             enabled=self.configs, excluded=NameMatcher(self.configs_exclude).matches, overrides=self._overrides_of
         )

@@ -1,4 +1,4 @@
-"""Where verifications and benchmarks are logged as MLflow runs."""
+"""Settings of the MLflow runs that log verifications and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SQLITE_FILE = re.compile(r"(sqlite:///)([^?]+)(\?.*)?")
 
 
 class TrackingConfig(Settings):
-    """Where runs go; a mirror never depends on it.
+    """The tracking of runs; a mirror never depends on it.
 
     Example:
         >>> TrackingConfig(uri="https://me:secret@mlflow.example/").uri_shown
@@ -52,11 +52,11 @@ class TrackingConfig(Settings):
 
     @property
     def uri_shown(self) -> str | None:
-        """Return the URI as it was written, without the password that stands in it."""
+        """The URI as written, with user and password masked."""
         return None if self.uri is None else without_user(self.uri)
 
     def tracking_uri(self) -> str | None:
-        """Return the URI with references resolved, a sqlite file beside the settings file.
+        """Return the URI with references resolved; a sqlite file is relative to the settings file's folder.
 
         Raises:
             ConfigError: a reference cannot be resolved.
@@ -68,7 +68,7 @@ class TrackingConfig(Settings):
         return uri if match is None else f"{match[1]}{self.beside_file(match[2])}{match[3] or ''}"
 
     def experiment_name(self, uri: str) -> str:
-        """Return the experiment's name at a URI; a workspace of Databricks wants a path."""
+        """Return the experiment's name at a URI; a Databricks workspace requires a path."""
         is_path = self.experiment.startswith("/") or not uri.startswith(_DATABRICKS)
         return self.experiment if is_path else f"/Shared/{self.experiment}"
 
@@ -77,7 +77,7 @@ class TrackingConfig(Settings):
 
 
 def without_user(text: str) -> str:
-    """Return a text with the user and password of every URI in it masked.
+    """Return a text with user and password of every URI masked.
 
     >>> without_user("cannot reach postgresql://me:pw@db/mlflow")
     'cannot reach postgresql://********@db/mlflow'
