@@ -1,8 +1,7 @@
-"""ACLs: what a permission on the source means for the remote topics of a flow (KIP-11, KIP-290).
+"""ACLs: a permission on the source, translated to the remote topics of a flow (KIP-11, KIP-290).
 
-Nothing is ever widened: on the target, nobody may do with a mirrored topic what he may not do on the source. Where a
-pattern also covers topics that the flow does not carry it is narrowed, where that is not possible it is left out with a
-reason.
+Nothing is ever widened: on the target, a principal gets no permission on a mirrored topic that it lacks on the
+source. A pattern that also covers topics outside of the flow is narrowed, or left out with a reason.
 
     source                            flow carries       central, default policy
     READ  literal  orders             orders, clicks.*   READ  literal  east.orders
@@ -14,7 +13,7 @@ reason.
     DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing: a fence)
 
 MirrorMaker 2 (`MirrorSourceConnector.shouldReplicateAcl`, `targetAclBinding`) takes literal patterns of topics only,
-drops ALLOW WRITE, makes ALLOW READ of ALLOW ALL, and keeps CREATE, ALTER and DELETE as they are.
+drops ALLOW WRITE, turns ALLOW ALL into ALLOW READ, and copies CREATE, ALTER and DELETE unchanged.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ Writes = Literal["downgrade", "keep", "skip"]
 EVERYBODY = "User:*"
 WILDCARD = "*"
 
-# What is left of a permission that writes when only reading is meant to be possible. Kafka derives DESCRIBE from WRITE,
-# ALTER and DELETE and DESCRIBE_CONFIGS from ALTER_CONFIGS (`AclAuthorizer`, KIP-11), so nothing here is more than before.
+# A permission to write, reduced to reading. Kafka derives DESCRIBE from WRITE, ALTER and DELETE, and DESCRIBE_CONFIGS from
+# ALTER_CONFIGS (`AclAuthorizer`, KIP-11), so none of these is wider.
 _DOWNGRADED: Mapping[str, tuple[str, ...]] = {
     "ALL": ("READ", "DESCRIBE"),
     "WRITE": ("DESCRIBE",),
@@ -50,10 +49,10 @@ _ELSEWHERE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Acl:
-    """One ACL as Kafka's tools print it.
+    """One ACL, as Kafka's tools print it.
 
     Attributes:
-        resource: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, or UNKNOWN for what a newer broker has.
+        resource: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, or UNKNOWN for a type of a newer broker.
         name: the resource's name; * alone with LITERAL means all.
         pattern: LITERAL or PREFIXED.
         principal: such as User:alice; User:* means everybody.
@@ -82,18 +81,18 @@ class Acl:
 
     @property
     def is_known(self) -> bool:
-        """Return whether every part of it is known to this version."""
+        """Return whether this version knows every part of the ACL."""
         return "UNKNOWN" not in (self.resource, self.pattern, self.operation, self.permission)
 
     @property
     def covers_all(self) -> bool:
-        """Return whether it stands for every resource of its type."""
+        """Return whether the ACL covers every resource of its type."""
         return self.pattern == "LITERAL" and self.name == WILDCARD
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An ACL of the source that has no exact counterpart on the target, and why."""
+    """An ACL of the source without an exact counterpart on the target, and why."""
 
     acl: Acl
     reason: str
@@ -101,7 +100,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFlow:
-    """What the translation must know of a flow.
+    """The properties of a flow that the translation reads.
 
     Attributes:
         topics: `topics` of the flow.
@@ -110,14 +109,14 @@ class AclFlow:
         exclude_groups: `exclude_groups` of the flow.
         carries: whether the flow mirrors a topic of this name.
         takes_group: whether the flow takes a group of this name.
-        remote: how the flow names a topic on the target; None where it would not be a legal name.
-        remote_prefix: how the remote names of all topics with this beginning begin, and of no others; None without such.
-        shared: whether the remote topic of a source topic also holds records of other topics.
+        remote: the topic's name on the target, or None if that is not legal.
+        remote_prefix: the prefix of exactly the remote topics whose source topics have a prefix, or None.
+        shared: whether the remote topic of a source topic also has records of other topics.
         existing: the source's topics that the flow carries now.
         foreign: topics of the target that this flow does not write to.
-        principals: who a source's principal is on the target.
-        unmapped: what is done with principals that are not in `principals`.
-        writes: what is done with permissions to write.
+        principals: the target's principal by the source's.
+        unmapped: the treatment of principals that are not in `principals`.
+        writes: the treatment of permissions to write.
         group_acls: whether ACLs of groups are translated.
     """
 
@@ -140,14 +139,14 @@ class AclFlow:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The ACLs that the target should have for a flow, each with the source's ACL it stands for, and what is left out."""
+    """The target's ACLs of a flow, each with its ACL on the source, and those left out."""
 
     wanted: Mapping[Acl, Acl]
     left_out: tuple[LeftOut, ...]
 
 
 def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
-    """Return the ACLs on the target that stand for those of the source.
+    """Return the target's ACLs for those of the source.
 
     Args:
         acls: all ACLs of the source.
@@ -165,7 +164,7 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
     left_out: list[LeftOut] = []
     narrowed: set[str] = set()
     cut: list[Acl] = []
-    # Denials first: where one could only be narrowed to names, a permission beside it must not reach further.
+    # Denials first: if one could only be narrowed to names, a permission beside it must not reach further.
     for acl in sorted(acls, key=lambda one: (one.permission != "DENY", one)):
         reason = _why_not(acl, flow)
         if reason is not None:
@@ -175,7 +174,7 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
             continue
         operations = _operations(acl, flow.writes)
         if not operations:
-            # CREATE says nothing about reading: it is dropped as MirrorMaker 2 drops WRITE.
+            # CREATE grants no reading: it is dropped as MirrorMaker 2 drops WRITE.
             continue
         by_name = acl.permission == "ALLOW" and (
             EVERYBODY in narrowed or acl.principal in narrowed or (acl.principal == EVERYBODY and bool(narrowed))
@@ -200,7 +199,7 @@ def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
 
 
 def _is_to_come(acl: Acl, flow: AclFlow) -> bool:
-    """Tell whether it allows something on one topic that the flow will carry."""
+    """Return whether an ACL allows an operation on one topic that the flow will carry later."""
     is_one_topic = (acl.resource, acl.pattern, acl.permission) == ("TOPIC", "LITERAL", "ALLOW") and not acl.covers_all
     return is_one_topic and acl.name not in flow.existing and flow.carries(acl.name)
 
@@ -221,7 +220,7 @@ def _why_not(acl: Acl, flow: AclFlow) -> str | None:
     if acl.permission == "ALLOW" and flow.writes == "skip" and acl.operation in _DOWNGRADED:
         return "it allows writing, and sync.acls_writes is skip"
     if flow.writes != "keep" and (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
-        # A failover fences its old source so: copied by a flow from there to somewhere else, it would fence that flow.
+        # A failover fences its old source with this ACL; copied to another target, it would fence the copying flow.
         return "it keeps everybody from writing, mirrorlake among them; nobody is allowed to write to a remote topic by this flow"
     return None
 
@@ -233,7 +232,7 @@ def _operations(acl: Acl, writes: Writes) -> tuple[str, ...]:
 
 
 def _places(acl: Acl, flow: AclFlow, *, by_name: bool) -> tuple[list[tuple[str, str]], str, bool]:
-    """Return (pattern, name) on the target, a reason where something is left out, and whether nothing is."""
+    """Return (pattern, name) on the target, the reason for anything left out, and whether nothing was."""
     if acl.resource == "GROUP":
         return _group_places(acl, flow)
     if acl.pattern == "LITERAL" and not acl.covers_all:
@@ -300,14 +299,14 @@ def _group_places(acl: Acl, flow: AclFlow) -> tuple[list[tuple[str, str]], str, 
     return pieces, "", True
 
 
-# Names that are excluded by default exist in every cluster and are of no interest to applications.
+# Default exclusions name internal topics and groups of every cluster, which applications do not use.
 _USUAL = frozenset((*DEFAULT_EXCLUDE_TOPICS.expressions, *DEFAULT_EXCLUDE_GROUPS.expressions))
 
 
 def _pieces(prefix: str, include: TopicPattern, exclude: TopicPattern) -> list[tuple[str, str]] | None:
-    """List the names under a prefix that a selection takes, as literals and prefixes.
+    """Return the names under a prefix that a selection takes, as literals and prefixes.
 
-    None where that cannot be said with these two: the selection has other expressions, or an exclusion cuts into it.
+    None if these two cannot express them: the selection has other expressions, or an exclusion cuts into it.
 
     >>> _pieces("c", TopicPattern(("orders", "clicks.*")), TopicPattern())
     [('PREFIXED', 'clicks')]

@@ -1,4 +1,7 @@
-"""What a failed query or Python worker says last, in one line: the text is pages long, and its cause stands near the end."""
+"""The last cause that the error text of a query or Python worker names, in one line.
+
+The text is pages long and names its cause near the end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _LONGEST = 400
 
 
 def root_cause(text: str) -> str:
-    r"""Tell the last cause that an error's text names: of a Python worker's traceback its last line, of Java's causes the last.
+    r"""Return the last cause in an error's text: the last line of a Python traceback, or Java's last cause.
 
     Example:
         >>> root_cause("Job aborted\nCaused by: java.lang.IllegalStateException: the log is gone\n\tat x.y(Z.java)")
@@ -27,11 +30,11 @@ def root_cause(text: str) -> str:
         ends = [line for line in after if line.strip() and not line[0].isspace()]
         if ends and "Py4JJavaError" not in ends[0]:
             return _short(ends[0])
-        # Python called Java: what failed there follows, as ": org.apache…" and its causes.
+        # Python called Java: the Java error follows, as ": org.apache…" and its causes.
         text = "\n".join(line.removeprefix(": ") for line in after[after.index(ends[0]) + 1 :]) if ends else text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    # The end of a stream, java.io.EOFException, often comes last and says nothing.
+    # A bare java.io.EOFException often comes last and explains nothing.
     told = [cause for cause in causes if ": " in cause]
     return _short((told or lines[:1] or causes or ["unknown"])[-1])
 

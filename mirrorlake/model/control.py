@@ -1,15 +1,14 @@
-"""What a person wants of a running mirror: the settings in force, and what is paused.
+"""A person's intentions for a running mirror: the settings in force, and what is paused.
 
 Intentions are rows of the table `control`, never changed once written; the newest row of a subject counts:
 
     settings                        apply           the settings that running mirrors are to adopt
     cluster | flow | topic          pause, resume
-    remote                          send_again, accept_empty: what becomes of a remote topic that was lost
-    stream                          park, clear     what a running mirror says of a stream of its own that failed
+    remote                          send_again, accept_empty: the choice for a lost remote topic
+    stream                          park, clear     a running mirror's record of its own failed stream
                                     resume          a person wants a parked stream to start again
     known_flow                      begin           the settings of a flow whose republishing began, from any settings file
-                                    retire          a person says that the flow is gone for good
-
+                                    retire          a person declares that the flow is gone for good
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ STREAM, KNOWN_FLOW = "stream", "known_flow"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an intention is about: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`."""
+    """The subject of an intention: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`."""
 
     kind: str
     name: str = ""
@@ -41,7 +40,7 @@ class Subject:
 
     @property
     def options(self) -> str:
-        """The options of `mirrorlake pause` and `resume` that name it."""
+        """The options of `mirrorlake pause` and `resume` that name the subject."""
         flow = f" --flow '{self.flow}'" if self.flow else ""
         name = f"'{self.name}'" if self.kind == "flow" else self.name
         return f"--{self.kind} {name}{flow}"
@@ -61,7 +60,7 @@ class Intention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(Displayable):
-    """A pause that holds: of what, by whom, since when, and why where that was said."""
+    """A pause in force: its subject, person, time, and reason if one was given."""
 
     subject: Subject
     who: str
@@ -70,11 +69,11 @@ class Pause(Displayable):
 
     @property
     def resume_command(self) -> str:
-        """The command that ends it."""
+        """The command that ends the pause."""
         return f"mirrorlake resume {self.subject.options}"
 
     def sheet(self) -> Sheet:
-        """Show what is paused, by whom, since when and why, and what ends the pause."""
+        """Show the pause, and the command that ends it."""
         return Sheet(
             title=str(self.subject),
             badge=badge("paused"),
@@ -90,10 +89,11 @@ class Pause(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What holds now: the newest `apply`, what is paused, what was chosen for lost remote topics, and the parked streams.
+    """The state in force: the newest `apply`, the pauses, the choices for lost remote topics, and the parked streams.
 
-    `resumed` says when a person last asked for a parked stream, of those that did not fail again after that. `known_flows` holds
-    the plain settings, by name, of every flow that any settings file applied or ran on this lake and that nobody has retired.
+    `resumed` is when a person last resumed a parked stream, for those that did not fail again after that.
+    `known_flows` are the plain settings, by name, of every flow that any settings file applied or ran on this lake
+    and that nobody has retired.
     """
 
     applied: Intention | None = None
@@ -105,20 +105,20 @@ class ControlState:
     retired_flows: frozenset[str] = frozenset()
 
     def of_cluster(self, alias: str) -> Pause | None:
-        """Return the pause of a cluster."""
+        """Return the pause of a cluster, or None."""
         return self.pauses.get(Subject(kind="cluster", name=alias))
 
     def of_stream(self, flow: str, target: str) -> Pause | None:
-        """Return the pause that keeps a flow from republishing: its own, or its target's."""
+        """Return the pause that stops a flow's republishing: its own, its target's, or None."""
         return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
 
     def of_flow(self, flow: str, source: str) -> tuple[Parked, ...]:
-        """List what is parked of a flow: its own stream, and the landing of its source."""
+        """Return the parked streams of a flow: its own, its topics', and the landing of its source."""
         names = (landing(source), flow, *of_topics(flow, sorted(self.parked)))
         return tuple(self.parked[name] for name in names if name in self.parked)
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
-        """Return a function that finds the pause which keeps a topic's records from being mirrored in a flow."""
+        """Return a function that finds the pause of a topic in a flow, or None."""
         whole, topics = self.of_stream(flow, target) or self.of_cluster(source), self.topics_of(flow)
         return lambda topic: whole or topics.get(topic)
 
@@ -132,7 +132,7 @@ NOTHING_ASKED = ControlState()
 
 
 def state_of(intentions: Iterable[Intention]) -> ControlState:
-    """Fold intentions, given in any order, into the state that they leave in force."""
+    """Fold intentions, given in any order, into the state in force."""
     newest: dict[Subject, Intention] = {}
     known_flows: dict[str, Mapping[str, Any]] = {}
     for intention in sorted(intentions, key=lambda one: one.at):

@@ -1,8 +1,8 @@
-"""Epochs count the owners of a flow; the transaction versions of the lake's tables are made of them.
+"""Epochs count the owners of a flow; the transaction versions of the lake's tables derive from them.
 
-An epoch is one above all that are known, and at least the seconds since 1970, so that it also grows over a ledger that
-was lost. A version has room for every clock up to the year 2242 and for 2**30 appends of one owner, 34 years of one a
-second; an owner that outlives even that goes on into the versions of the seconds that passed meanwhile.
+An epoch is one above all known epochs, and at least the seconds since 1970, so it also grows over a ledger that was
+lost. Versions suffice for every clock up to the year 2242 and for 2**30 appends of one owner, 34 years at one a
+second. An owner that outlives even that continues with the versions of the seconds that passed meanwhile.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mirrorlake.errors import SafetyError
 
 EPOCHS = 2**33
 _APPENDS = 2**30
-# No release is older; a clock that starts at zero, or at a date that somebody mistyped, is outside.
+# No release is older, so a clock that starts at zero or at a mistyped date is outside.
 _EARLIEST = datetime(2025, 1, 1, tzinfo=timezone.utc)
 _LATEST = datetime(2100, 1, 1, tzinfo=timezone.utc)
 
 
 def next_epoch(known: Iterable[int], now: datetime) -> int:
-    """Return the epoch after the latest known one; epochs that nobody can have reached do not count.
+    """Return the epoch after the latest known one; impossible epochs do not count.
 
     Law F: the epoch of a later owner is above that of every earlier one, whatever their clocks said.
     """
@@ -28,20 +28,20 @@ def next_epoch(known: Iterable[int], now: datetime) -> int:
 
 
 def is_possible(epoch: int) -> bool:
-    """Tell whether an owner can have had an epoch: there must be room for the next one."""
+    """Return whether an owner can have had an epoch: a next epoch must still fit."""
     return 0 <= epoch < EPOCHS - 1
 
 
 def table_version(epoch: int, append: int) -> int:
-    """Make the transaction version of an owner's append to a table, counted from 0; Delta keeps it in 63 bits.
+    """Return the transaction version of an owner's append to a table, counted from 0; Delta stores it in 63 bits.
 
-    Law F: a later owner's versions are above all of an earlier one's, so that what a zombie appends is dropped.
+    Law F: a later owner's versions are above all of an earlier one's, so Delta drops the appends of a zombie.
     """
     return epoch * _APPENDS + append
 
 
 def refuse_absurd_clock(now: datetime, *, flow: str) -> None:
-    """Raise `SafetyError` under a clock that stands before 2025 or after 2099."""
+    """Raise `SafetyError` under a clock before 2025 or after 2099."""
     if not _EARLIEST <= now < _LATEST:
         raise SafetyError(
             f"the clock of this machine says {now:%Y-%m-%d %H:%M} UTC",

@@ -15,7 +15,7 @@ _NOT_ALLOWED_IN_KAFKA = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Directed(Protocol):
-    """What a search over flows needs to know of one: where it leads, and what it carries there."""
+    """What a search over flows reads of a flow: its direction and the topics it carries."""
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class Directed(Protocol):
         """Return the target's alias."""
 
     def carries(self, topic: str) -> bool:
-        """Return whether the flow sends this topic on: selected, not excluded, not known to come from the target."""
+        """Return whether the flow mirrors this topic: selected, not excluded, not known to come from the target."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -48,9 +48,9 @@ class TopicPartition:
 class SourcePartition:
     """One partition of one generation of a source topic.
 
-    A topic that is deleted and created again starts at offset 0 under the same name; its `generation` (1, 2, …, counted
-    by topic id, KIP-516) keeps the offsets of the two lives apart. Where a partition's log went back, its offsets are of a
-    new generation from the cut on.
+    A topic that is deleted and created again starts at offset 0 under the same name. Its `generation` (1, 2, …,
+    counted by topic id, KIP-516) separates the old offsets from the new ones. After a truncation, a partition's
+    later offsets belong to a new generation.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class SourcePartition:
         return f"{self.topic}{suffix}-{self.partition}"
 
 
-# A source partition, as the columns of tables name it.
+# The columns of a source partition in tables.
 SOURCE_KEY = ("topic", "generation", "partition")
 
 
@@ -75,13 +75,13 @@ def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourceParti
 
 
 def advance(positions: dict[SourcePartition, int], moved: Mapping[SourcePartition, int]) -> None:
-    """Move positions on, in place; one that is further already stays."""
+    """Advance positions in place, never backwards."""
     for source, offset in moved.items():
         positions[source] = max(positions.get(source, 0), offset)
 
 
 def kafka_name(flow: str) -> str:
-    """Return the flow's name in the letters that Kafka allows.
+    """Return the flow's name in the characters that Kafka allows.
 
     >>> kafka_name("east->central")
     'east.central'
@@ -90,12 +90,12 @@ def kafka_name(flow: str) -> str:
 
 
 def ledger_topic(flow: str) -> str:
-    """Return the name of the flow's ledger on the target (DESIGN 9)."""
+    """Return the name of the flow's ledger on the target."""
     return f"mirrorlake.{kafka_name(flow)}.ledger"
 
 
 def is_ledger(topic: str) -> bool:
-    """Return whether a topic has the name of some flow's ledger.
+    """Return whether a topic is named like a ledger.
 
     >>> is_ledger("mirrorlake.east.central.ledger"), is_ledger("east.ledger")
     (True, False)
@@ -104,5 +104,5 @@ def is_ledger(topic: str) -> bool:
 
 
 def transactional_id(flow: str, lane: int) -> str:
-    """Return the id that fences every older holder of this lane; never derived from worker or attempt."""
+    """Return the id that fences every older owner of this lane; never derived from worker or attempt."""
     return f"mirrorlake.{kafka_name(flow)}.{lane}"

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from mirrorlake.model.flow import SourcePartition
 
-# Where several gaps cover an offset, the one that explains it best comes first.
+# If several gaps cover an offset, the one that explains it best comes first.
 GAP_KINDS = ("expired", "recreated", "transactional", "compacted", "truncated")
 
 
-# A compacted log may hold control records and aborted ones, too: which offset is which cannot be told from what was landed.
+# A compacted log may also contain control records and aborted records, and the landed records do not show which is which.
 _LIKELY = ("compacted",)
 
 
 def certainty(kind: str) -> str:
-    """Tell whether a gap's kind is `certain`, or `likely` where the log cannot tell.
+    """Return `certain` for a gap's kind, or `likely` if the log does not show it.
 
     >>> certainty("transactional"), certainty("compacted")
     ('certain', 'likely')
@@ -26,7 +26,7 @@ def certainty(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTruncation:
-    """Where the log of a partition went back: from `first_offset` on its offsets are of `generation`."""
+    """A truncation of a partition's log: from `first_offset` on its offsets are of `generation`."""
 
     partition: int
     generation: int
@@ -35,12 +35,12 @@ class LogTruncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A range of upstream offsets with `missing` offsets that hold no landed record, and why.
+    """A range of upstream offsets with `missing` offsets without a landed record, and why.
 
-    Kinds: `expired` left the source before it was landed; `recreated` the topic was deleted, how much it still held is
-    unknown; `transactional` control records and aborted records; `compacted` removed by the source's log cleaner;
-    `truncated` the source's log went back (unclean election, lost disk): the relay keeps what it landed of the range, and
-    the source's offsets from `first_offset` on are of the next generation.
+    Kinds: `expired` left the source before it was landed; `recreated` the topic was deleted, the number of records it
+    still had is unknown; `transactional` control records and aborted records; `compacted` removed by the source's log
+    cleaner; `truncated` the source's log was truncated (unclean election, lost disk): the relay still has what it landed
+    of the range, and the source's offsets from `first_offset` on are of the next generation.
     """
 
     source: SourcePartition
@@ -51,7 +51,7 @@ class Gap:
 
 
 def expired_ranges(positions: Mapping[SourcePartition, int], earliest: Mapping[SourcePartition, int]) -> list[Gap]:
-    """List the offsets still to be landed, from `positions` on, that the source no longer holds, up to `earliest`."""
+    """Return the unlanded offsets, from `positions` up to `earliest`, that the source no longer has."""
     return [
         Gap(
             source=source,

@@ -1,4 +1,4 @@
-"""Consumer groups as they stand on both clusters of a flow: members, state and lag, beside where each would go on."""
+"""Consumer groups on both clusters of a flow: members, state and lag, with the position at which each would resume."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import ClassVar
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.render import JsonDisplayable, Sheet, badge, format_count, plural, table
 
-# Of a group that the cluster does not have.
+# The state of a group that the cluster does not have.
 ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group: what it calls itself, where it connects from, and how many partitions it reads."""
+    """A member of a group: its client id, its host, and the number of partitions it reads."""
 
     client_id: str
     host: str
@@ -23,9 +23,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOnCluster:
-    """A group on one cluster: its state in Kafka's words (`absent` where it is unknown there) and its members.
+    """A group on one cluster: its state in Kafka's words (`absent` if it is unknown there) and its members.
 
-    `lag` is the sum, in offsets, from its positions on the flow's topics to their ends; None where it has none.
+    `lag` is the sum, in offsets, from its positions on the flow's topics to their ends; None without a position.
     """
 
     state: str
@@ -57,26 +57,26 @@ class GroupOverviewRow:
 
     @property
     def action(self) -> str:
-        """What a plan would do with it: `hold` where any of its positions is held, else `move` where any moves."""
+        """The action of a plan: `hold` if any position is on hold, else `move` if any moves, else `in_step`."""
         actions = {part.position.action for part in self.parts}
         return next((action for action in ("hold", "move", "in_step") if action in actions), "hold")
 
     @property
     def reason(self) -> str:
-        """Why, in the words of its positions; each is said once."""
+        """The distinct reasons of its positions with that action."""
         said = (part.position.reason for part in self.parts if part.position.action == self.action)
         return "; ".join(dict.fromkeys(said))
 
     @property
     def records_again(self) -> int | None:
-        """How many records it would read once more; None where that is not known of a partition."""
+        """The number of records it would read again; None if that is unknown for a partition."""
         again = [part.position.resume.records_again for part in self.parts]
         return None if None in again else sum(number or 0 for number in again)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GroupOverview(JsonDisplayable):
-    """The groups of a flow, those held back first."""
+    """The groups of a flow, those on hold first."""
 
     flow: str
     source: str

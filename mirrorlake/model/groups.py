@@ -1,4 +1,4 @@
-"""Consumer groups: where each one would go on at the target, and why some are held back.
+"""Consumer groups: the position at which each one resumes on the target, and why some are not moved.
 
 Law A (never ahead): the position on the target never skips a record that the group has not read.
 """
@@ -19,12 +19,12 @@ Action = Literal["move", "in_step", "hold"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Where a reader goes on at a target partition.
+    """The position at which a reader resumes on a target partition.
 
-    `source` is the source partition that feeds it; where several do, the one whose record decides, with the reader's
-    `upstream_offset` there, and `reason` says so. `downstream_offset` is None where nothing safe can be said; `reason` then
-    says why. `exact` means that it reads neither a record twice nor skips one; else it reads `records_again` once more (None:
-    how many is not known).
+    `source` is the source partition that feeds it. Of several, it is the one whose record decides; `upstream_offset`
+    is the reader's there, and `reason` says so. `downstream_offset` is None without a safe position; `reason` then
+    says why. `exact` means that the reader neither repeats nor skips a record. Otherwise it reads `records_again`
+    records again (None: unknown).
     """
 
     source: SourcePartition
@@ -37,7 +37,7 @@ class Resume:
 
     @classmethod
     def of(cls, decides: Contribution, target: TopicPartition, *, reason: str) -> Resume:
-        """Say nothing safe yet of a target partition, for a reason."""
+        """Build a result without a position, for a reason."""
         return cls(
             source=decides.source,
             upstream_offset=decides.upstream_offset,
@@ -50,7 +50,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCheck:
-    """What can be said of one position on the source: `again` records before it are not republished yet (None: unknown)."""
+    """The check of a position on the source: `again` records before it are not republished yet (None: unknown)."""
 
     is_safe: bool = True
     exact: bool = True
@@ -60,10 +60,10 @@ class PositionCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one source partition of one flow contributes to a target partition, as one reader has read it.
+    """The records of one source partition of one flow on a target partition, seen from one reader's position.
 
-    `last_read` is the downstream offset of the last record that the reader has read, `first_unread` of the first that it has
-    not; None where there is none.
+    `last_read` is the downstream offset of the last read record, `first_unread` of the first unread one; None without
+    such a record.
     """
 
     flow: str
@@ -78,11 +78,11 @@ class Contribution:
 
 
 def position_among(contributions: Sequence[Contribution], *, known_to: int | None = None) -> int | None:
-    """Decide where a reader goes on at a target partition that several source partitions feed; None where it holds no record.
+    """Return the position of a reader on a target partition that several source partitions feed; None without a record.
 
-    Right after the last record it has read, but never past the first that it has not (law A). Of all such positions, none
-    reads fewer records again. What is fully read does not limit it. From the downstream offset `known_to` on records may be
-    missing in the contributions, because a transaction was under way; None where all are known.
+    Right after the last read record, but never past the first unread one (law A). No other such position repeats
+    fewer records. A fully read source partition does not limit it. From the downstream offset `known_to` on, records
+    may be missing in the contributions, because a transaction was open; None if all are known.
 
     Example:
         >>> orders = [SourcePartition("orders", 1, p) for p in (0, 1)]
@@ -99,7 +99,7 @@ def position_among(contributions: Sequence[Contribution], *, known_to: int | Non
 
 
 def limiting(contributions: Sequence[Contribution]) -> Contribution:
-    """Find the contribution that decides the position: the first unread record, or the last read where all is read."""
+    """Return the contribution that decides the position: the first unread record, or the last read one if all are read."""
     unread = [one for one in contributions if one.first_unread is not None]
     if unread:
         return min(unread, key=lambda one: (one.first_unread or 0, one.flow, one.source))
@@ -108,10 +108,10 @@ def limiting(contributions: Sequence[Contribution]) -> Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPosition:
-    """One target partition of one group: `action` is `move`, `in_step` (it stands there already) or `hold`, with the reason.
+    """One target partition of one group: `action` is `move`, `in_step` (already at the position) or `hold`, with the reason.
 
-    `target_offset` is what the group has committed on the target, None for nothing. `is_translated` is false where the group
-    stays as it is and nothing was translated.
+    `target_offset` is the group's commit on the target, or None. `is_translated` is false if the group stays and
+    nothing was translated.
     """
 
     group: str
@@ -129,7 +129,7 @@ class GroupPosition:
 
     @property
     def is_past(self) -> bool:
-        """Whether the group stands past where it would go on."""
+        """Whether the group has committed past the planned position."""
         to = self.resume.downstream_offset
         return to is not None and self.target_offset is not None and self.target_offset > to
 
@@ -141,10 +141,10 @@ class GroupPosition:
 
 
 def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | None, is_active: bool) -> GroupPosition:
-    """Decide what happens to one position of a group.
+    """Decide whether one position of a group is moved.
 
-    A group is never moved while it has members on the target, nor back before what it has read there (KAFKA-19794 is what
-    MirrorMaker 2 does instead).
+    A group is never moved while it has members on the target, nor back before its own progress there (MirrorMaker 2
+    does that: KAFKA-19794).
 
     Example:
         >>> here, there = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
@@ -170,7 +170,7 @@ def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | No
 
 
 def stays(group: str, resume: Resume, freedom: MovePermission, *, target_offset: int | None) -> GroupPosition:
-    """Leave a group where it is: where it last committed itself, or where nothing but mirrorlake ever set it."""
+    """Leave a group where it is: it last committed on the target itself, or only mirrorlake ever set its positions."""
     return GroupPosition(
         group=group,
         resume=replace(resume, downstream_offset=target_offset if freedom.is_certain else None),
@@ -187,9 +187,9 @@ _ORDER: tuple[Action, ...] = ("hold", "move", "in_step")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupPlan(Displayable):
-    """Every position of every group of a flow; looked at first, then applied (law G).
+    """Every position of every group of a flow; shown first, then applied (law G).
 
-    Of `leaderless` source partitions only the map is known: a position there goes where the map says, or is held back.
+    The positions of `leaderless` source partitions are translated by the offset map alone, or not moved.
     """
 
     flow: str
@@ -203,8 +203,8 @@ class GroupPlan(Displayable):
         return len(self.positions)
 
     def sheet(self) -> Sheet:
-        """Show where each group goes on; what is held back comes first, then what moves."""
-        # Few clients write metadata with a commit.
+        """Show the position of each group; those that are not moved come first, then the moves."""
+        # Few clients commit metadata.
         metadata = any(p.metadata for p in self.positions)
         columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
         columns += ["metadata"] if metadata else []
@@ -237,17 +237,17 @@ class GroupPlan(Displayable):
 
     @property
     def moves(self) -> tuple[GroupPosition, ...]:
-        """What applying the plan would change."""
+        """The positions that applying the plan changes."""
         return tuple(position for position in self.positions if position.action == "move")
 
     @property
     def held(self) -> tuple[GroupPosition, ...]:
-        """What is held back, with its reason."""
+        """The positions that are not moved, with the reason."""
         return tuple(position for position in self.positions if position.action == "hold")
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups that have a position, by name."""
+        """The names of the groups that have a position, sorted."""
         return tuple(sorted({position.group for position in self.positions}))
 
     def only(self, groups: Collection[str]) -> GroupPlan:
@@ -255,9 +255,9 @@ class GroupPlan(Displayable):
         return replace(self, positions=tuple(position for position in self.positions if position.group in groups))
 
     def as_shown(self, shown: GroupPlan) -> GroupPlan:
-        """Return the moves of an earlier plan that this one, of the present, still allows; others are held back, with the reason.
+        """Return an earlier plan with the moves that this present plan still allows; the others are on hold, with the reason.
 
-        A group that reads on meanwhile goes where it was shown to go, which is before where this plan would put it (law A).
+        A group that has read on meanwhile moves to the position shown, which is before this plan's (law A).
         """
         present = {(one.group, one.resume.target): one for one in self.positions}
 
@@ -276,11 +276,11 @@ class GroupPlan(Displayable):
         return replace(self, positions=tuple(map(judged, shown.positions)))
 
     def translated(self) -> list[GroupPosition]:
-        """List the positions that could be translated, moved or not."""
+        """List the translated positions, moved or not."""
         return [one for one in self.positions if one.is_translated and one.resume.downstream_offset is not None]
 
     def holding(self, group: str, reason: str) -> GroupPlan:
-        """Return the plan with the moves of one group held back."""
+        """Return the plan with the moves of one group on hold."""
         return replace(
             self,
             positions=tuple(

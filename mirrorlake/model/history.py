@@ -1,4 +1,4 @@
-"""History: what clusters looked like at a time, what changed between two times, and the plan back.
+"""History: the state of clusters at a time, the changes between two times, and the plan back.
 
 metadata    ──fold──>  state at T1   state at T2
 └── every change between, in order
@@ -22,7 +22,7 @@ _ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One observation: a topic as it was from then on, or an ACL; not `present` means that it was gone from then on."""
+    """One observation of a topic or an ACL from a time on; not `present` means that it was gone."""
 
     at: datetime
     cluster: str
@@ -38,7 +38,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupPlace:
-    """A consumer group's place: cluster, group, topic and partition."""
+    """A partition that a consumer group reads: cluster, group, topic and partition."""
 
     cluster: str
     group: str
@@ -48,10 +48,10 @@ class GroupPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HistoryState(Displayable):
-    """What was known at a time.
+    """The known state at a time.
 
-    `topics` holds the last that was seen by (cluster, topic), also of topics that were gone; `acls` those of each cluster, and
-    `groups` the next offset to read by place.
+    `topics` is the last observation by (cluster, topic), also of topics that were gone. `acls` are those of each
+    cluster. `groups` is the next offset to read by partition.
     """
 
     topics: dict[tuple[str, str], Observed] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class HistoryState(Displayable):
     groups: Mapping[GroupPlace, int] = field(default_factory=dict)
 
     def sheet(self) -> Sheet:
-        """Return topics, ACLs and group positions, a table each; topics that were gone are left out."""
+        """Return topics, ACLs and group positions, a table each, without topics that were gone."""
         known, text = self.as_dict(), ("partition", "position")
         tables = {
             "topics": ("cluster", "topic", "partitions", "configs"),
@@ -81,7 +81,7 @@ class HistoryState(Displayable):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the state as a JSON-ready document; topics that were gone are left out."""
+        """Return the state as a JSON-ready document, without topics that were gone."""
         return {
             "topics": [
                 {
@@ -102,10 +102,10 @@ class HistoryState(Displayable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChange:
-    """One change that was seen: when, on which cluster, what, and from what to what.
+    """One observed change: time, cluster, subject, and the values before and after.
 
-    Actions: `create`, `delete`, `recreate` (a new topic id), `add_partitions`, `set_configs` (None is the default), and
-    `move` of a group.
+    Actions: `create`, `delete`, `recreate` (a new topic id), `add_partitions`, `set_configs` (None is the default),
+    and `move` of a group.
     """
 
     at: datetime
@@ -118,12 +118,12 @@ class HistoryChange:
 
 
 class HistoryChanges(Displayable, list[HistoryChange]):
-    """What changed between two times, oldest first: a list of `HistoryChange` that shows itself."""
+    """The changes between two times, oldest first."""
 
     def sheet(self) -> Sheet:
         """Return the changes in a table."""
         columns = ["at", "where", "action", "kind", "name", "before", "after"]
-        # An ACL's name says it all.
+        # An ACL's name is complete.
         rows = [
             (c.at, c.where, c.action, c.kind, c.name, *((None, None) if c.kind == "acl" else (c.before, c.after)))
             for c in self
@@ -134,7 +134,7 @@ class HistoryChanges(Displayable, list[HistoryChange]):
 
 
 def state_of(seen: Iterable[Observed], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:
-    """Fold observations, oldest first, to the state that they lead to."""
+    """Fold observations, oldest first, into the state they lead to."""
     state = HistoryState(groups=groups or {})
     for one in seen:
         _take(state, one)
@@ -150,7 +150,7 @@ def _take(state: HistoryState, one: Observed) -> None:
 
 
 def changes_between(seen: Iterable[Observed], start: datetime, end: datetime) -> list[HistoryChange]:
-    """List every change of topics and ACLs after `start` and up to `end`, in the order in which it was seen."""
+    """List every change of topics and ACLs after `start` and up to `end`, in the order of observation."""
     state, found = HistoryState(), []
     for one in seen:
         if one.at > end:
@@ -191,7 +191,7 @@ def _changes(state: HistoryState, one: Observed) -> list[HistoryChange]:
 def group_moves(
     before: Mapping[GroupPlace, int], after: Mapping[GroupPlace, int], *, at: datetime
 ) -> list[HistoryChange]:
-    """List which groups stand elsewhere than before; each once, however often it committed in between."""
+    """List the group positions that differ from before; each once, however often the group committed in between."""
     return [
         HistoryChange(
             at=at,
@@ -210,8 +210,9 @@ def group_moves(
 def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Acl], str | None]) -> Plan:
     """Plan the changes that restore the targets' settings and ACLs to an earlier state.
 
-    Records, topics, partitions and group positions are not brought back by a plan; a note names each and what does. `owner`
-    returns the flow that made an ACL of a cluster, None where mirrorlake did not: such ACLs are not deleted.
+    A plan does not bring back records, topics, partitions and group positions; a note names each, and the command
+    that does. `owner` returns the flow that made an ACL of a cluster, or None for an ACL of somebody else, which is
+    not deleted.
     """
     changes: list[Change] = []
     notes: list[Note] = []

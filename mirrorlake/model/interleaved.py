@@ -1,15 +1,16 @@
-"""Logs that interleave: where a reader goes on where clusters mirror each other under one name (DESIGN 10).
+"""Interleaved logs: the position of a reader between clusters that mirror each other under one name.
 
-Every log then holds records of several origins, in another order on each cluster:
+Each log then has records of several origins, in another order on each cluster:
 
     east   E1 E2 W1 W2 W3        a group on east that has read E1 E2 goes to 0 on west: it has not read W1
     west   W1 W2 W3 E1 E2        one that has read all five goes to 5
 
-A record is read where its copy stands before one of the reader's own positions. The records of one origin come to every
-cluster in their own order, over one way (`model/loops/routes.py`), so offsets on that way alone tell what is read of them.
+A record is read if its copy is before one of the reader's own positions. The records of one origin reach every
+cluster in their own order, over one route (`model/loops/routes.py`), so the offsets on that route alone show which of
+them are read.
 
-Law A (never ahead): no position skips a record, of whatever origin, that the reader has not read on any cluster. What the
-maps do not know yet counts as not read.
+Law A (never ahead): no position skips a record, of whatever origin, that the reader has not read on any cluster. Records that
+the maps do not know yet count as unread.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ END = 2**63 - 1
 
 
 class CopiedSpans:
-    """What one flow brought from one partition to another: stretches `(first upstream, first downstream, records)`.
+    """The records that one flow brought from one partition to another: ranges `(first upstream, first downstream, records)`.
 
-    They come in any order, and copies are one. `position` is the next upstream offset that the flow sends, `withheld` are upstream
-    spans that its rules kept back (loops do not count), `whole` tells whether it began with the first record of the partition.
+    They come in any order, and duplicates count once. `position` is the next upstream offset that the flow sends.
+    `withheld` are upstream spans that its rules withheld (loops do not count). `whole` is whether the flow began with
+    the partition's first record.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class CopiedSpans:
         whole: bool = True,
     ) -> None:
         found = sorted(set(stretches))
-        # Downstream offsets that fall: the remote topic was deleted and created again.
+        # Downstream offsets fall if the remote topic was deleted and created again.
         lives = [i for i, (one, two) in enumerate(pairwise(found), 1) if two[1] < one[1] + one[2]]
         if lives:
             found, whole = found[lives[-1] :], False
@@ -57,38 +59,38 @@ class CopiedSpans:
         self.never: list[Span] = merged([*withheld, *([] if whole else [(0, begins)])])
 
     def came_from(self, downstream: int) -> int:
-        """Return the first upstream offset whose copy stands at or past a place, or that is not sent yet."""
+        """Return the first upstream offset whose copy is at or past a downstream offset, or that is not sent yet."""
         index = bisect_right(self._down_ends, downstream)
         if index == len(self._downs):
             return self.position
         return self._ups[index] + max(0, downstream - self._downs[index])
 
     def place(self, upstream: int) -> int | None:
-        """Return where the first record at or past an upstream offset stands."""
+        """Return the downstream offset of the first record at or past an upstream offset, or None."""
         index = bisect_right(self._up_ends, upstream)
         if index == len(self._ups):
             return None
         return self._downs[index] + max(0, upstream - self._ups[index])
 
     def place_before(self, upstream: int) -> int | None:
-        """Return where the last record before an upstream offset stands."""
+        """Return the downstream offset of the last record before an upstream offset, or None."""
         index = bisect_left(self._ups, upstream) - 1
         return None if index < 0 else min(self._down_ends[index], self._downs[index] + upstream - self._ups[index]) - 1
 
     def sent(self, span: Span) -> Iterator[Span]:
-        """Yield the upstream offsets of a span that were sent."""
+        """Yield the sent upstream offsets of a span."""
         for index in range(bisect_right(self._up_ends, span[0]), len(self._ups)):
             if self._ups[index] >= span[1]:
                 return
             yield max(span[0], self._ups[index]), min(span[1], self._up_ends[index])
 
     def sent_before(self, upstream: int) -> Iterator[Span]:
-        """Yield the upstream offsets before one that were sent, the last ones first."""
+        """Yield the sent upstream offsets before an offset, the last ones first."""
         for index in range(bisect_left(self._ups, upstream) - 1, -1, -1):
             yield self._ups[index], min(upstream, self._up_ends[index])
 
     def copies(self, span: Span) -> Iterator[Span]:
-        """Yield where the records of an upstream span stand."""
+        """Yield the downstream offsets of the records of an upstream span."""
         for first, last in self.sent(span):
             place = self.place(first)
             if place is not None:
@@ -101,7 +103,7 @@ class CopiedSpans:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a reader goes on, None where no record is known; `again` records before it in other logs are read once more."""
+    """The position of a reader, None without a known record; `again` records before it in other logs are read again."""
 
     position: int | None
     again: int
@@ -109,9 +111,9 @@ class ResumePoint:
 
 
 class Interleaved:
-    """The logs of one partition on all clusters of a mirror: what each flow brought from place to place.
+    """The logs of one partition on all clusters of a mirror, and the records each flow brought between them.
 
-    `ways` holds, for each origin and each place its records come to, the places on the way, both ends included.
+    `ways` is the route from each origin to each topic that its records reach, both ends included.
     """
 
     def __init__(
@@ -124,10 +126,10 @@ class Interleaved:
         self._taken: dict[TopicPlace, list[Span]] = {}
 
     def answer(self, target: TopicPlace, read: Mapping[TopicPlace, int], *, known_to: int) -> ResumePoint:
-        """Find where a reader goes on at a place, by the positions it has committed itself, by place.
+        """Return a reader's position on a topic, by the positions it has committed itself, by topic.
 
-        Law A: a record of any origin that the reader could have read, and has not, is at or past the position. Records may be
-        missing in the maps from the offset `known_to` on the target on.
+        Law A: a record of any origin that the reader could have read, and has not, is at or past the position. Records may be missing
+        in the maps from the offset `known_to` on the target on.
         """
         last_read: list[int] = []
         limits: list[tuple[int, TopicPlace]] = []
@@ -147,9 +149,9 @@ class Interleaved:
         return ResumePoint(position, again, min(limits)[1] if limits else None)
 
     def may_follow(self, source: TopicPlace, target: TopicPlace, position: int) -> bool:
-        """Tell whether a record before a position may still come to the target over the flow between the two.
+        """Return whether a record before a position may still come to the target over the flow between the two.
 
-        What other flows brought to the source, and what goes on from there over none, is known not to.
+        Records that other flows brought to the source, and that no flow forwards from there, are known not to.
         """
         carried = self._carried.get((source, target))
         if carried is None or carried.position >= position:
@@ -171,7 +173,7 @@ class Interleaved:
         return [hop if hop is not None else CopiedSpans([], position=0) for hop in hops]
 
     def _unread(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> list[Span] | None:
-        """Find the offsets of an origin that the reader has read on no cluster; None where it could read none of them."""
+        """Return the offsets of an origin that the reader has read on no cluster, or None if it could read none of them."""
         found: list[Span] | None = None
         for place, position in read.items():
             hops = self._hops(origin, place)
@@ -187,9 +189,9 @@ class Interleaved:
     def _standing(
         self, origin: TopicPlace, target: TopicPlace, unread: list[Span], read: Mapping[TopicPlace, int], known_to: int
     ) -> tuple[int | None, int | None]:
-        """Find the last record of an origin that was read, and the first that was not, as they stand on the target."""
+        """Return the target offsets of an origin's last read and first unread record."""
         hops = self._hops(origin, target) or []
-        # What is read lies before the last, endless span.
+        # Read records are before the last, endless span.
         until = unread[-1][0] if unread else END
         if origin == target:
             first_own = self._first_own(target, unread, read, known_to)
@@ -206,7 +208,7 @@ class Interleaved:
         return last_read, first_unread
 
     def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> CopiedSpans | None:
-        """Find the flow that first takes the records of an origin to where the reader reads."""
+        """Return the flow that first takes the records of an origin to a cluster of the reader, or None."""
         for place in sorted(read):
             if place != origin and (hops := self._hops(origin, place)):
                 return hops[0]
@@ -215,9 +217,10 @@ class Interleaved:
     def _first_own(
         self, place: TopicPlace, unread: Sequence[Span], read: Mapping[TopicPlace, int], known_to: int
     ) -> int | None:
-        """Find the first offset of these that is, or may be, a record of the place's own.
+        """Return the first of these offsets that is, or may be, a record produced to this topic, or None.
 
-        The flow that takes them on has told markers and records apart up to where it is; past that nobody has.
+        The flow that forwards the records has distinguished markers from records up to its position; past that they
+        are unknown.
         """
         hop = self._first_hop(place, read)
         unsure = [(0, known_to)] if hop is None else merged([*hop.never, (hop.position, max(hop.position, known_to))])
@@ -228,7 +231,7 @@ class Interleaved:
         return None if min(found) == END else min(found)
 
     def _own(self, place: TopicPlace, span: Span) -> list[Span]:
-        """The offsets of a span that no flow wrote."""
+        """Return the offsets of a span that no flow wrote."""
         taken = self._taken.get(place)
         if taken is None:
             into = [carried for (_, end), carried in self._carried.items() if end == place]
@@ -253,7 +256,7 @@ class Interleaved:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, those that touch as one.
+    """Return spans in order, with touching ones merged.
 
     >>> merged([(5, 7), (1, 3), (3, 4)])
     [(1, 4), (5, 7)]
@@ -287,7 +290,7 @@ def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
 
 
 def without(span: Span, taken: Sequence[Span]) -> list[Span]:
-    """Cut spans out of a span.
+    """Remove spans from a span.
 
     >>> without((0, 10), [(2, 4), (8, 12)])
     [(0, 2), (4, 8)]

@@ -30,7 +30,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Anywhere:
-    """The members of this name here and at any depth below."""
+    """The members of this name at this level and at any depth below."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Anywhere:
 Step = Member | Index | Every | Anywhere
 Path = tuple[Step, ...]
 
-# A bare name is anything without the signs that mean something; others are quoted: ['a.b'].
+# A bare name contains no character with a meaning; other names are quoted: ['a.b'].
 _BARE = r"[^\s.\[\]'\"*$]+"
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _STEP = re.compile(
@@ -53,10 +53,10 @@ _PLAIN = re.compile(_BARE)
 
 
 class PathError(ValueError):
-    """Say what is wrong with a path.
+    """A path is wrong.
 
     Attributes:
-        problem: the path and what was found.
+        problem: the path and the fault.
         remedy: what to write.
     """
 

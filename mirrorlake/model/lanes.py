@@ -1,4 +1,4 @@
-"""Which lane of a flow carries a source partition (DESIGN 9)."""
+"""The lane of a flow that carries a source partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirrorlake.model.flow import SourcePartition
 def lane_of(topic: str, partition: int, *, lanes: int) -> int:
     """Return the lane, `0 <= lane < lanes`, that carries `partition` of `topic`.
 
-    The partitions of one topic are dealt in turn: 8 on 2 lanes are 4 and 4, which a hash would not promise.
+    The partitions of one topic are dealt in turn: 8 on 2 lanes are 4 and 4, which a hash would not guarantee.
 
     Example:
         >>> [lane_of("orders", partition, lanes=2) for partition in range(4)]
@@ -23,7 +23,7 @@ def lane_of(topic: str, partition: int, *, lanes: int) -> int:
 
 
 def of_lane(positions: Mapping[SourcePartition, int], lane: int, *, lanes: int) -> dict[SourcePartition, int]:
-    """Pick the positions of the source partitions that a lane carries."""
+    """Return the positions of the source partitions that a lane carries."""
     return {
         source: at for source, at in positions.items() if lane_of(source.topic, source.partition, lanes=lanes) == lane
     }

@@ -1,11 +1,11 @@
-"""Timestamps that no relay can hold: Python's calendar and Delta's statistics go from the year 1 to the year 9999."""
+"""Timestamps that no relay can store: Python's calendar and Delta's statistics go from the year 1 to the year 9999."""
 
 from __future__ import annotations
 
 from mirrorlake.errors import StoreError
 
-# A producer that gives microseconds is past it, and nanoseconds, as microseconds, are past eight bytes, where they would come out
-# as another time (law C).
+# Microseconds given as milliseconds are past it. Nanoseconds, converted to microseconds, overflow eight bytes and would come
+# out as another time (law C).
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 EARLIEST_MS = -62_135_596_800_000

@@ -1,9 +1,9 @@
 """The ledger record: what one lane has republished, in the same transaction as the records themselves.
 
-A record carries the runs of its own chunk and the positions (the next upstream offset per source partition) that moved in
-it. A full record carries every position of the lane, so a new holder reads back to the last full one and folds what follows
-(`fold`). The record by which an owner claims a lane is a full one with the positions of all lanes (law F: a claim never makes
-the ledger know less). The ledger is the truth, the `offset_map` table its copy
+A record contains the mapped ranges of its own chunk and the positions (the next upstream offset per source partition)
+that moved in it. A full record contains every position of the lane, so a new owner reads back to the last full record
+and folds the later ones (`fold`). The record by which an owner claims a lane is a full one with the positions of all
+lanes (law F: a claim never makes the ledger know less). The ledger is the truth, the `offset_map` table its copy
 (docs/decisions/0043-ledger-records-of-what-moved.md).
 """
 
@@ -22,7 +22,7 @@ from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-# Version 1 said `checkpoint` and `carried` for what is `checkpoint_location` and `scope` since version 2.
+# Version 1 called `checkpoint_location` and `scope` of version 2 `checkpoint` and `carried`.
 # Full records are written in version 2, which release 0.2.0 reads; it refuses a record of version 3, which is not full.
 VERSION = 3
 _FULL_VERSION = 2
@@ -31,10 +31,10 @@ _READABLE = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class FlowOrigin:
-    """Where a flow's records come from, for other settings files, which read it from the ledger.
+    """The source of a flow's records, which other settings files read from the ledger.
 
-    `source` and `target` are the aliases in the flow's own file, `cluster_id` is the source's, empty where nobody has recorded
-    it; `adds_hops` says whether the flow writes where records have been (`model/loops/hops.py`).
+    `source` and `target` are the aliases in the flow's own file. `cluster_id` is the source's, or "" if it was never
+    recorded. `adds_hops` is whether the flow writes hop headers (`model/loops/hops.py`).
     """
 
     source: str
@@ -45,12 +45,11 @@ class FlowOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Whose a lane of a flow is, and which checkpoint location its owner uses.
+    """The owner of a flow's lane, and the owner's checkpoint location.
 
-    `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own was replaced and stops. `origin` is
-    None in ledgers of releases that did not write it.
-    `checkpoint_location` is a number, 0 before there is one; `batch` is the newest batch sent from it, -1 for none; `scope`
-    says what the flow carried there.
+    `epoch` counts the owners of the flow: an owner that meets a higher epoch was replaced and stops. `origin` is None
+    in ledgers of releases that did not write it. `checkpoint_location` is a number, 0 before the first one. `batch`
+    is the newest batch sent from it, or -1. `scope` is what the flow carried there.
     """
 
     flow: str
@@ -66,13 +65,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
-    """What one committed chunk changed in a lane, or where the whole lane stands after it.
+    """The change of a lane by one committed chunk, or the state of the whole lane after it.
 
-    `seq` counts the records of the lane without a break, so that a missing record or copy is noticed.
-    `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
-    `remotes` are the remote topics, by source topic, in which the positions were reached (`model/remotes.py`).
-    `full_seq` is the `seq` of the last full record, None in a full record itself. Where the record `is_whole`, `positions` and
-    `remotes` are those of the whole lane: in a full record, and in what `fold` returns.
+    `seq` counts the records of the lane without a break, which exposes a missing record or copy. `withheld` are
+    records of this chunk that the flow's view withheld. `view` is the view's version, or "". `remotes` are the remote
+    topics, by source topic, in which the positions were reached (`model/remotes.py`). `full_seq` is the `seq` of the
+    last full record, None in a full record. If the record `is_whole`, `positions` and `remotes` are those of the
+    whole lane: in a full record, and in a result of `fold`.
     """
 
     claim: Claim
@@ -88,7 +87,7 @@ class LedgerRecord:
 
     @property
     def base_seq(self) -> int:
-        """The `seq` of the last full record of the lane, up to this record."""
+        """The `seq` of the lane's last full record, up to this record."""
         return self.seq if self.full_seq is None else self.full_seq
 
     def to_json(self) -> bytes:
@@ -123,7 +122,7 @@ class LedgerRecord:
 
     @classmethod
     def from_json(cls, value: bytes) -> LedgerRecord:
-        """Read a record back.
+        """Parse a record.
 
         Raises:
             ValueError: the bytes are not a ledger record, or one of a later version.
@@ -162,10 +161,10 @@ class LedgerRecord:
 
 
 def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
-    """Tell whether a record, read after another one of its lane, is the newer one.
+    """Return whether a record, read after another one of its lane, is the newer one.
 
-    Without transactions (`at_least_once`) an owner that was replaced can still append: what it sent is on the target,
-    but the lane does not go on from there. An epoch that nobody can have reached counts for nothing.
+    Without transactions (`at_least_once`) a replaced owner can still append: its records are on the target, but the
+    lane does not continue from them. Impossible epochs do not count.
     """
     if before is None or not is_possible(before.claim.epoch):
         return True
@@ -173,14 +172,14 @@ def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
 
 
 def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) -> LedgerRecord | None:
-    """Return the newest record of a lane with all positions and remote topics that the lane has after it.
+    """Return the newest record of a lane with all positions and remote topics of the lane after it; None without a record.
 
-    Law F (never know less): that is what the newest record would hold if every record were full, from wherever at or before
-    the last full record the reading began. Otherwise the result is not `is_whole`, and nobody may go on from it.
+    Law F (never know less): the result equals the newest record if every record were full, wherever the reading began at or
+    before the last full record. Otherwise the result is not `is_whole`, and no owner may resume from it.
 
     Args:
-        records: records of one lane in the order of its ledger; those of owners that were replaced may be among them.
-        before: what this function returned of the records before them.
+        records: records of one lane in the order of its ledger, also those of replaced owners.
+        before: the result of this function for the earlier records.
     """
     newest, is_whole = before, before is not None and before.is_whole
     positions = dict(before.positions) if before else {}
@@ -190,7 +189,7 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
         is_same_owner = newest is not None and _owner(record) == _owner(newest)
         if not supersedes(record, newest):
             if is_same_owner:
-                # Two workers of one owner without transactions: what either has confirmed stands on the target.
+                # Two workers of one owner without transactions: the target has what either has confirmed.
                 advance(positions, record.positions)
             continue
         if record.is_whole:
@@ -200,7 +199,7 @@ def fold(records: Iterable[LedgerRecord], before: LedgerRecord | None = None) ->
             if newest is None or not is_same_owner or record.seq != newest.seq + 1:
                 positions, remotes, is_whole = {}, {}, False
             elif may_hold_other_lanes:
-                # A claim holds the positions of all lanes; whoever sends knows its own lane's.
+                # A claim contains the positions of all lanes, a sender's records those of its own lane.
                 positions = of_lane(positions, record.claim.lane, lanes=record.claim.lanes)
                 topics = {source.topic for source in positions}
                 remotes = {topic: remote for topic, remote in remotes.items() if topic in topics}
@@ -218,7 +217,7 @@ def _owner(record: LedgerRecord) -> tuple[int, str]:
 
 
 def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
-    """Return the remote topic of each source topic by the newest owner that named one; `last` is the last record of each lane."""
+    """Return the remote topic of each source topic by the newest owner that named one; `last` is each lane's last record."""
     remotes: dict[str, Remote] = {}
     for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
         remotes |= record.remotes
@@ -226,7 +225,7 @@ def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]
 
 
 def _shortened(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of what moved that names each topic once, without the positions right after a run."""
+    """Return a record that is not full with each topic named once, without the positions right after a mapped range."""
     names: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -259,7 +258,7 @@ def _lengthened(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _after_runs(runs: Iterable[list[Any]]) -> list[list[Any]]:
-    """Return the positions right after runs, as they stand in a record."""
+    """Return the positions right after the mapped ranges, in the record's form."""
     ends: dict[tuple[str, int, int], int] = {}
     for topic, generation, partition, _, _, _, last, *_ in runs:
         source = topic, generation, partition
@@ -268,7 +267,7 @@ def _after_runs(runs: Iterable[list[Any]]) -> list[list[Any]]:
 
 
 def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:
-    # As distances: a source with a marker every few records then costs about four bytes a hole.
+    # Distances: a source with a marker every few records then costs about four bytes a hole.
     flat, last = [], start
     for first, length in ranges:
         flat += [first - last, length]

@@ -7,8 +7,8 @@
     SourceOffset  JSON [connector, partition map]    JSON {"offset": n}, or nothing
 
 INT: big-endian. STRING: INT16 length, then UTF-8. From `org.apache.kafka.connect.mirror.{OffsetSync, Checkpoint,
-Heartbeat, MirrorUtils}`, 4.3. An offset sync names one delivered record on both sides; a checkpoint names positions, the
-next record to read.
+Heartbeat, MirrorUtils}`, 4.3. An offset sync names one delivered record on both sides; a checkpoint names positions,
+the next record to read.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 
 class _FieldsInOrder:
-    """A record whose key and value hold its fields in their order, as `_KEY` and `_VALUE` lay them out (`mm2_bytes`)."""
+    """A record with its fields in the order of `_KEY` and `_VALUE` (`mm2_bytes`)."""
 
     __slots__: tuple[str, ...] = ()
     _KEY: ClassVar[str]
     _VALUE: ClassVar[str]
 
     def key(self) -> bytes:
-        """Write the record's key."""
+        """Return the record's key."""
         return pack(self._KEY, self._fields()[: len(self._KEY)])
 
     def value(self) -> bytes:
-        """Write the record's value."""
+        """Return the record's value."""
         return pack(self._VALUE, self._fields()[len(self._KEY) :])
 
     def _fields(self) -> list[Any]:
@@ -52,7 +52,7 @@ class _FieldsInOrder:
 
     @classmethod
     def from_record(cls: type[R], key: bytes | None, value: bytes | None) -> R:
-        """Read a record.
+        """Decode a record.
 
         Raises:
             Mm2FormatError: the bytes are not such a record, or one of a later version.
@@ -63,7 +63,7 @@ class _FieldsInOrder:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetSync(_FieldsInOrder):
-    """One delivered record: `upstream_offset` of a source partition stands at `downstream_offset` of the remote one.
+    """One delivered record: `upstream_offset` of a source partition is `downstream_offset` of the remote partition.
 
     Example:
         >>> OffsetSync("orders", 3, 1234567890123, 42).value().hex()
@@ -97,7 +97,7 @@ class Checkpoint(_FieldsInOrder):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Heartbeat(_FieldsInOrder):
-    """A sign of life of the mirror from `source` to `target`.
+    """A heartbeat of the mirror from `source` to `target`.
 
     Example:
         >>> Heartbeat("A", "B", 1700000000000).key().hex()
@@ -116,9 +116,9 @@ def _is_offset(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where Connect says a source connector stands: the last replicated offset, None where it was forgotten.
+    """A source connector's last replicated offset in Connect's offsets topic; None after a reset.
 
-    `cluster` is the source's alias as MirrorMaker was configured.
+    `cluster` is the source's alias in MirrorMaker's settings.
     """
 
     connector: str
@@ -129,9 +129,9 @@ class SourceOffset:
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None) -> SourceOffset | None:
-        """Read a record of Connect's offsets topic; None for one of another kind (checkpoints, heartbeats, others).
+        """Decode a record of Connect's offsets topic; None for another kind (checkpoints, heartbeats, others).
 
-        Decoded as JSON: the order inside the map is whatever the Java map yields.
+        Decoded as JSON, because the order inside the map is whatever the Java map yields.
 
         Raises:
             Mm2FormatError: the key is not one of Connect's, or the offset of a mirrored partition cannot be read.
@@ -194,11 +194,11 @@ class Mm2Names:
         return f"mm2-offset-syncs{self._inner}{other}{self._inner}internal"
 
     def remote_heartbeats(self, source: str, topic: str = HEARTBEATS) -> str:
-        """Return the name on the target of a heartbeats topic of the source; every policy names it like the default one."""
+        """Return the target's name of a heartbeats topic of the source; every policy names it like the default one."""
         return DefaultPolicy(self.separator).remote_topic(source, "", topic)
 
     def is_heartbeats(self, topic: str) -> bool:
-        """Return whether the topic, on whatever hop, is a heartbeats topic (`ReplicationPolicy.isHeartbeatsTopic`)."""
+        """Return whether the topic is a heartbeats topic, on whatever hop (`ReplicationPolicy.isHeartbeatsTopic`)."""
         return DefaultPolicy(self.separator).original_topic(topic) == HEARTBEATS
 
     @property
@@ -228,11 +228,11 @@ def connect_group(source: str) -> str:
 
 
 def syncs_of(run: MappedRange, *, every: int) -> Iterator[OffsetSync]:
-    """Yield offset syncs of a run: its first and its last record, and one each `every` records between them.
+    """Yield offset syncs of a mapped range: of its first and last record, and of every `every`-th record between.
 
-    MirrorMaker emits one after `offset.lag.max` records and one after each gap (`MirrorSourceTask.PartitionState`); its
-    readers translate a position to the sync before it, plus one. So law A holds whichever syncs are left out, and the
-    last record's sync makes a group at the end of the run exact.
+    MirrorMaker emits a sync after `offset.lag.max` records and after each gap (`MirrorSourceTask.PartitionState`).
+    Its readers translate a position to the sync before it, plus one. So law A is true whichever syncs are left out,
+    and the last record's sync makes a group at the end of the range exact.
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -255,14 +255,14 @@ def syncs_of(run: MappedRange, *, every: int) -> Iterator[OffsetSync]:
 
 
 def is_outdated(sync: OffsetSync, runs: Iterable[MappedRange], *, position: int | None) -> bool:
-    """Tell whether a sync was made of an earlier life of a remote topic, or of the source topic, than these runs.
+    """Return whether a sync belongs to an earlier incarnation of the remote topic, or an earlier source topic, than these ranges.
 
-    Law A: what comes after it in the present life may begin anywhere, and must not be left out for being before it.
+    Law A: the syncs of the present incarnation may begin at any offset; none may be left out for being before an outdated one.
 
     Args:
-        sync: the newest that a topic holds of a source partition.
-        runs: of the source partition's newest life, into the present remote topic.
-        position: the next upstream offset that is sent of it; None where that is not known.
+        sync: the newest sync of a source partition in a topic.
+        runs: the ranges of the source partition's newest generation in the present remote topic.
+        position: the next upstream offset to send, or None if it is unknown.
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -282,9 +282,10 @@ def is_outdated(sync: OffsetSync, runs: Iterable[MappedRange], *, position: int 
 
 
 def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
-    """Make the checkpoints of a group plan: every position that could be translated, moved on the target or not.
+    """Return the checkpoints of a group plan: of every translated position, moved on the target or not.
 
-    MirrorMaker emits them for active groups, too, and whether or not it writes group offsets (`MirrorCheckpointTask`).
+    MirrorMaker emits them for active groups, too, and whether or not it writes group offsets
+    (`MirrorCheckpointTask`).
     """
     return [
         Checkpoint(
@@ -303,7 +304,7 @@ def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
 # -- reading what others wrote ------------------------------------------------------------------------------------------
 
 Decoder = Callable[[bytes | None, bytes | None], T]
-"""How one kind of record is read, e.g. `Checkpoint.from_record`; raises `Mm2FormatError`."""
+"""Decodes one kind of record, e.g. `Checkpoint.from_record`; raises `Mm2FormatError`."""
 
 
 class _Record(Protocol):
@@ -319,7 +320,7 @@ class _Record(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A record that could not be read, and why."""
+    """A record that could not be decoded, and why."""
 
     topic: str
     partition: int
@@ -332,14 +333,14 @@ class Skipped:
 
 @dataclass(slots=True)
 class Decoded(Generic[T]):
-    """What a topic held, in its order, and what had to be skipped."""
+    """The decoded records of a topic, in its order, and the skipped ones."""
 
     values: list[T] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
 
 def decode_all(topic: str, records: Iterable[_Record], decode: Decoder[T]) -> Decoded[T]:
-    """Read records of one topic; malformed ones and tombstones are skipped and listed, they never stop the reader.
+    """Decode records of one topic; malformed records and tombstones are skipped and listed, and never stop the reader.
 
     (Java's readers end in a NullPointerException at a tombstone.)
     """

@@ -1,4 +1,4 @@
-"""Kafka's protocol types as MirrorMaker 2's records use them, laid out by a letter a field, big-endian.
+"""Kafka's protocol types in MirrorMaker 2's records, one letter a field, big-endian.
 
 i  INT32      q  INT64      s  STRING: INT16 length, then UTF-8      v  the version, INT16, which is 0
 """
@@ -16,11 +16,11 @@ _LONGEST_STRING = 32767
 
 
 class Mm2FormatError(ValueError):
-    """Say why bytes are not the record they should be."""
+    """The bytes are not the expected record."""
 
 
 def pack(layout: str, values: Sequence[Any]) -> bytes:
-    """Write values; the version is none of them."""
+    """Encode values by a layout; the version is not one of them."""
     left, parts = iter(values), []
     for kind in layout:
         if kind == "s":
@@ -37,7 +37,7 @@ def pack(layout: str, values: Sequence[Any]) -> bytes:
 
 
 def unpack(layout: str, data: bytes | None, part: str) -> list[Any]:
-    """Read values; `part`, key or value, is named in every `Mm2FormatError`."""
+    """Decode values by a layout; every `Mm2FormatError` names `part`, key or value."""
     if data is None:
         raise Mm2FormatError("a tombstone" if part == "value" else "no key")
     left, found = BytesIO(data), list[Any]()

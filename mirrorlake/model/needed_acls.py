@@ -1,7 +1,7 @@
 """The ACLs that a mirror's principal needs, as a value, and as the commands that grant them (KIP-11, KIP-290).
 
-Kafka's own authorizer derives DESCRIBE from READ, WRITE, ALTER and DELETE, and DESCRIBE_CONFIGS from ALTER_CONFIGS. Other
-authorizers do not, so what is asked for is always named: it gives nothing more.
+Kafka's own authorizer derives DESCRIBE from READ, WRITE, ALTER and DELETE, and DESCRIBE_CONFIGS from ALTER_CONFIGS.
+Other authorizers do not, so every needed operation is named, which grants nothing more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeededAcl:
-    """What may be done with one resource of one cluster, and what for; `pattern` is LITERAL or PREFIXED."""
+    """The operations needed on one resource of one cluster, and their purpose; `pattern` is LITERAL or PREFIXED."""
 
     cluster: str
     resource: str
@@ -37,7 +37,7 @@ class NeededAcl:
     purpose: str
 
     def covers(self, other: NeededAcl) -> bool:
-        """Return whether it allows all that the other one does.
+        """Return whether the ACL allows all that the other one does.
 
         >>> wide = NeededAcl(cluster="east", resource="TOPIC", name="ord", pattern="PREFIXED", operations=("READ",), purpose="")
         >>> wide.covers(NeededAcl(cluster="east", resource="TOPIC", name="orders", operations=("READ",), purpose=""))
@@ -54,8 +54,8 @@ class NeededAcl:
 class NeededAcls(JsonDisplayable):
     """The ACLs that one principal needs for some flows, cluster by cluster, and the commands that grant them.
 
-    `servers` are the addresses of each cluster; `config` is a file for the commands' own login (`--command-config`); `notes` say
-    where an ACL is wider than what the flows use.
+    `servers` are the addresses of each cluster. `config` is a file for the commands' own login (`--command-config`).
+    `notes` name the ACLs that are wider than the flows' use.
 
     Example:
         >>> read = NeededAcl(cluster="east", resource="TOPIC", name="orders", operations=("READ",), purpose="land")
@@ -79,7 +79,7 @@ class NeededAcls(JsonDisplayable):
         return tuple(self._command(acl) for acl in self.acls)
 
     def on(self, cluster: str) -> list[Acl]:
-        """List the same as ACLs of one cluster, one for each operation."""
+        """Return the ACLs of one cluster, one for each operation."""
         return [
             Acl(
                 resource=one.resource,
@@ -96,7 +96,7 @@ class NeededAcls(JsonDisplayable):
         ]
 
     def script(self) -> str:
-        """Write the commands as a shell script, each after what it is for."""
+        """Return the commands as a shell script, each after its purpose."""
         lines = [f"# {self.principal} for {', '.join(self.flows)}"]
         lines += [f"# note: {note}" for note in self.notes]
         for acl, command in zip(self.acls, self.commands, strict=True):
@@ -104,7 +104,7 @@ class NeededAcls(JsonDisplayable):
         return "\n".join(lines)
 
     def sheet(self) -> Sheet:
-        """List what is needed on each cluster, the commands folded below it, and the notes."""
+        """Show the ACLs of each cluster, the commands folded below them, and the notes."""
         rows = [
             (one.cluster, _words(one.resource), one.name, one.pattern.lower(), _names(one.operations), one.purpose)
             for one in self.acls
@@ -162,7 +162,7 @@ def acl_command(
 
 @dataclass(frozen=True, slots=True)
 class AclNames:
-    """Names that one ACL covers: `pattern` and `name`; `wider_than` is the expression that means fewer names, if any."""
+    """The names that one ACL covers: `pattern` and `name`; `wider_than` is the expression that means fewer names, or ""."""
 
     pattern: str
     name: str
@@ -172,7 +172,7 @@ class AclNames:
 def acl_names_of(selection: TopicPattern) -> list[AclNames]:
     """Return the fewest literals and prefixes that cover every name of a selection.
 
-    A dot in a name that is otherwise plain stands for itself, as whoever wrote it means.
+    A dot in an otherwise plain name means the character itself.
 
     >>> [(one.pattern, one.name, one.wider_than) for one in acl_names_of(TopicPattern(("orders", "clicks.*", "[ab]x")))]
     [('LITERAL', '*', '[ab]x')]
@@ -193,7 +193,7 @@ def acl_names_of(selection: TopicPattern) -> list[AclNames]:
 
 
 def merged(acls: Iterable[NeededAcl]) -> tuple[NeededAcl, ...]:
-    """Join what is needed of one resource, and leave out what another ACL covers."""
+    """Return the ACLs joined by resource, without those that another ACL covers."""
     joined: dict[tuple[str, str, str, str], list[NeededAcl]] = {}
     for acl in acls:
         joined.setdefault((acl.cluster, acl.resource, acl.pattern, acl.name), []).append(acl)
@@ -217,7 +217,7 @@ def _join(several: Sequence[NeededAcl]) -> NeededAcl:
 
 def _wider(one: AclNames, other: AclNames, all_names: Collection[AclNames]) -> bool:
     if (one.pattern, one.name) == (other.pattern, other.name):
-        # Of two that are alike the exact one says no more.
+        # Of two equal ones, the exact one wins.
         return one != other and not other.wider_than and one in all_names
     return _covers((one.pattern, one.name), (other.pattern, other.name))
 

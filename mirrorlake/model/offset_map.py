@@ -1,14 +1,15 @@
-"""The offset map: which downstream offset stands for an upstream one, exactly, in both directions.
+"""The offset map: the exact downstream offset of each upstream offset, in both directions.
 
-A run says that a stretch of upstream offsets went to a stretch of downstream offsets without a break there:
+A mapped range says that consecutive upstream offsets went to consecutive downstream offsets:
 
     upstream     100 101 102  ·  104 105        · is a hole: a control record, an aborted or a compacted record
     downstream   500 501 502    503 504         dense, because one transaction of one producer wrote them
 
-Where records go by key, a source partition has runs to several target partitions. They overlap in range, but what is in one
-is a hole in all others: no upstream offset is in two (law F), and law B holds on each target partition.
+Where records go by key, a source partition has mapped ranges to several target partitions. They overlap upstream, but
+a record of one range is a hole in all others: no upstream offset is in two (law F). Law B holds on each target
+partition.
 
-Law A (never ahead): a position never skips a record that has not been read.
+Law A (never ahead): a position never skips an unread record.
 Law B (monotonic): a later upstream offset never translates earlier.
 """
 
@@ -27,7 +28,7 @@ from mirrorlake.render import Displayable, Sheet, badge
 class MappedRange:
     """Upstream offsets `first_upstream..last_upstream` without `holes`, at `first_downstream` and onwards.
 
-    `holes` are pairs `(first offset, length)`, ascending, inside the run. `count` records were written.
+    `holes` are pairs `(first offset, length)`, ascending, inside the range. `count` records were written.
     """
 
     source: SourcePartition
@@ -45,11 +46,11 @@ class MappedRange:
 
     @property
     def last_downstream(self) -> int:
-        """The downstream offset of the run's last record."""
+        """The downstream offset of the last record."""
         return self.first_downstream + self.count - 1
 
     def dense_ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield what lies between the holes as `(first upstream offset, last one, downstream offset of the first)`."""
+        """Yield the ranges between the holes as `(first upstream offset, last one, downstream offset of the first)`."""
         first, downstream = self.first_upstream, self.first_downstream
         for hole, length in self.holes:
             yield first, hole - 1, downstream
@@ -58,14 +59,14 @@ class MappedRange:
         yield first, self.last_upstream, downstream
 
     def downstream_of(self, upstream_offset: int) -> int | None:
-        """Return the counterpart of an upstream offset inside the run, or None in a hole."""
+        """Return the downstream offset of an upstream offset in the range, or None in a hole."""
         for first, last, downstream in self.dense_ranges():
             if first <= upstream_offset <= last:
                 return downstream + upstream_offset - first
         return None
 
     def records_before(self, upstream_offset: int) -> int:
-        """Count the run's records before an upstream offset.
+        """Count the range's records before an upstream offset.
 
         >>> orders = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
         >>> run = MappedRange(source=orders[0], target=orders[1], first_upstream=0, last_upstream=4, first_downstream=10,
@@ -78,7 +79,7 @@ class MappedRange:
         return max(0, until - self.first_upstream - missing)
 
     def upstream_of(self, downstream_offset: int) -> int:
-        """Return the counterpart of a downstream offset inside the run."""
+        """Return the upstream offset of a downstream offset in the range."""
         upstream_offset = self.first_upstream + downstream_offset - self.first_downstream
         for first, length in self.holes:
             if upstream_offset < first:
@@ -97,10 +98,10 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def resume_offset(read: Iterable[int], unread: Iterable[int]) -> int | None:
-    """Decide where a reader of a partition goes on; `translate`, `groups` and `move_positions` all ask here.
+    """Return the next offset that a reader reads, or None without any record.
 
-    Law A: right after the last record it has read, never past the first that it has not; None where there is no record at all.
-    What lies between the two may be another region's, which it never read on its own source.
+    `translate`, `groups` and `move_positions` all use it. Law A: right after the last read record, never past the
+    first unread one. Records between the two may be another region's, which the reader never read on its own source.
 
     Example:
         >>> resume_offset([4], [9]), resume_offset([4, 20], [9]), resume_offset([], [9]), resume_offset([], [])
@@ -126,7 +127,7 @@ class _OneLine:
 
 @dataclass(frozen=True, slots=True)
 class Exact(_OneLine, Displayable):
-    """The counterpart; it was written in one transaction with the ledger record that says so."""
+    """The counterpart of an offset; the ledger record of the same transaction proves it."""
 
     offset: int
     partition: TopicPartition | SourcePartition
@@ -140,11 +141,13 @@ class Exact(_OneLine, Displayable):
 class NoRecord(_OneLine, Displayable):
     """The offset holds no record for the other side.
 
-    `resume_at` is where a reader at this offset goes on (`resume_offset`); None where the records around it stand in several
-    partitions, each with a position of its own. `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`,
-    `expired`, `recreated`, or why the record left the relay before it was sent: `erased`, `expired_from_relay`; None where the
-    lander has not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds. A
-    downstream offset is `erased` where an erasure wrote a tombstone, and `reason` is what the person said.
+    `resume_at` is the next offset that a reader at this offset reads (`resume_offset`). It is None where the records
+    around the offset are in several partitions, each with a position of its own.
+
+    `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; or why
+    the record left the relay before it was sent: `erased`, `expired_from_relay`. It is None until the lander has
+    accounted for the offset, and for a downstream offset of another writer or of a transaction marker. A downstream
+    offset is `erased` where an erasure wrote a tombstone; `reason` is then the reason that the person gave.
     """
 
     resume_at: int | None
@@ -159,7 +162,7 @@ class NoRecord(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class Filtered(_OneLine, Displayable):
-    """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
+    """The relay holds the record, and a rule of the flow withheld it; `version` is the rule's at that time."""
 
     resume_at: int | None
     rule: str = ""
@@ -172,7 +175,7 @@ class Filtered(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined(_OneLine, Displayable):
-    """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
+    """The record went to the table `quarantine` instead of the target: the rule could not judge it."""
 
     resume_at: int | None
     reason: str
@@ -186,9 +189,10 @@ class Quarantined(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class OtherGeneration(_OneLine, Displayable):
-    """The newest life of the topic has not come to this offset, but an earlier life of it has.
+    """The topic's newest generation has not reached this offset, but an earlier one has.
 
-    Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
+    Call again with that `generation`. `next_offset` is the first offset of the newest generation without a
+    counterpart.
     """
 
     generation: int
@@ -202,7 +206,7 @@ class OtherGeneration(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class NotYetRepublished(_OneLine, Displayable):
-    """The offset is at or past `next_offset`, the first one that has no counterpart yet."""
+    """The offset is at or past `next_offset`, the first one without a counterpart."""
 
     next_offset: int
     status: str = field(default="not_yet_republished", init=False)
@@ -213,9 +217,9 @@ class NotYetRepublished(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class BeforeFirst(_OneLine, Displayable):
-    """The offset is before `first_offset`, the first one that was ever republished.
+    """The offset is before `first_offset`, the first one that was republished.
 
-    `kind` says why, where the record left the relay before the flow came to it: `erased`, `expired_from_relay`.
+    `kind` says why if the record left the relay before the flow reached it: `erased` or `expired_from_relay`.
     """
 
     first_offset: int
@@ -228,9 +232,9 @@ class BeforeFirst(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class UnknownPartition(_OneLine, Displayable):
-    """Nothing of this partition (or of this generation of its topic) was ever republished.
+    """No record of this partition, or of this generation of its topic, was ever republished.
 
-    `hint` offers a topic of a similar name where this one is not known.
+    `hint` offers a topic of a similar name for an unknown topic.
     """
 
     hint: str = ""
@@ -242,7 +246,7 @@ class UnknownPartition(_OneLine, Displayable):
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic(_OneLine, Displayable):
-    """The record was republished into an earlier `topic` of the target, which was deleted since, and not into the present one."""
+    """The record was republished into an earlier `topic` of the target, which was deleted since."""
 
     topic: str
     status: str = field(default="in_a_deleted_topic", init=False)
@@ -273,10 +277,10 @@ def _resume(at: int | None) -> str | None:
 
 
 class OffsetMap:
-    """The runs of one source partition, to one or several target partitions; in any order, and copies of a run are one.
+    """The mapped ranges of one source partition, in any order; duplicates count once.
 
     Raises:
-        ValueError: an upstream offset is in two runs, or runs break law B on a target partition.
+        ValueError: an upstream offset is in two mapped ranges, or they break law B on a target partition.
 
     Example:
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
@@ -305,7 +309,7 @@ class OffsetMap:
         self._is_spread = len(newest) > 1
 
     def translate(self, upstream_offset: int) -> Translation:
-        """Find where the record at `upstream_offset` stands on the target, or why it stands nowhere."""
+        """Return the target offset of the record at `upstream_offset`, or why there is none."""
         if not self.runs:
             return UnknownPartition()
         index = bisect_right(self._starts, upstream_offset) - 1
@@ -321,12 +325,12 @@ class OffsetMap:
         return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
-        """Find which upstream record stands at `downstream_offset` of a target partition."""
+        """Return the upstream record at `downstream_offset` of a target partition."""
         return standing_at([run for run in self.runs if run.target == partition], downstream_offset)
 
 
 def standing_at(runs: Iterable[MappedRange], downstream_offset: int) -> Translation:
-    """Find which upstream record stands at a downstream offset, by runs to one target partition from any source."""
+    """Return the upstream record at a downstream offset, by the mapped ranges of any sources to one target partition."""
     ordered = sorted(runs, key=lambda run: run.first_downstream)
     if not ordered:
         return UnknownPartition()

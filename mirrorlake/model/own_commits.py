@@ -1,7 +1,7 @@
-"""What a group committed itself, and what mirrorlake set for it (DESIGN 10, Two-way identity and groups).
+"""Which positions a group committed itself, and which mirrorlake set for it.
 
-A position that mirrorlake wrote says nothing that another cluster did not say before. Taken for the group's own progress it
-would come home and move the group where it reads.
+A position that mirrorlake wrote repeats another cluster's. Taken for the group's own progress, it would come back and
+move the group on the cluster that it reads.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class CommittedPosition:
-    """A group's position on one cluster; `own_since` is when the group was first seen to have committed it itself.
+    """A group's position on one cluster; `own_since` is when the group's own commit was first seen.
 
-    None where mirrorlake set it and the group has committed nothing else since.
+    `own_since` is None if mirrorlake set the position and the group has committed nothing else since.
     """
 
     offset: int
@@ -27,17 +27,17 @@ class CommittedPosition:
 
 @dataclass(frozen=True, slots=True)
 class CommitHistory:
-    """What is recorded of one group on one partition.
+    """The recorded history of one group on one partition.
 
-    `set_at` holds when mirrorlake last set each position, `seen_at` when the newest position that mirrorlake had not set was
-    first seen, and which one it was.
+    `set_at` is the time at which mirrorlake last set each position. `seen_at` is the newest position that mirrorlake
+    had not set, and the time when it was first seen.
     """
 
     set_at: Mapping[int, datetime]
     seen_at: tuple[datetime, int] | None = None
 
     def committed_position(self, offset: int, *, now: datetime) -> CommittedPosition:
-        """Tell whose an offset is: mirrorlake's where it set it and the group has committed nothing else since."""
+        """Return the position with its owner: mirrorlake, if it set the offset and the group committed nothing else since."""
         set_at = self.set_at.get(offset)
         if set_at is not None and (self.seen_at is None or self.seen_at[0] < set_at):
             return CommittedPosition(offset)
@@ -48,7 +48,7 @@ class CommitHistory:
 
 @dataclass(frozen=True, slots=True)
 class MovePermission:
-    """Whether a group may be moved at a place, and why not; `is_certain` is false where it is not known whether it may."""
+    """Whether a group may be moved on a cluster, and why not; `is_certain` is false where that is unknown."""
 
     is_free: bool
     reason: str = ""
@@ -56,14 +56,14 @@ class MovePermission:
 
 
 def find_last_committed(held: Mapping[K, CommittedPosition]) -> set[K]:
-    """Find where a group itself committed last; several where it is not known which of them was later."""
+    """Return the clusters on which the group itself committed last; several if their order is unknown."""
     own = {place: one.own_since for place, one in held.items() if one.own_since is not None}
     newest = max(own.values(), default=None)
     return {place for place, since in own.items() if since == newest}
 
 
 def may_move(place: K, held: Mapping[K, CommittedPosition]) -> MovePermission:
-    """Tell whether a group may be moved at a place.
+    """Return whether a group may be moved on a cluster.
 
     Law: never where it last committed itself, never by a position that mirrorlake set.
 

@@ -1,7 +1,7 @@
-"""The name under which a process owns a flow or a relay: its host, its process id, and a part that is its own.
+"""The name under which a process owns a flow or a relay: host, process id, and a unique part.
 
-The name of a temporary owner ends with the id of the sign of life that its command shows (`context/running_flows.py`): such a command,
-a failover say, ends soon, and whoever it took the flow or relay from takes it again then.
+The name of a temporary owner ends with the id under which its command announces itself (`context/running_flows.py`).
+Such a command, a failover for example, ends soon, and the earlier owner then claims its flow or relay again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMED = re.compile(r"(?P<host>[^/]+)/(?P<process>\d+)/(?P<own>[0-9a-f]+)(/(?P<s
 
 
 def new_owner(sign: str = "") -> str:
-    """Make the name of a new owner in this process; of a temporary one where a sign of life is named.
+    """Return a new owner's name in this process; a temporary owner's if `sign` is given.
 
     Example:
         >>> new_owner().count("/")
@@ -25,7 +25,7 @@ def new_owner(sign: str = "") -> str:
 
 
 def temporary_sign(owner: str) -> str:
-    """Return the id of a temporary owner's sign of life; empty for an owner that stays.
+    """Return the announced id of a temporary owner, or "" for a permanent one.
 
     Example:
         >>> temporary_sign("loader-3/4711/5f2a91c04d6e/ab12"), temporary_sign("loader-3/4711/5f2a91c04d6e")
@@ -36,7 +36,7 @@ def temporary_sign(owner: str) -> str:
 
 
 def said_owner(owner: str) -> str:
-    """Say who an owner is; releases up to 0.2.0 named neither host nor process.
+    """Describe an owner; releases up to 0.2.0 recorded neither host nor process.
 
     Example:
         >>> said_owner("loader-3/4711/5f2a91c04d6e4e6c8f0b3c1d2e3f4a5b")
@@ -47,6 +47,6 @@ def said_owner(owner: str) -> str:
 
 
 def short_owner(owner: str) -> str:
-    """Return the first eight characters of an owner's own part, for the names of threads."""
+    """Return the first eight characters of an owner's unique part, for thread names."""
     found = _NAMED.fullmatch(owner)
     return (found["own"] if found else owner)[:8]

@@ -1,4 +1,4 @@
-"""A parked stream: one that failed in a running mirror while the others went on, and what brings it back."""
+"""A parked stream, which failed in a running mirror while the others went on, and the step that starts it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_TOPIC = ": topic "
 
 
 def topic_stream(flow: str, topic: str) -> str:
-    """Return the name under which a topic of a flow waits, while the flow's others go on.
+    """Return the stream name of a flow's topic that waits while the flow's other topics go on.
 
     >>> of_topics("east->central", ["east->central", topic_stream("east->central", "orders")])
     ['east->central: topic orders']
@@ -30,12 +30,12 @@ def topic_stream(flow: str, topic: str) -> str:
 
 
 def of_topics(flow: str, streams: Iterable[str]) -> list[str]:
-    """Choose the streams that are topics of a flow."""
+    """Return the streams that are topics of a flow."""
     return [name for name in streams if name.startswith(f"{flow}{_OF_TOPIC}")]
 
 
 def whole_stream(stream: str) -> str:
-    """Return the stream that a topic which waits belongs to; any other is its own.
+    """Return the flow of a topic's stream; any other stream is returned as it is.
 
     >>> whole_stream(topic_stream("east->central", "orders")), whole_stream("land east")
     ('east->central', 'land east')
@@ -44,7 +44,7 @@ def whole_stream(stream: str) -> str:
 
 
 def stream_facts(stream: str) -> dict[str, str]:
-    """Name the source or the flow of a stream, as log lines do.
+    """Return the source or the flow of a stream, as log lines name it.
 
     >>> stream_facts("land east"), stream_facts("east->central")
     ({'source': 'east'}, {'flow': 'east->central'})
@@ -57,7 +57,8 @@ def stream_facts(stream: str) -> dict[str, str]:
 class Parked(Displayable):
     """A stream that failed: `land east`, or a flow's name; `error` is the class of the error, as `--json` names it.
 
-    `is_retried` says that the mirror starts it again by itself, with growing pauses; otherwise it waits for a person.
+    If `is_retried`, the mirror starts the stream again by itself, with growing pauses; otherwise it waits for a
+    person.
     """
 
     stream: str
@@ -70,27 +71,27 @@ class Parked(Displayable):
 
     @property
     def next_step(self) -> str:
-        """What to do, and what starts the stream after that."""
+        """The action to take, and the command that starts the stream after it."""
         if self.is_retried:
             return f"{self.remedy} (it is tried again by itself)"
         return f"{self.remedy}; then {self.resume_command}, or apply edited settings"
 
     @property
     def resume_command(self) -> str:
-        """The command that starts it again."""
+        """The command that starts the stream again."""
         kind, _, source = self.stream.partition(" ")
         is_landing = kind == "land" and bool(source)
         return "mirrorlake resume " + (f"--cluster {source}" if is_landing else f"--flow '{whole_stream(self.stream)}'")
 
     def is_same(self, other: Parked | None) -> bool:
-        """Tell whether both say the same of the same stream, at whatever time; of what is retried, the cause may differ."""
+        """Return whether both report the same failure of a stream, at whatever time; causes of retried failures may differ."""
         if other is None or self.stream != other.stream:
             return False
         both = self.is_retried and other.is_retried
         return self.said() == other.said() or (both and (self.error, self.remedy) == (other.error, other.remedy))
 
     def said(self) -> dict[str, Any]:
-        """Write it as the table `control` holds it."""
+        """Return the stream's row of the table `control`."""
         return {name: getattr(self, name) for name in _SAID}
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Parked(Displayable):
         return {"stream": self.stream, "since": self.since.isoformat(), **self.said(), "next": self.next_step}
 
     def sheet(self) -> Sheet:
-        """Say what failed, since when and why, and what brings it back."""
+        """Show the failure, its time and cause, and the next step."""
         return Sheet(
             title=self.stream,
             badge=badge("parked"),
@@ -112,11 +113,11 @@ class Parked(Displayable):
 
 
 def parked_of(stream: str, since: datetime, said: Mapping[str, Any]) -> Parked:
-    """Read a parked stream from the table `control`; columns of later releases are left out."""
+    """Read a parked stream from the table `control`; columns of later releases are ignored."""
     return Parked(stream=stream, since=since, **{name: said[name] for name in _SAID if name in said})
 
 
 def worst(parked: Iterable[Parked]) -> Parked | None:
-    """Return the one whose exit code the command takes: safety before a failure, that before bad settings."""
+    """Return the stream whose exit code the command takes: safety, then failure, then bad settings; None without a stream."""
     order = (3, 4, 2, 1)
     return min(parked, key=lambda one: order.index(one.exit_code) if one.exit_code in order else -1, default=None)

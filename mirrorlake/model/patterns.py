@@ -1,17 +1,18 @@
-r"""Topic selections: the spellings that MirrorMaker users know, read as one canonical value.
+r"""Topic selections: MirrorMaker's spellings, parsed to one canonical value.
 
-MirrorMaker 1 took one regular expression in which a comma meant `|`; MirrorMaker 2 takes a comma-separated list, joins
-it with `|`, and matches the whole name (`DefaultTopicFilter`). Both spellings, and YAML lists, become one
+MirrorMaker 1 took one regular expression in which a comma meant `|`; MirrorMaker 2 takes a comma-separated list,
+joins it with `|`, and matches the whole name (`DefaultTopicFilter`). Both spellings, and YAML lists, become one
 `TopicPattern`:
 
     "orders, clicks.*"   "orders|clicks.*"   ["orders", "clicks.*"]   ──>   expressions ("orders", "clicks.*")
 
 Differences from MirrorMaker 2, on purpose: a comma or `|` inside braces, brackets or parentheses does not end an item
-(`a{1,3}` is torn apart there); an inline flag such as `(?i)` acts on its own item only (there it leaks into later
-ones); `orders*`, which reads as a glob and means "order, then any number of s", is refused with the remedy `orders.*`.
+(MirrorMaker 2 splits `a{1,3}`); an inline flag such as `(?i)` acts on its own item only (in MirrorMaker 2 it leaks
+into later ones); `orders*`, which reads as a glob and means "order, then any number of s", is refused with the remedy
+`orders.*`.
 
-The accepted language is what Java, RE2 and Python read alike; whatever they would read differently is refused here, so
-the lander (Java, inside Spark) and every other part of mirrorlake (RE2) select the same topics.
+The accepted language is the one that Java, RE2 and Python read alike. Everything else is refused, so the lander
+(Java, inside Spark) and every other part of mirrorlake (RE2) select the same topics.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SCOPED_FLAG = re.compile(r"\(\?(-?i)\)")
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """A set of names, as Java regular expressions of which one must match the whole name.
+    """A set of names, as Java regular expressions; one of them must match the whole name.
 
     Example:
         >>> parse_patterns("orders, (?i)clicks.*")
@@ -57,9 +58,9 @@ class TopicPattern:
 
     @property
     def java_regex(self) -> str:
-        """Return one alternation, to be matched against the whole name.
+        """One alternation, to be matched against the whole name.
 
-        Each item sits in a group of its own, so that neither `|` nor a flag reaches beyond it.
+        Each item is a group of its own, so neither `|` nor a flag reaches beyond it.
 
         >>> parse_patterns("orders, clicks.*").java_regex
         '(?:orders)|(?:clicks.*)'
@@ -67,8 +68,8 @@ class TopicPattern:
         return "|".join(f"(?:{expression})" for expression in self.expressions)
 
 
-# KIP-1074 (Kafka 4.0): what MirrorMaker never mirrors, whatever the selection says, and our own ledgers (DESIGN 9). Its
-# own topics have the separator of the MirrorMaker that made them, which no settings here know.
+# KIP-1074 (Kafka 4.0): topics that MirrorMaker never mirrors, whatever is selected, and mirrorlake's ledgers. MirrorMaker's
+# own topics have the separator of the MirrorMaker that made them, which these settings do not know.
 INTERNAL_TOPICS = TopicPattern(
     (
         r"__.*",
@@ -85,7 +86,7 @@ DEFAULT_EXCLUDE_GROUPS = TopicPattern((r"console-consumer-.*", r"connect-.*", r"
 
 
 def parse_patterns(selection: str | Iterable[str], *, required: bool = True) -> TopicPattern:
-    """Read a selection in any of its spellings.
+    """Parse a selection in any of its spellings.
 
     Args:
         selection: one string with `,` or `|` between items, or several such strings. Blanks around items and empty
@@ -109,7 +110,7 @@ def parse_patterns(selection: str | Iterable[str], *, required: bool = True) -> 
 
 
 def subscribe_pattern(*selections: tuple[TopicPattern, TopicPattern]) -> str:
-    r"""Return the pattern for Spark's `subscribePattern`, which matches with *find*, hence the anchors.
+    r"""Return the pattern for Spark's `subscribePattern`; it has anchors because Spark matches with *find*.
 
     Args:
         *selections: (include, exclude) of every flow of one source; a topic that any of them selects is subscribed.
@@ -128,10 +129,10 @@ def _without(exclude: TopicPattern) -> str:
 
 
 class Shape(NamedTuple):
-    """What is certain about the names an expression matches: how they begin, and whether they end there.
+    """What is certain about the names an expression matches: their beginning, and whether they end after it.
 
     Attributes:
-        cells: the leading characters; None where any character may stand.
+        cells: the leading characters; None for any character.
         open: whether more characters may follow.
     """
 
@@ -139,7 +140,7 @@ class Shape(NamedTuple):
     open: bool
 
     def meet(self, other: Shape) -> Shape | None:
-        """Combine two shapes into that of the names that fit both, or return None if no name can."""
+        """Return the shape of the names that fit both shapes, or None if no name can."""
         short, long = sorted((self, other), key=lambda shape: len(shape.cells))
         if not short.open and len(long.cells) > len(short.cells):
             return None
@@ -152,12 +153,12 @@ class Shape(NamedTuple):
 
     @property
     def literal(self) -> str | None:
-        """Return the only name of this shape, or None if there may be several."""
+        """The only name of this shape, or None if there may be several."""
         return None if None in self.cells else self.meant
 
     @property
     def meant(self) -> str | None:
-        """Return the name that whoever wrote the expression means, or None for a pattern: `orders.v1` has a dot in it."""
+        """The name that a person means by the expression, or None for a pattern: `orders.v1` has a dot in it."""
         return None if self.open else "".join(cell or "." for cell in self.cells)
 
 
@@ -222,7 +223,7 @@ def _item(parts: list[Token], text: str) -> str:
             _check_repeat(before, token, text, parts[0].start)
         before = token
     item = "".join(token.text for token in parts)
-    # Python takes an inline flag only where it is scoped; Java and RE2 read both forms alike.
+    # Python accepts only scoped inline flags; Java and RE2 read both forms alike.
     while (flag := _SCOPED_FLAG.match(item)) is not None:
         item = f"(?{flag.group(1)}:{item[flag.end() :]})"
     return item

@@ -1,4 +1,4 @@
-"""Plans: every change to a cluster or the lake as a value that is looked at first and applied afterwards (law G)."""
+"""Plans: every change to a cluster or the lake as a value that is shown first and applied afterwards (law G)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.render import Displayable, Sheet, Table, badge, condensed, plural, table
 
-# What a person looks at first, and of the rest how many rows before it is folded.
+# Topics shown unfolded, and the rows from which any other table is folded.
 _FIRST_TOPICS, _OPEN_ROWS = 20, 10
 _INTERNAL = re.compile(INTERNAL_TOPICS.java_regex)
 _COLUMNS = ("where", "action", "kind", "name", "before", "after", "reason")
@@ -21,8 +21,8 @@ _COLUMNS = ("where", "action", "kind", "name", "before", "after", "reason")
 class TopicSpec:
     """A topic as it is or should be: partitions and the settings that differ from the cluster's defaults.
 
-    `is_keyed`: keys decide the partition, so an existing topic with another number of partitions cannot take its place.
-    `replication_factor`: -1 for the cluster's default; it counts when the topic is created, and never again.
+    `is_keyed`: keys decide the partition, so an existing topic with another number of partitions cannot be used.
+    `replication_factor`: -1 for the cluster's default; it counts only when the topic is created.
     """
 
     name: str
@@ -36,11 +36,12 @@ class TopicSpec:
 class Change:
     """One change: `action` on `kind` `name` at `where` (a cluster alias, `lake` or `settings`), with the reason in a sentence.
 
-    Actions on topics: `create`, `add_partitions`, `set_configs`, `reset_configs` (to the cluster's default), `adopt_configs`
-    (changes nothing: another mirror copied them, and from now on they are kept in step), `conflict` (is shown, and nothing of
-    the plan is applied) and `held` (a remote topic that was lost: is shown, and waits for a choice). Actions on ACLs:
-    `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on the cluster but say whose an ACL is.
-    Actions on parts of the settings: `create`, `change`, `remove`. `flow` is the flow it is done for.
+    Actions on topics: `create`, `add_partitions`, `set_configs`, `reset_configs` (to the cluster's default),
+    `adopt_configs` (changes nothing: another mirror copied them, and from now on this one does), `conflict` (is
+    shown, and nothing of the plan is applied) and `held` (a remote topic that was lost: is shown, and waits for a
+    choice). Actions on ACLs: `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on the
+    cluster but record whose an ACL is. Actions on parts of the settings: `create`, `change`, `remove`. `flow` is the
+    flow it is done for.
     """
 
     where: str
@@ -61,9 +62,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that a plan leaves as it is and that a person should know: what, where, and why.
+    """Something that a plan leaves unchanged and that a person should know: subject, cluster and reason.
 
-    Of a rule (`where` is then the flow) it says what the rule does not do.
+    For a rule (`where` is then the flow), `reason` is what the rule does not do.
     """
 
     where: str
@@ -79,9 +80,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan(Displayable):
-    """Changes in the order in which they are applied; empty when everything is as it should be.
+    """Changes in the order in which they are applied; empty if everything is as it should be.
 
-    `notes` say what is not changed and why; a plan that has only notes is empty.
+    `notes` are things left unchanged, and why; a plan that has only notes is empty.
 
     Example:
         >>> made = Change(where="central", kind="topic", name="east.orders", action="create", after={"partitions": 3},
@@ -108,7 +109,7 @@ class Plan(Displayable):
         return Plan(self.changes + other.changes, self.notes + other.notes)
 
     def sheet(self) -> Sheet:
-        """Return conflicts first, then topics, then the rest, of which long lists are folded; the notes last."""
+        """Return conflicts first, then topics, then the rest, whose long lists are folded; the notes last."""
         conflicts, parts = self.conflicts, self._parts()
         notes = table(plural(len(self.notes), "note"), ["note"], [[str(note)] for note in self.notes])
         return Sheet(
@@ -127,7 +128,7 @@ class Plan(Displayable):
         )
 
     def _parts(self) -> dict[str, list[Change]]:
-        """Group the changes that are no conflicts by what a person calls them, topics first."""
+        """Group the changes other than conflicts by a person's word for them, topics first."""
         found: dict[str, list[Change]] = {word: [] for word in _WORDS}
         for change in self.changes:
             if change.action != "conflict":
@@ -170,12 +171,12 @@ def _table(title: str, changes: Sequence[Change], folded: bool = False) -> Table
 
 
 def _shown(change: Change) -> tuple[Any, Any]:
-    # The name of an ACL says all that is in it.
+    # An ACL's name is complete.
     return (None, None) if change.kind == "acl" else (change.before, change.after)
 
 
 def made_by(change: Change) -> TopicSpec:
-    """Return the topic that a change makes.
+    """Return the topic that a change creates.
 
     >>> [change] = topic_changes(where="west", wanted=TopicSpec(name="t", partitions=3, replication_factor=2), actual=None)
     >>> made_by(change) == TopicSpec(name="t", partitions=3, replication_factor=2)
@@ -193,7 +194,7 @@ def made_by(change: Change) -> TopicSpec:
 def topic_changes(
     *, where: str, wanted: TopicSpec, actual: TopicSpec | None, given_up: Iterable[str] = (), flow: str = ""
 ) -> list[Change]:
-    """List the changes that turn `actual` into `wanted`; an existing topic is only ever grown (KIP-195), never shrunk.
+    """Return the changes that turn `actual` into `wanted`; an existing topic is only ever grown (KIP-195), never shrunk.
 
     `given_up` are settings of `actual` that go back to the cluster's default.
 

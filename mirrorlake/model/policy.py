@@ -1,12 +1,12 @@
-"""Replication policies: how a mirrored topic is named on the target, and what a name tells about its origin.
+"""Replication policies: the name of a mirrored topic on the target, and what a name shows of its origin.
 
-    policy      `orders` from east on central    can tell where a record came from
+    policy      `orders` from east on central    shows where a record came from
     default     east.orders                      yes: names spell out every hop, so nothing is sent back (1)
     identity    orders                           no
     template    all.orders                       no
 
-(1) As in MirrorMaker 2 (`DefaultReplicationPolicy`, `MirrorSourceConnector.isCycle`): works only while every mirror
-    uses the same alias for the same cluster (KAFKA-9914).
+(1) As in MirrorMaker 2 (`DefaultReplicationPolicy`, `MirrorSourceConnector.isCycle`): works only while every mirror uses the
+    same alias for the same cluster (KAFKA-9914).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_SEPARATOR = "."
 
 
 class TopicNameError(TopicConflict):
-    """Refuse a name that Kafka accepts for no topic; a flow stops before such a topic and leaves none out silently (law E)."""
+    """Kafka accepts the name for no topic; a flow stops before such a topic and leaves none out silently (law E)."""
 
 
 def is_legal_topic(name: str) -> bool:
@@ -62,11 +62,11 @@ def _legal_or_none(name: str) -> str | None:
 
 
 class ReplicationPolicy(Protocol):
-    """How names are made on the target, and read back (`org.apache.kafka.connect.mirror.ReplicationPolicy`)."""
+    """Names topics on the target, and reads such names back (`org.apache.kafka.connect.mirror.ReplicationPolicy`)."""
 
     @property
     def tells_origin(self) -> bool:
-        """Return whether a remote topic's name tells every cluster the topic has been on."""
+        """Return whether a remote topic's name contains every cluster the topic has been on."""
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
         """Return the topic's name on the target.
@@ -76,23 +76,23 @@ class ReplicationPolicy(Protocol):
         """
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
-        """Return how the remote names of all topics that begin with `prefix` begin, or None without such a beginning."""
+        """Return the common prefix of the remote names of all topics that begin with `prefix`, or None if there is none."""
 
     def topic_source(self, topic: str) -> str | None:
-        """Return the alias of the cluster that the topic came from, or None if the name does not tell."""
+        """Return the alias of the cluster that the topic came from, or None if the name does not show it."""
 
     def upstream_topic(self, topic: str) -> str | None:
-        """Return the topic's name on the cluster it came from, or None if the name does not tell."""
+        """Return the topic's name on the cluster it came from, or None if the name does not show it."""
 
     def original_topic(self, topic: str) -> str:
-        """Return the topic's name on the cluster of its origin, as far as the name tells."""
+        """Return the topic's name on the cluster of its origin, as far as the name shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultPolicy:
     """Prefix the source's alias: `orders` from east is `east.orders`.
 
-    Any name with a separator in it reads as a remote topic, also an ordinary `foo.bar`; that is MirrorMaker 2's rule.
+    Any name with a separator reads as a remote topic, also an ordinary `foo.bar`, as in MirrorMaker 2.
 
     Example:
         >>> DefaultPolicy().remote_topic("east", "central", "orders")
@@ -119,7 +119,7 @@ class DefaultPolicy:
     def topic_source(self, topic: str) -> str | None:
         """Return the text before the first separator, if something other than separators follows.
 
-        Java's `split` drops trailing empty parts, so `east.` is one part and comes from nowhere.
+        Java's `split` drops trailing empty parts, so `east.` is one part and has no source.
         """
         parts = topic.split(self.separator)
         while len(parts) > 1 and not parts[-1]:
@@ -140,10 +140,10 @@ class DefaultPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IdentityPolicy:
-    """Keep the name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`).
+    """Use the source topic's name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`).
 
     Args:
-        source: the flow's source alias, which is what `topic_source` answers for every topic.
+        source: the flow's source alias, which `topic_source` returns for every topic.
 
     Example:
         >>> IdentityPolicy().remote_topic("east", "central", "orders")
@@ -155,7 +155,7 @@ class IdentityPolicy:
 
     @property
     def tells_origin(self) -> bool:
-        """Return False: the name is the same everywhere."""
+        """Return False: the name is the same on every cluster."""
         return False
 
     def remote_topic(self, source: str, target: str, topic: str) -> str:
@@ -169,7 +169,7 @@ class IdentityPolicy:
         return None if prefix.endswith(_HEARTBEATS) else _legal_or_none(prefix)
 
     def topic_source(self, topic: str) -> str | None:
-        """Return the configured source, or what a heartbeats topic's name tells."""
+        """Return the configured source, or the one in a heartbeats topic's name."""
         if topic.endswith(_HEARTBEATS):
             return DefaultPolicy(self.separator).topic_source(topic)
         return self.source
@@ -211,7 +211,7 @@ class TemplatePolicy:
                     f"template '{self.template}' has the unknown placeholder {{{name}}}",
                     remedy="known are {topic}, {source} and {target}",
                 )
-        # One legal letter in place of each placeholder: what is wrong then is wrong with the template's own text.
+        # With one legal letter for each placeholder, only the template's own text can be illegal.
         if not is_legal_topic(_PLACEHOLDER.sub("x", self.template)):
             raise TopicNameError(
                 f"template '{self.template}' makes illegal topic names",
@@ -220,7 +220,7 @@ class TemplatePolicy:
 
     @property
     def tells_origin(self) -> bool:
-        """Return False: a merged topic holds records of several sources."""
+        """Return False: a merged topic has records of several sources."""
         return False
 
     @property
@@ -234,7 +234,7 @@ class TemplatePolicy:
         return check_topic(_PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template))
 
     def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
-        """Return the filled template if the topic's name ends it: `all.{topic}` keeps beginnings, `{topic}.copy` does not."""
+        """Return the filled template if the topic's name ends it: `all.{topic}` has a prefix, `{topic}.copy` has none."""
         before, _, after = self.template.partition("{topic}")
         if after or "{topic}" not in self.template:
             return None
@@ -242,11 +242,11 @@ class TemplatePolicy:
         return _legal_or_none(_PLACEHOLDER.sub(lambda match: values[match.group(1)], before) + prefix)
 
     def topic_source(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
-        """Return None: the name does not tell."""
+        """Return None: the name does not show it."""
         return None
 
     def upstream_topic(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
-        """Return None: the name does not tell."""
+        """Return None: the name does not show it."""
         return None
 
     def original_topic(self, topic: str) -> str:
@@ -255,10 +255,10 @@ class TemplatePolicy:
 
 
 def original_topic(topic: str, *, separator: str = DEFAULT_SEPARATOR) -> str:
-    """Return the name that a topic has at its origin, read from its name under the default policy.
+    """Return the name of a topic at its origin, derived from its name under the default policy.
 
-    As MirrorMaker 2 reads it: every part before a separator is taken for a hop, also in `orders.v1`. Where topics keep
-    their names, the headers of a record tell (`hops`).
+    As in MirrorMaker 2, every part before a separator counts as a hop, also in `orders.v1`. For topics with unchanged
+    names, use the headers of a record (`hops`).
 
     >>> original_topic("b.a.orders")
     'orders'
@@ -267,7 +267,7 @@ def original_topic(topic: str, *, separator: str = DEFAULT_SEPARATOR) -> str:
 
 
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
-    """Return whether the topic has been on the target, as far as its name tells (`MirrorSourceConnector.isCycle`).
+    """Return whether the topic has been on the target, as far as its name shows it (`MirrorSourceConnector.isCycle`).
 
     >>> is_cycle(DefaultPolicy(), "west.east.orders", "east"), is_cycle(DefaultPolicy(), "west.orders", "east")
     (True, False)

@@ -1,10 +1,10 @@
-"""Rates: how much a flow may send in a second, as a token bucket of one second that starts empty."""
+"""Rates: the limit of a flow per second, as a token bucket of one second that starts empty."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What was not sent may be made up for, up to this much: the time that sending itself takes must not count twice.
+# Unused rate carries over up to this much, because the time that sending itself takes must not count twice.
 BURST_S = 1.0
 
 
@@ -30,7 +30,7 @@ class Rate:
         )
 
     def chunk(self, records: int, size: int) -> tuple[int, int]:
-        """Return how many records and bytes a chunk may hold: what is given, and at most a second's worth.
+        """Return how many records and bytes a chunk may hold: the given ones, and at most a second's worth.
 
         >>> Rate(bytes_per_second=1000.0).chunk(100, 2**20)
         (100, 1000)
@@ -42,7 +42,7 @@ class Rate:
         return records, size
 
     def cost_s(self, records: int, size: int) -> float:
-        """Return how many seconds of the rate so much takes."""
+        """Return how many seconds of the rate these records and bytes take."""
         return max(records / (self.records_per_second or float("inf")), size / (self.bytes_per_second or float("inf")))
 
 
@@ -50,12 +50,12 @@ NO_LIMIT = Rate()
 
 
 def due(paid_until: float, now: float, cost_s: float) -> float:
-    """Return the moment at which something of this cost may be sent, which is the next `paid_until`.
+    """Return the time at which a chunk of this cost may be sent, which is the next `paid_until`.
 
-    In any time of length t at most what t + `BURST_S` allow is sent, and one chunk.
+    In any time of length t at most the rate of t + `BURST_S` is sent, and one chunk.
 
     Args:
-        paid_until: what the last call returned; the present at first.
+        paid_until: the result of the last call; the present at first.
         now: the present, in seconds of the same clock.
         cost_s: seconds of the rate that are to be spent.
     """

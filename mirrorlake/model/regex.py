@@ -1,9 +1,10 @@
 r"""The regular expressions that Java, RE2 and Python read alike.
 
-A selection is evaluated twice: by Java inside Spark (`subscribePattern`) and by RE2 in mirrorlake. What the three
-engines read differently would select different topics silently, so it is refused here: `[a-z&&[^b]]` (an
-intersection in Java, literal characters elsewhere), `{` as a character, `\Z`, `\p{…}`, back references (their numbers
-shift when items are joined), named groups, and flags other than `i`. `\Q…\E`, which Python lacks, is rewritten.
+A selection is evaluated twice: by Java inside Spark (`subscribePattern`) and by RE2 in mirrorlake. Expressions that
+the three engines read differently would select different topics silently, so they are refused: `[a-z&&[^b]]` (an
+intersection in Java, literal characters in the others), `{` as a character, `\Z`, `\p{…}`, back references (their
+numbers shift when items are joined), named groups, and flags other than `i`. `\Q…\E`, which Python lacks, is
+rewritten.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _SIMPLE = {"|": "pipe", ",": "comma", ")": "close", ".": "dot", "^": "edge", "$"
 
 
 class PatternError(ValueError):
-    """Say what is wrong with a selection, where, and what to write instead.
+    """A selection is wrong: the problem, its position, and what to write instead.
 
     Attributes:
-        problem: what was found, with the offending text.
+        problem: the fault, with the offending text.
         remedy: what to write instead; may be empty.
-        position: index into the text (0-based), or None where the engine does not tell.
+        position: index into the text (0-based), or None if the engine does not report it.
     """
 
     def __init__(self, problem: str, *, remedy: str = "", position: int | None = None) -> None:
@@ -37,12 +38,12 @@ class PatternError(ValueError):
 
 
 class Token(NamedTuple):
-    """One piece of an expression.
+    """One token of an expression.
 
     Attributes:
         kind: literal, class, dot, edge, open, close, flag, repeat, pipe, comma or blank.
-        text: the piece as all three engines read it.
-        start: where it begins in the text.
+        text: the token as all three engines read it.
+        start: its index in the text.
     """
 
     kind: str
@@ -51,10 +52,10 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    r"""Cut an expression into its pieces.
+    r"""Split an expression into its tokens.
 
     Raises:
-        PatternError: a piece that the engines read differently, or that one of them does not read at all.
+        PatternError: a token that the engines read differently, or that one of them does not read at all.
 
     Example:
         >>> [token.kind for token in tokens(r"a\.(b|c)*")]

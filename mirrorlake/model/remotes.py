@@ -1,18 +1,18 @@
-"""Remote topics by the id that Kafka gave them: a ledger's positions hold for one life of a topic, and for no other.
+"""Remote topics by topic id: a ledger's positions are valid for one incarnation of a topic only.
 
-A remote topic that is deleted, or deleted and created again, has lost what the ledger says was sent. Law F: nothing is
-sent to it, and nothing is made in its place, until a person says which of two is meant:
+A remote topic that is deleted, or deleted and created again, has lost the records that the ledger counts as sent.
+Law F: nothing is sent to it, and no topic is created for it, until a person chooses:
 
-    send again      the relay's records go into the new topic from the beginning: no position of the old life counts
-    accept empty    the new topic holds what comes from now on: the positions stay
+    send again      the relay's records go into the new topic from the beginning: no position of the old incarnation counts
+    accept empty    the new topic gets the records from now on: the positions stay
 
-A remote topic whose log went back (an unclean election, a lost disk) keeps its id and lacks records at its end. The claim
-then names it by an id that no topic has, `cut 0@120..216 of <id>`: partition 0 ends at 120, and records were sent up to 216.
-What is written after the cut would stand at offsets that the map gives to other records, so the way on is to delete the
+A remote topic whose log was truncated (an unclean election, a lost disk) has the same id and lacks records at its end.
+The claim then names it by an id that no topic has, `cut 0@120..216 of <id>`: partition 0 ends at 120, and records
+were sent up to 216. New records would get offsets that the map gives to other records, so the remedy is to delete the
 topic and to send again.
 
-A position stands beside the id of the topic in which it was reached. So an owner that dies between two claims leaves no
-doubt which positions still count: those that were reached in the topics of the newest claim.
+A position is stored with the id of the topic in which it was reached. So an owner that dies between two claims leaves
+no doubt which positions still count: those that were reached in the topics of the newest claim.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mirrorlake.model.policy import TopicNameError
 from mirrorlake.render import JsonDisplayable, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
-# The kind of a row of `positions`: from here on the new topic holds records.
+# The kind of a row of `positions`: from this offset on the new topic has records.
 BEGUN_AGAIN = "begun_again"
 
-# What a broker without topic ids answers (before Kafka 2.8).
+# Answers of a broker without topic ids (before Kafka 2.8).
 _NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
-# Claimed for a topic that was lost before its id was kept: what is made in its place is another one.
+# Claimed for a topic that was lost before its id was recorded: any later topic is a different one.
 _NO_TOPIC = "-"
 _TRUNCATED = "cut "
 _TRUNCATED_PARTITION = re.compile(r"^(\d+)@(\d+)\.\.(\d+)$")
@@ -41,24 +41,24 @@ _TRUNCATED_PARTITION = re.compile(r"^(\d+)@(\d+)\.\.(\d+)$")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Remote:
-    """The remote topic of a source topic: its name, and its id, empty where the cluster gives none."""
+    """The remote topic of a source topic: its name, and its id, "" on a cluster without topic ids."""
 
     name: str
     topic_id: str = ""
 
 
 def known_id(topic_id: object) -> str:
-    """Return a topic id as text, empty where the cluster gives topics none."""
+    """Return a topic id as text, or "" on a cluster without topic ids."""
     return "" if str(topic_id) in _NO_IDS else str(topic_id)
 
 
 def is_different_topic(known: str, found: str) -> bool:
-    """Tell whether two ids are those of two topics; an empty one tells nothing."""
+    """Return whether two ids are those of two topics; an empty id matches any."""
     return bool(known and found and known != found)
 
 
 def truncated_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
-    """Return what a claim calls a topic whose log went back: by partition, its end and where that was before.
+    """Return the id that a claim gives a truncated topic; `lacking` is the present and the former end by partition.
 
     Example:
         >>> truncated_id("x1", {0: (120, 216)}), base_id("cut 0@120..216 of x1")
@@ -69,15 +69,16 @@ def truncated_id(topic_id: str, lacking: Mapping[int, tuple[int, int]]) -> str:
 
 
 def base_id(known: str) -> str:
-    """Return the id of a topic as Kafka gave it, also where a claim says that its log went back."""
+    """Return the id of a topic as Kafka gave it, also of a truncated topic."""
     return known.rpartition(" of ")[2] if known.startswith(_TRUNCATED) else known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostTopic(JsonDisplayable):
-    """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
+    """A remote topic that differs from the one in the flow's ledger; `topics` are the source topics that wait for it.
 
-    `known` is the id in the ledger, empty from before ids were kept; `found` that on the target, None where it is gone.
+    `known` is the id in the ledger, "" if it predates ids. `found` is the id on the target, or None if the topic is
+    gone.
     """
 
     flow: str
@@ -90,12 +91,12 @@ class LostTopic(JsonDisplayable):
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the topic is still the one that was sent to, and lacks records at its end."""
+        """Whether the topic is still the same one and lacks records at its end."""
         return self.known.startswith(_TRUNCATED) and base_id(self.known) == self.found
 
     @property
     def cause(self) -> str:
-        """What happened to the topic."""
+        """The event that lost the topic."""
         if self.is_truncated:
             places = self.known.removeprefix(_TRUNCATED).rpartition(" of ")[0].split()
             ends = ", ".join(
@@ -108,23 +109,23 @@ class LostTopic(JsonDisplayable):
         return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
 
     def shared_by(self, topics: Iterable[str], remote_topic: Callable[[str], str]) -> LostTopic:
-        """Return it with those of some source topics that go there, too, and of which nothing was sent yet."""
+        """Return the lost topic with other source topics that share it and have sent nothing yet."""
         waiting = set(self.topics)
         for topic in topics:
-            # Of a name that Kafka accepts for no topic the flow tells itself.
+            # The flow itself reports a name that Kafka does not accept.
             with suppress(TopicNameError):
                 waiting |= {topic} if remote_topic(topic) == self.remote else set()
         return replace(self, topics=tuple(sorted(waiting)))
 
     @property
     def commands(self) -> tuple[str, str]:
-        """The commands of the two ways on."""
+        """The commands of the two choices."""
         start = f"mirrorlake republish --flow '{self.flow}' --topic {self.remote}"
         return f"{start} --send-again", f"{start} --accept-empty"
 
     @property
     def remedy(self) -> str:
-        """Both ways on."""
+        """Both choices, as a sentence."""
         again, empty = self.commands
         if self.is_truncated:
             return (
@@ -136,7 +137,7 @@ class LostTopic(JsonDisplayable):
         )
 
     def sheet(self) -> Sheet:
-        """What happened, and the two ways on."""
+        """Show the event and the two choices."""
         return Sheet(title=self.remote, badge=badge("held"), facts=(self.cause,), parts=(self.remedy,))
 
     def __str__(self) -> str:
@@ -152,7 +153,7 @@ def detect_lost_topics(
     found: Mapping[str, str],
     remote_topic: Callable[[str], str],
 ) -> list[LostTopic]:
-    """Return the remote topics with positions in the ledger that are gone or are others than the ledger knows.
+    """Return the remote topics with positions in the ledger that are gone or differ from the ledger's.
 
     `known` is the remote topic of each source topic by the ledger, `found` the ids of the remote topics that exist.
 
@@ -168,7 +169,7 @@ def detect_lost_topics(
         by_remote.setdefault(remote_topic(topic), set()).add(topic)
     held = []
     for remote, topics in sorted(by_remote.items()):
-        # Under another name, after an edit of `policy`, a topic has no past in this flow.
+        # A topic of another name, after an edit of `policy`, has no history in this flow.
         ids = {known[topic].topic_id for topic in topics if topic in known and known[topic].name == remote} - {""}
         renamed = all(topic in known and known[topic].name != remote for topic in topics)
         now = found.get(remote)
@@ -182,7 +183,7 @@ def detect_lost_topics(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossChoice:
-    """What a person chose for a remote topic of a flow whose id in the ledger was `known`: `send_again` or `accept_empty`."""
+    """A person's choice for a lost remote topic whose id in the ledger was `known`: `send_again` or `accept_empty`."""
 
     flow: str
     remote: str
@@ -190,13 +191,13 @@ class LossChoice:
     action: str
 
     def resolves(self, held: LostTopic) -> bool:
-        """Tell whether it is about this loss of the topic, and not about an earlier one."""
+        """Return whether the choice is about this loss of the topic, not an earlier one."""
         return (self.flow, self.remote, self.known) == (held.flow, held.remote, held.known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen(JsonDisplayable):
-    """What was chosen for a remote topic that was lost; `waits` tells that the flow has not done it yet."""
+    """The choice for a lost remote topic; `waits` means that the flow has not done it yet."""
 
     flow: str
     topic: str
@@ -204,7 +205,7 @@ class Chosen(JsonDisplayable):
     waits: bool
 
     def sheet(self) -> Sheet:
-        """Say what happens next."""
+        """Show the next step."""
         what = "sent again from the relay" if self.choice == SEND_AGAIN else "accepted as it is"
         when = f"a mirror that runs does it; else: mirrorlake republish --flow '{self.flow}' --once"
         return Sheet(
@@ -217,9 +218,9 @@ class Chosen(JsonDisplayable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossResolution:
-    """What an owner claims: positions that count, and the remote topics they were reached in.
+    """The claim of an owner: positions that count, and the remote topics in which they were reached.
 
-    `held` wait for a person; `chosen` are those that a choice settles now, each with the choice.
+    `lost` topics wait for a person; `chosen` are those that a choice resolves now, each with the choice.
     """
 
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
@@ -234,16 +235,16 @@ class LossResolution:
 
     @property
     def sends_again(self) -> bool:
-        """Whether records go out again that an earlier owner had sent."""
+        """Whether records are sent again that an earlier owner had sent."""
         return any(choice.action == SEND_AGAIN for _, choice in self.chosen)
 
     @property
     def lost_remotes(self) -> frozenset[str]:
-        """The remote topics that wait for a person; a source topic that is new goes into none of them either."""
+        """The remote topics that wait for a person; new source topics do not go into them either."""
         return frozenset(one.remote for one in self.lost)
 
     def continuing(self, known: Mapping[str, Remote]) -> frozenset[str]:
-        """Return the remote topics that go on, for every source topic that shares them, as the ledger knew them."""
+        """Return the remote topics that every source topic sharing them uses as the ledger knew them."""
         others = {one.name for topic, one in self.remotes.items() if known.get(topic) != one}
         return frozenset(one.name for one in self.remotes.values()) - others - self.lost_remotes
 
@@ -251,9 +252,9 @@ class LossResolution:
 def find_sharing_topics(
     lost: LostTopic, known: Mapping[str, Remote], remote_topic: Callable[[str], str]
 ) -> frozenset[str]:
-    """Return the source topics whose records a lost topic held, also those that the flow does not carry any more.
+    """Return the source topics whose records a lost topic had, also those that the flow no longer carries.
 
-    One that is carried again later has lost its records with the others'.
+    A topic that is carried again later has lost its records, too.
     """
     sent = {topic for topic, one in known.items() if one.name == lost.remote == remote_topic(topic)}
     return frozenset(sent.union(lost.topics))
@@ -268,10 +269,10 @@ def resolve_losses(
     found: Mapping[str, str],
     remote_topic: Callable[[str], str],
 ) -> LossResolution:
-    """Decide what the new owner of a flow claims, by what was found and what a person chose.
+    """Return the claim of a flow's new owner, by the topics on the target and a person's choices.
 
-    A topic that waits keeps the id that the ledger knows, so that it is still found to be lost at the next start; where the
-    ledger knows none, it is claimed as one that no topic can be.
+    A topic that waits is claimed with the id in the ledger, so that the next start detects the loss again. Without an
+    id in the ledger, it is claimed with an id that no topic can have.
     """
     lost, choices = list(lost), list(choices)
     chosen = [(one, choice) for one in lost for choice in choices if choice.resolves(one)]
@@ -285,7 +286,7 @@ def resolve_losses(
     stays = {topic for one in waiting for topic in one.topics}
     remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
     held_names = {one.remote for one in waiting}
-    # Also of a source topic that has no position in what it shares with others: nothing of an earlier life stays named.
+    # Also for a source topic without a position in a shared topic: the claim names no earlier incarnation.
     for topic in ({source.topic for source in positions} | known.keys()) - stays:
         remote = remote_topic(topic)
         if remote in found and remote not in held_names:

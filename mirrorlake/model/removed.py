@@ -12,7 +12,7 @@ from mirrorlake.model.withheld import lies_in
 
 EXPIRED = "expired"
 ERASED = "erased"
-# How an offset is explained, the word that says most first; `expired` alone is what the source lost before it was landed.
+# The word that explains an offset, the most specific first; `expired` alone means lost by the source before landing.
 LEFT = {ERASED: "erased", EXPIRED: "expired_from_relay"}
 
 
@@ -24,14 +24,14 @@ class Removed:
         removal: the id of the act, shared by its rows.
         source: the source partition.
         first_offset: the first upstream offset of a record that left.
-        last_offset: the last one.
-        ranges: the offsets that left as pairs `(first, length)`, ascending; empty where the relay held nothing else between
+        last_offset: the last such offset.
+        ranges: the offsets that left as pairs `(first, length)`, ascending; empty if the relay had no other record between
             the first and the last.
         records: how many records left.
         kind: `expired` or `erased`.
-        reason: the setting, or what the person said.
+        reason: the setting, or the person's reason.
         evidence: files and versions of the relay, as JSON has them; never a key or a value in clear.
-        relay_version: the version of the relay from which on they are gone; None where that commit is not confirmed yet.
+        relay_version: the first version of the relay without them; None until that commit is confirmed.
         removed_at: when it was decided.
     """
 
@@ -49,23 +49,23 @@ class Removed:
 
     @property
     def word(self) -> str:
-        """How its offsets are explained."""
+        """The word that explains its offsets."""
         return LEFT[self.kind]
 
     @property
     def is_done(self) -> bool:
-        """Whether the relay's commit is confirmed; where it is not, the next upkeep does it."""
+        """Whether the relay's commit is confirmed; otherwise the next maintenance does it."""
         return self.relay_version is not None
 
     def holds(self, offset: int) -> bool:
-        """Tell whether the record at an upstream offset is one of them."""
+        """Return whether the record at an upstream offset was removed."""
         if not self.ranges:
             return self.first_offset <= offset <= self.last_offset
         return lies_in(offset, self.ranges)
 
 
 def why_left(removed: Iterable[Removed], offset: int) -> str | None:
-    """Explain an offset whose record left the relay; None where none of these acts took it.
+    """Return why the record at an offset left the relay, or None if none of these acts removed it.
 
     Example:
         >>> why_left([], 17)
@@ -75,9 +75,9 @@ def why_left(removed: Iterable[Removed], offset: int) -> str | None:
 
 
 def past_removed(left_before: int, erased: Iterable[Removed], source: SourcePartition, position: int) -> int:
-    """Step over what left the relay right at a position: a flow that stands there waits for none of it.
+    """Return the position after the removed offsets right at it; a flow at that position waits for none of them.
 
-    `left_before` is the offset before which everything has left by retention.
+    `left_before` is the offset before which retention has removed everything.
 
     Example:
         >>> past_removed(0, [], SourcePartition("orders", 1, 0), 7), past_removed(9, [], SourcePartition("orders", 1, 0), 7)

@@ -1,7 +1,7 @@
-"""A replay: which records of a relay are sent once more, where to, and under which name.
+"""A replay: which records of a relay are sent once more, to which topic, and under which name.
 
-A replay is a flow of its own: it has a ledger and rows in the offset map under its name. What it sends is fixed when it begins,
-down to the offsets, so that one which was killed sends exactly the rest (law F).
+A replay is a flow of its own, with a ledger and rows in the offset map under its name. Its definition fixes the
+offsets before it starts, so a replay that was killed sends exactly the rest (law F).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Span:
-    """Upstream offsets `first` up to `end`, which is not one of them, of a source partition, and the records of the relay there.
+    """Upstream offsets `[first, end)` of a source partition, and the number of relay records in them.
 
-    `oldest_ms` and `newest_ms` are the ends of their timestamps; None where there is no record.
+    `oldest_ms` and `newest_ms` bound their timestamps; None without a record.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicThen:
-    """A source topic as its copy is to be made: partitions, and the settings that it made itself."""
+    """A source topic as its copy is created: partitions, and the settings of the topic itself."""
 
     name: str
     partitions: int
@@ -58,14 +58,14 @@ class TopicThen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """All that decides what a replay sends; written down before it begins.
+    """Everything that decides which records a replay sends; stored before it starts.
 
     Attributes:
         name: of its flow, which begins with `replay.` or `restore.`.
-        asked: the request as a person wrote it.
-        source: the alias of the cluster whose relay is read.
-        target: the alias of the cluster that is written.
-        into: the topic there; None where topics keep their names.
+        asked: the person's request.
+        source: the alias of the relay's cluster.
+        target: the alias of the target cluster.
+        into: the target topic; None for unchanged names.
         topics: the source topics.
         spans: the offsets.
         since_ms: only records with a timestamp at or after it.
@@ -75,8 +75,8 @@ class Definition:
         rules: the fingerprint of these rules.
         shift_ms: how far timestamps are moved.
         fixed_ms: the timestamp of every record, None for their own.
-        hops: whether a header says where each record was read.
-        overrides: settings of the topics that are made, instead of the source's.
+        hops: whether a header names the source of each record.
+        overrides: settings of the created topics, instead of the source's.
         planned_at_ms: when it was planned.
         at_ms: the time as of which topics are restored; None for a replay.
     """
@@ -102,26 +102,26 @@ class Definition:
 
     @property
     def records(self) -> int:
-        """How many records the relay held of it when it was planned, before predicates and rules."""
+        """The number of relay records when it was planned, before predicates and rules."""
         return sum(span.records for span in self.spans)
 
     @property
     def oldest(self) -> datetime | None:
-        """The oldest timestamp that is sent, but for predicates."""
+        """The oldest timestamp that is sent, ignoring predicates."""
         return self._sent_at(min((s.oldest_ms for s in self.spans if s.oldest_ms is not None), default=None))
 
     @property
     def newest(self) -> datetime | None:
-        """The newest timestamp that is sent, but for predicates."""
+        """The newest timestamp that is sent, ignoring predicates."""
         return self._sent_at(max((s.newest_ms for s in self.spans if s.newest_ms is not None), default=None))
 
     @property
     def fingerprint(self) -> str:
-        """What tells this definition from any other, 16 hex digits."""
+        """16 hex digits that identify this definition."""
         return _digest(self.as_dict(), 16)
 
     def sent_ms(self, stamp_ms: int) -> int:
-        """Return the timestamp with which a record is sent, in milliseconds since 1970."""
+        """Return the timestamp of a sent record, in milliseconds since 1970."""
         return stamp_ms + self.shift_ms if self.fixed_ms is None else self.fixed_ms
 
     def _sent_at(self, stamp_ms: int | None) -> datetime | None:
@@ -134,7 +134,7 @@ class Definition:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Definition:
-        """Read a definition as it was written down."""
+        """Read a stored definition."""
         return cls(
             **{
                 **document,
@@ -146,7 +146,7 @@ class Definition:
 
 
 def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
-    """Make a name from what is asked: the same words give the same name, so that the same command goes on.
+    """Build a name from the request: the same request gives the same name, so the same command resumes.
 
     >>> replay_name(["orders"], {"source": "east"})
     'replay.orders.34c2c327'
@@ -157,13 +157,14 @@ def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str 
 
 
 def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[int, int | None]]:
-    """Find the offsets of a partition that belong to the history that its source holds now, by generation: first and end.
+    """Return the offsets of the source partition's present history, by generation: first and end (None: open).
 
-    A log that went back goes on in a generation of its own: what earlier ones held from there on is no longer the source's.
+    After a truncation a log continues in a generation of its own. Later offsets of earlier generations are no longer
+    the source's.
 
     Args:
-        cuts: generation and first offset of each time that the log went back in this life of the topic.
-        generation: the topic's life.
+        cuts: generation and first offset of each log truncation since the topic was created.
+        generation: the topic's generation when it was created.
 
     Example:
         >>> chain([(2, 100), (3, 40)], 1)

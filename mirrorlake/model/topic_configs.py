@@ -1,15 +1,15 @@
-"""Which topic settings are kept in step, which are the target's own, and why (Kafka 4.3, `TopicConfig`).
+"""Which topic settings are copied, which are the target's own, and why (Kafka 4.3, `TopicConfig`).
 
     synced       the source's value is copied; where the source uses its default, the target uses its own
     overridden   the target decides: `sync.configs_override`, or else the target's own default
     never        neither copied nor touched: `sync.configs_exclude`, whose default is MirrorMaker 2's list
 
-Only what is set on a topic itself counts as set. A default is never copied as an override (MirrorMaker 2 takes what a
-broker inherits from dynamic cluster defaults for explicit, `MirrorSourceConnector.targetConfig`; here it is not).
+Only settings of the topic itself count as set. A default is never copied as an override. MirrorMaker 2 treats values
+that a broker inherits from dynamic cluster defaults as explicit (`MirrorSourceConnector.targetConfig`).
 
-Who set a value on the target is known from what was copied before. A setting that the source had, that was copied, and
-that the source gave up, returns to the target's default. A setting that somebody else made and the source never had is
-left alone (MirrorMaker 2 deletes it every ten minutes, `use.defaults.from`).
+Earlier copies show who set a value on the target. A copied setting that the source no longer sets returns to the
+target's default. A setting that the source never had is left alone (MirrorMaker 2 deletes it every ten minutes,
+`use.defaults.from`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SyncClass = Literal["synced", "overridden", "never"]
 
 @dataclass(frozen=True, slots=True)
 class SyncRule:
-    """What is done with one topic setting, and the reason in a sentence."""
+    """What a flow does with one topic setting, and the reason in a sentence."""
 
     sync_class: SyncClass
     reason: str
@@ -97,18 +97,18 @@ def nothing_overridden(_: str) -> Mapping[str, str]:
 
 
 def nothing_excluded(_: str) -> bool:
-    """Return that no setting is excluded by name."""
+    """Return False: no setting is excluded by name."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSync:
-    """How one flow keeps topic settings in step.
+    """How one flow copies topic settings.
 
     Attributes:
         enabled: whether the source's settings are copied at all; overrides are set in any case.
         excluded: whether `sync.configs_exclude` names a setting.
-        overrides: the settings that the target wants for a source topic, from `sync.configs_override`.
+        overrides: the target's settings for a source topic, from `sync.configs_override`.
 
     Example:
         >>> sync = ConfigSync(excluded=lambda name: name == "segment.ms")
@@ -121,7 +121,7 @@ class ConfigSync:
     overrides: Callable[[str], Mapping[str, str]] = field(default=nothing_overridden)
 
     def rule(self, topic: str, name: str) -> SyncRule:
-        """Decide what this flow does with one setting of a source topic, and why."""
+        """Return what this flow does with one setting of a source topic, and why."""
         if name in self.overrides(topic):
             return SyncRule("overridden", "set by sync.configs_override")
         if not self.enabled:
@@ -133,7 +133,7 @@ class ConfigSync:
         if known is None:
             return SyncRule("synced", "not known to Kafka 4.3; copied as MirrorMaker 2 does")
         if known.sync_class == "never":
-            # Whoever replaces the list takes over the decision, as in MirrorMaker 2.
+            # A replaced list decides alone, as in MirrorMaker 2.
             return SyncRule("synced", "sync.configs_exclude does not name it")
         return known
 
@@ -142,7 +142,7 @@ class ConfigSync:
 
         Args:
             topic: the source topic.
-            configs: what the source topic sets itself.
+            configs: the settings of the source topic itself.
         """
         copied = {name: value for name, value in configs.items() if self.rule(topic, name).sync_class == "synced"}
         return copied | dict(self.overrides(topic))
@@ -153,14 +153,14 @@ def given_up(
 ) -> tuple[str, ...]:
     """Return the settings of a remote topic that go back to the target's default.
 
-    They were copied before with exactly the value that stands there, and are not wanted any more. A value that somebody
-    has changed since, and a setting that was never copied, stay. So does what is no longer kept in step at all: whoever
-    excludes a setting wants it left alone.
+    These were copied with exactly their present value and are no longer wanted. Values that somebody changed since,
+    and settings that were never copied, stay. So do settings that are now excluded: an exclusion leaves a setting
+    alone.
 
     Args:
-        actual: what the remote topic sets itself.
-        wanted: what it should set.
-        copied: what mirrorlake last set there, by setting.
+        actual: the settings of the remote topic itself.
+        wanted: the settings it should have.
+        copied: the values that mirrorlake last set, by setting.
         rule: what the flow does with a setting.
 
     Example:
@@ -179,14 +179,14 @@ def given_up(
 
 
 def table_of_rules() -> str:
-    """Return the rules as a Markdown table; `docs/configuration-and-acls.md` holds it."""
+    """Return the rules as a Markdown table, for `docs/configuration-and-acls.md`."""
     lines = ["| setting | class | why |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | {rule.sync_class} | {rule.reason} |" for name, rule in sorted(RULES.items())]
     return "\n".join(lines)
 
 
 def merged(wanted: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the settings of a remote topic that several source topics share: the first topic's where they differ."""
+    """Return the settings of a remote topic that several source topics share; the first topic's value wins."""
     result: dict[str, str] = {}
     for configs in wanted:
         for name, value in configs.items():

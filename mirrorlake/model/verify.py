@@ -1,4 +1,4 @@
-"""What a verification found: what was compared of each partition, and every difference by name."""
+"""The result of a verification: what was compared of each partition, and every difference by name."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, ClassVar
 
 from mirrorlake.render import Badge, Displayable, JsonDisplayable, Sheet, Table, badge, format_count, plural, table
 
-# More of them add nothing, and a report is a value that fits into memory.
+# More differences add nothing, and a report must fit into memory.
 MAX_DIFFERENCES = 1000
 COUNTS = ("landed", "republished", "withheld", "verified", "proven_before", "not_republished", "not_compared")
-# A terminal of 80 columns does without these first.
+# A terminal of 80 columns drops these first.
 _LEAST = ("proven before", "withheld", "generation", "records landed")
-# A count, where a position is landed up to somewhere.
+# In other reports `landed` is a position; in this one it is a count.
 _TITLES = {"landed": "records landed"}
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What differs: `where` (`relay` or `target`), the problem, its coordinates there, and of how many records it is true.
+    """A difference: `where` (`relay` or `target`), the problem, its coordinates, and the number of records.
 
-    Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place),
-    `doubled` (the relay holds the record `records` times, or the target holds a second copy of one), and
-    `not_republished` (`records` of the relay, from this offset on, that the flow has not come to).
+    Problems: `missing`, `extra`, `altered` (other bytes at its offset), `out_of_order` (at the offset of another
+    record), `doubled` (the relay holds the record `records` times, or the target holds a second copy), and
+    `not_republished` (`records` of the relay, from this offset on, that the flow has not reached).
     """
 
     where: str
@@ -36,7 +36,7 @@ class Difference:
 
     @classmethod
     def at(cls, place: Any, offset: int, *, where: str, problem: str, records: int = 1) -> Difference:
-        """Name a difference at an offset of anything that has a `topic` and a `partition`."""
+        """Build a difference at an offset of any object with a `topic` and a `partition`."""
         return cls(
             where=where, problem=problem, topic=place.topic, partition=place.partition, offset=offset, records=records
         )
@@ -44,12 +44,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProof:
-    """What was compared of one source partition: record counts that were found equal, or not.
+    """The compared record counts of one source partition.
 
-    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found. `proven_before` of the
-    verified ones were compared by an earlier verification and not read again. `not_republished`
-    records wait for the flow. `not_compared` ones were sent and have left the target, were sent after the cut, or precede
-    the flow's `start`.
+    `withheld` records were stopped by the flow's rules. `verified` is 0 if there is a difference. `proven_before` of
+    the verified records were compared by an earlier verification and not read again. `not_republished` records wait
+    for the flow. `not_compared` records were sent and have left the target, were sent after the cut, or precede the
+    flow's `start`.
     """
 
     topic: str
@@ -66,11 +66,11 @@ class PartitionProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """Offsets or records that are not where others are, and why (law E); `certainty` is `certain` or `likely`.
+    """Offsets or records missing on one side, and why (law E); `certainty` is `certain` or `likely`.
 
-    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`, and `before_landing`, which the source holds from
-    before its landing began), `relay` (landed, and gone since: `expired`,
-    `erased`) or `target` (not of any flow: `tombstone`, written by an erasure).
+    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`, and `before_landing`, which the source
+    has from before its landing began), `relay` (landed and removed since: `expired`, `erased`) or `target` (of no
+    flow: `tombstone`, written by an erasure).
     """
 
     where: str
@@ -81,7 +81,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutPartition:
-    """A source partition that was not asked, and why: its relay and the target were compared, its source was not."""
+    """A source partition that was not read, and why: only its relay and target were compared."""
 
     topic: str
     partition: int
@@ -90,9 +90,9 @@ class LeftOutPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class VerifyReport(JsonDisplayable):
-    """The result for one flow; `equal` when there is no difference, and no partition of the source was left out.
+    """The result for one flow; `equal` without a difference and with every source partition read.
 
-    Of very many differences the first ones are listed. `direct` of the verified records were compared on source and target,
+    Only the first 1000 differences are listed. `direct` of the verified records were compared on source and target,
     without the relay.
 
     Example:
@@ -114,21 +114,21 @@ class VerifyReport(JsonDisplayable):
 
     @property
     def verified(self) -> int:
-        """How many records stand on source, relay and target alike, in partitions without a difference."""
+        """The number of records equal on source, relay and target, in partitions without a difference."""
         return sum(proof.verified for proof in self.partitions)
 
     @property
     def proven_before(self) -> int:
-        """How many of the verified records an earlier verification proved; they were not read again."""
+        """The number of verified records that an earlier verification proved; they were not read again."""
         return sum(proof.proven_before for proof in self.partitions)
 
     @property
     def not_compared(self) -> int:
-        """How many landed records this verification says nothing of."""
+        """The number of landed records that this verification did not compare."""
         return sum(proof.not_compared for proof in self.partitions)
 
     def sheet(self) -> Sheet:
-        """Return the verdict, the differences where there are any, and a row a partition."""
+        """Return the verdict, any differences, and a row a partition."""
         return Sheet(
             title=f"verify {self.flow}",
             badge=_badge(self),
@@ -138,7 +138,7 @@ class VerifyReport(JsonDisplayable):
 
 
 class VerifyReports(Displayable, list[VerifyReport]):
-    """The reports of several flows: a list of `VerifyReport` that shows itself; `verification` is its id in the table `proofs`."""
+    """The reports of several flows; `verification` is their id in the table `proofs`."""
 
     def __init__(self, reports: Iterable[VerifyReport] = (), *, verification: str = "") -> None:
         super().__init__(reports)
@@ -146,7 +146,7 @@ class VerifyReports(Displayable, list[VerifyReport]):
 
     @property
     def equal(self) -> bool:
-        """Tell whether no flow has a difference, and no source partition was left out."""
+        """Whether no flow has a difference and every source partition was read."""
         return all(report.equal for report in self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class VerifyReports(Displayable, list[VerifyReport]):
         }
 
     def sheet(self) -> Sheet:
-        """Return the verdict on all flows, a row a flow, the differences and a row a partition; what differs comes first."""
+        """Return the verdict, a row a flow, the differences and a row a partition; differing flows come first."""
         columns = ["flow", "result", "records verified", "not compared", "partitions"]
         flows = [
             (one.flow, _badge(one), one.verified, one.not_compared, len(one.partitions))
@@ -185,7 +185,7 @@ def _whole_badge(reports: Sequence[VerifyReport]) -> Badge:
         return badge("different")
     if not all(one.equal for one in reports):
         return badge("not all compared", "warn")
-    # Equal is said of what was compared only; of a mirror that holds nothing, nothing was.
+    # An empty mirror has nothing to compare, so it is not called equal.
     return badge("equal") if any(one.verified for one in reports) else badge("nothing compared", "warn")
 
 

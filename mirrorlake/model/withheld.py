@@ -1,6 +1,6 @@
-"""Records that stand in the relay and that a flow kept from its target: filtered or quarantined (law E).
+"""Records in the relay that a flow withheld from its target: filtered or quarantined (law E).
 
-The ledger says so in the transaction that steps over them, so nothing is ever withheld twice or forgotten.
+The ledger records them in the transaction that skips them, so none is withheld twice or forgotten.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ QUARANTINED = "quarantined"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """Upstream offsets of one source partition that one rule kept from the target, for one reason.
+    """Upstream offsets of one source partition that one rule withheld from the target, for one reason.
 
-    `kind` is `filtered` or `quarantined`. `rule` names the rule, `version` is the fingerprint of its definition (8 hex
-    digits). `ranges` are pairs `(first offset, length)`, ascending; every offset in them is a landed record.
+    `kind` is `filtered` or `quarantined`. `rule` names the rule, `version` is the fingerprint of its definition (8
+    hex digits). `ranges` are pairs `(first offset, length)`, ascending; every offset in them is a landed record.
     """
 
     source: SourcePartition
@@ -31,22 +31,22 @@ class Withheld:
 
     @property
     def count(self) -> int:
-        """How many records were withheld."""
+        """The number of withheld records."""
         return sum(length for _, length in self.ranges)
 
     @property
     def last(self) -> int:
-        """The last upstream offset that was withheld."""
+        """The last withheld upstream offset."""
         first, length = self.ranges[-1]
         return first + length - 1
 
     def holds(self, offset: int) -> bool:
-        """Tell whether the record at an upstream offset is one of them."""
+        """Return whether the record at an upstream offset is withheld."""
         return lies_in(offset, self.ranges)
 
 
 def lies_in(offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
-    """Tell whether an offset lies in one of several ranges `(first, length)`.
+    """Return whether an offset is in one of several ranges `(first, length)`.
 
     >>> lies_in(4, [(0, 2), (3, 2)]), lies_in(2, [(0, 2), (3, 2)])
     (True, False)
@@ -55,7 +55,7 @@ def lies_in(offset: int, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return ascending offsets as `(first, length)`."""
+    """Return ascending offsets as ranges `(first, length)`."""
     ranges: list[list[int]] = []
     for offset in offsets:
         if ranges and ranges[-1][0] + ranges[-1][1] == offset:

@@ -1,14 +1,14 @@
-"""Which flows must write where a record has been, and which flows meet in one remote topic without intent.
+"""Flows that must write hop headers, and flows that share a remote topic without intent.
 
-Names of the default policy tell every hop. Where they do not, two things can go wrong, and a header for each hop
-(`model/loops/hops.py`) mends both:
+Names of the default policy show every hop. Under other policies two things can go wrong, and a header for each hop
+(`model/loops/hops.py`) prevents both:
 
     a round trip      a ──orders──> b ──orders──> a                     records would go round for ever
-    two ways          a ──orders──> b ──orders──> c,  a ──orders──> c   records would come to c twice
+    two routes        a ──orders──> b ──orders──> c,  a ──orders──> c   records would come to c twice
 
-Both are found before anything runs. Round trips are found for certain (`model/loops/cycles.py`); two ways and collisions by the
-names that the flows select, and by one or two sample names of each expression. What only real topics show is a conflict in
-the plan.
+Both are detected before any flow runs. Round trips are detected for certain (`model/loops/cycles.py`); two routes and
+collisions by the names that the flows select, and by one or two sample names of each expression. The plan reports the
+conflicts that only real topics show.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mirrorlake.model.loops.routes import RouteLike, TopicPlace, arrival
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
 
-# A full mesh of default flows names more than n! places; past this many, real topics in the plan tell the rest.
+# A full mesh of default flows names more than n! topics; past this many, the plan checks real topics.
 _MAX_PLACES = 2_000
 
 
 class ProvenanceLike(FlowLike, RouteLike, Protocol):
-    """A flow and whether its settings make it write where records have been."""
+    """A flow and whether its settings make it write hop headers."""
 
     @property
     def provenance(self) -> Literal["auto", True, False]:
@@ -35,7 +35,7 @@ class ProvenanceLike(FlowLike, RouteLike, Protocol):
 
 
 class Refusal(NamedTuple):
-    """Why a flow cannot be as it is.
+    """Why the settings of a flow are refused.
 
     Attributes:
         flow: its name.
@@ -52,11 +52,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the flows of a file are to each other.
+    """How the flows of a file affect each other.
 
     Attributes:
-        provenance: names of the flows that write where records have been.
-        refusals: what keeps the file from being used.
+        provenance: names of the flows that write hop headers.
+        refusals: why the file cannot be used.
     """
 
     provenance: frozenset[str] = field(default_factory=frozenset)
@@ -64,11 +64,11 @@ class Survey:
 
 
 def survey(flows: Sequence[ProvenanceLike]) -> Survey:
-    """Return which flows write where records have been, and what is refused.
+    """Return which flows write hop headers, and which settings are refused.
 
-    A flow does where `provenance` is true, or where it is `auto` and records could go round or come in two ways. Round
-    trips are accepted where all flows on them are identity flows, or where every flow on them that tells no origin has
-    `provenance: true`.
+    A flow writes them if `provenance` is true, or if it is `auto` and records could go round or arrive over two
+    routes. Round trips are accepted if all their flows are identity flows, or if every flow without the origin in its
+    names has `provenance: true`.
     """
     trips = round_trips(flows)
     for flow in flows:
@@ -91,13 +91,13 @@ def survey(flows: Sequence[ProvenanceLike]) -> Survey:
 
 
 def intended(first: RouteLike, second: RouteLike, *, merging: Iterable[str], provenance: Iterable[str]) -> bool:
-    """Return whether two flows may write one remote topic: both merge by template, or both tell the records' origin.
+    """Return whether two flows may share a remote topic: both merge by template, or both write hop headers.
 
     Args:
         first: a flow.
         second: another flow into the same target.
         merging: names of the flows that merge on purpose (`merges_sources`).
-        provenance: names of the flows that write where records have been.
+        provenance: names of the flows that write hop headers.
     """
     pair = {first.name, second.name}
     return pair <= set(merging) or (first.source != second.source and pair <= set(provenance))
@@ -110,7 +110,7 @@ def merges_sources(flow: FlowLike) -> bool:
 
 
 def collide(first: str, second: str) -> bool:
-    """Return whether Kafka treats two different names as one in its metrics, and refuses the second topic.
+    """Return whether Kafka's metrics treat two different names as one, so that Kafka refuses the second topic.
 
     `org.apache.kafka.common.internals.Topic.hasCollision`.
 
@@ -121,7 +121,7 @@ def collide(first: str, second: str) -> bool:
 
 
 def unified(topic: str) -> str:
-    """Return the name that Kafka's metrics know a topic by; all that have one are the same topic to it.
+    """Return a topic's name in Kafka's metrics; topics that share it collide.
 
     >>> unified("a.b")
     'a_b'
@@ -167,13 +167,13 @@ class _Step(NamedTuple):
 
 
 class _Meetings:
-    """Where sample records come to, over which flows."""
+    """Which topics sample records reach, over which flows."""
 
     def __init__(self, flows: Sequence[ProvenanceLike]) -> None:
         self._flows = flows
         self._merging = {flow.name for flow in flows if merges_sources(flow)}
         names = dict.fromkeys(name for flow in flows for name in _samples(flow))
-        # A place counts as written by hand where a flow names it: only these two can be told to be there both.
+        # Only topics that a flow names literally are certain to exist.
         self._named = {
             TopicPlace(flow.source, name)
             for flow in flows
@@ -196,11 +196,11 @@ class _Meetings:
                     ways.append(end)
 
     def shared(self) -> list[TopicPlace]:
-        """Return the places that several flows write."""
+        """Return the topics that several flows write."""
         return [place for place, steps in self._into.items() if len({step.flow.name for step in steps}) > 1]
 
     def doubled(self, place: TopicPlace) -> set[str]:
-        """Return the flows that together bring the records of one origin to a place in two ways."""
+        """Return the flows that together bring records of one origin to a topic over two routes."""
         steps = self._into[place]
         upstream = [self._upstream(step.start) for step in steps]
         found: set[str] = set()
@@ -211,7 +211,7 @@ class _Meetings:
         return found
 
     def _upstream(self, place: TopicPlace) -> tuple[set[TopicPlace], set[str]]:
-        """Return the places that records come from to a place, itself included, and the flows that bring them."""
+        """Return the topics upstream of a topic, itself included, and the flows between them."""
         places, flows, queue = {place}, set[str](), [place]
         for there in queue:
             for step in self._into.get(there, ()):
@@ -222,7 +222,7 @@ class _Meetings:
         return places, flows
 
     def collisions(self, provenance: Iterable[str]) -> list[Refusal]:
-        """Return the pairs of flows that write one remote topic without intent, and names that Kafka treats as one."""
+        """Return the pairs of flows that share a remote topic without intent, and names that Kafka treats as one."""
         found: dict[tuple[str, str], Refusal] = {}
         told = set(provenance)
         for place in self.shared():
@@ -234,7 +234,7 @@ class _Meetings:
                     ):
                         found.setdefault((first.flow.name, second.flow.name), _same_name(first, second))
         known: dict[tuple[str, str], TopicPlace] = {}
-        # Remote topics first: of two names on one source Kafka lets only one be there anyway.
+        # Remote topics first: Kafka itself refuses the second of two such names on a source.
         for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
             other = known.setdefault((place.alias, unified(place.topic)), place)
             if other in self._into and collide(other.topic, place.topic):
@@ -273,7 +273,7 @@ def _same_name(first: _Step, second: _Step) -> Refusal:
 
 
 def _samples(flow: FlowLike) -> list[str]:
-    """Return names that the flow takes: those it spells out, and for an expression the beginning it is certain of."""
+    """Return topic names that the flow selects: its literal names, and the certain beginning of each expression."""
     found: list[str] = []
     for expression in flow.topics.expressions:
         shape = shape_of(expression)

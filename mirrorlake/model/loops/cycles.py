@@ -1,9 +1,9 @@
-"""Flow cycles that no replication policy can keep apart (DESIGN 9, Loops).
+"""Flow cycles that no replication policy can break.
 
-A cycle of default-policy flows ends by itself: every hop is in the topic's name, so nothing returns to a cluster it has
-been on. A flow whose policy cannot tell the origin (identity, template) breaks that. Whether records can go round for
-ever is followed by name: what is certain about the names a flow selects (`Shape`) is renamed hop by hop and compared
-with what the next flow selects.
+A cycle of default-policy flows ends by itself: every hop is in the topic's name, so nothing returns to a cluster it
+has been on. A flow whose policy does not show the origin (identity, template) breaks that. To find endless cycles,
+the certain part of the names a flow selects (`Shape`) is renamed hop by hop and compared with the selection of the
+next flow.
 
     east ──identity: orders──> central ──identity: orders──> east        refused: orders comes home as orders
     east ──identity: orders──> central ──identity: payments──> east      fine: the two never meet
@@ -26,13 +26,13 @@ from mirrorlake.model.policy import (
     is_cycle,
 )
 
-# A mesh of flows that all select everything has factorially many ways round; past this many steps the answer is
+# A mesh of flows that all select everything has factorially many cycles; past this many steps the answer is
 # "they may meet" without following names further.
 _STEPS = 20_000
 
 
 class FlowLike(Directed, Protocol):
-    """What the search needs to know of a flow."""
+    """The properties of a flow that the search reads."""
 
     @property
     def topics(self) -> TopicPattern:
@@ -44,17 +44,17 @@ class FlowLike(Directed, Protocol):
 
 
 def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:
-    """Return each flow that a record could pass again and again, with a way round that begins with it.
+    """Return each flow that a record could pass again and again, with a cycle that begins with it.
 
-    Conservative: two regular expressions are taken to overlap unless the characters that their names must begin with
-    differ; literal names are followed exactly, exclusions included.
+    Conservative: two regular expressions count as overlapping unless their certain beginnings differ. Literal names
+    are followed exactly, exclusions included.
 
     Args:
         flows: all flows of the settings.
 
     Returns:
-        The flows in the order of travel by the name of the first one; flows that cannot tell where a record came from stand
-        before those that can, which are part of a round trip only where one of the former is.
+        The flows in the order of travel by the name of the first one. Flows whose policy does not show the origin come first;
+        the others are on a round trip only together with one of them.
     """
     leaving: dict[str, list[FlowLike]] = {}
     for flow in flows:
@@ -64,7 +64,7 @@ def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:
         if not flow.replication_policy.tells_origin and (way := _round_trip(flow, leaving, [_STEPS])):
             found[flow.name] = way
     if found:
-        # One budget for all of them: a mesh of default flows has too many ways round to follow each.
+        # One budget for all of them: a mesh of default flows has too many cycles to follow each.
         steps = [_STEPS]
         for flow in flows:
             if flow.replication_policy.tells_origin and (way := _round_trip(flow, leaving, steps)):
@@ -88,7 +88,7 @@ def _round_trip(flow: FlowLike, leaving: dict[str, list[FlowLike]], steps: list[
 def _follow(
     first: FlowLike, shape: Shape, path: tuple[FlowLike, ...], leaving: dict[str, list[FlowLike]], steps: list[int]
 ) -> tuple[FlowLike, ...] | None:
-    """Send names of this shape through the last flow of the path, then on, until they are back in the first flow."""
+    """Follow names of this shape through the last flow of the path and on; return the path if they reach the first flow."""
     steps[0] -= 1
     last = path[-1]
     if steps[0] <= 0 or not _passes(last, shape):
@@ -122,7 +122,7 @@ def _passes(flow: FlowLike, shape: Shape) -> bool:
 
 
 def _rename(flow: FlowLike, shape: Shape) -> Shape | None:
-    """Return the shape of the names on the target, or None if the only name would not be legal there."""
+    """Return the shape of the names on the target, or None if the only name is not legal there."""
     policy = flow.replication_policy
     if shape.literal is not None:
         try:
@@ -146,7 +146,7 @@ def _rename(flow: FlowLike, shape: Shape) -> Shape | None:
 
 
 def _way_back(flow: FlowLike, leaving: dict[str, list[FlowLike]]) -> tuple[FlowLike, ...] | None:
-    """Return the shortest way round through the flow, whatever it selects."""
+    """Return the shortest cycle through the flow, whatever it selects, or None."""
     ways: list[tuple[FlowLike, ...]] = [(flow,)]
     seen = {flow.target}
     for way in ways:

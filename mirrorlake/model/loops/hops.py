@@ -1,10 +1,10 @@
-"""Where a record has been: one header for each hop, appended at the end (DESIGN 9, Loops).
+"""Provenance of a record: one header for each hop, appended at the end.
 
     key     mirrorlake.hop
     value   <source alias>/<topic>/<partition>/<upstream offset>, UTF-8
 
-The first hop is where the record was produced, the last one the cluster it came from. A record without such a header was
-produced where it is found. Aliases and topic names hold no `/`.
+The first hop names the cluster that the record was produced on, the last one the cluster it came from. A record
+without such a header was produced on its own cluster. Aliases and topic names contain no `/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOP = re.compile(HOP_PATTERN)
 
 
 class Hop(NamedTuple):
-    """One place a record has been read from: cluster, topic, partition and offset there."""
+    """A cluster, topic, partition and offset that a record was read from."""
 
     source: str
     topic: str
@@ -33,10 +33,10 @@ class Hop(NamedTuple):
 
 
 def hops(headers: Iterable[tuple[str, bytes | str | None]] | None) -> list[Hop]:
-    """Return where a record has been, from its origin on; empty where it was produced on the cluster it was read from.
+    """Return the hops of a record, from its origin on; [] if it was produced on the cluster it was read from.
 
     Args:
-        headers: pairs of key and value, as `Message.headers()` of confluent-kafka or a row of the relay gives them. Other
+        headers: pairs of key and value, from `Message.headers()` of confluent-kafka or from a row of the relay. Other
             headers, and values that mirrorlake did not write, do not count.
 
     Example:

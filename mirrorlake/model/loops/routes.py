@@ -1,13 +1,13 @@
-"""Which flow brings a record to which cluster, so that it comes to each exactly once (DESIGN 9, Loops).
+"""Which flow brings a record to which cluster, so that it reaches each exactly once.
 
-In a full mesh or a ring the same record could come to a cluster over several flows. Every flow therefore follows one and
-the same tree: from a record's origin, breadth first, to every place (a topic on a cluster) that the flows lead to.
-A place belongs to the flow that comes to it first in that tree, and no other brings the record there.
+In a full mesh or a ring the same record could reach a cluster over several flows. Therefore all flows follow the same
+tree: from a record's origin, breadth first, to every topic on every cluster that the flows reach. A topic belongs to
+the flow that reaches it first in that tree, and no other flow brings the record to it.
 
     a ──> b          origin a, full mesh:  a->b and a->c forward it; b->c and c->b do not
     a ──> c          origin a, ring a->b->c->a:  a->b, then b->c; c->a does not, the record has been there
 
-The tree depends on the settings alone, so flows that run in different processes agree on it without asking each other.
+The tree depends on the settings alone, so flows in different processes agree on it without communication.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple, Protocol
 from mirrorlake.model.flow import Directed
 from mirrorlake.model.policy import TopicNameError
 
-# Names of the default policy tell the way, so a full mesh of n clusters has more than n! places. Past this many the tree
-# ends, and what is not in it is only kept from clusters it has been on.
+# Names of the default policy spell out the route, so a full mesh of n clusters has more than n! topics. Past this many the
+# tree ends; other records are only stopped before clusters they have been on.
 MAX_PLACES = 20_000
 
 
@@ -32,18 +32,18 @@ class TopicPlace(NamedTuple):
 
 
 class RouteLike(Directed, Protocol):
-    """What the tree needs to know of a flow."""
+    """The properties of a flow that the tree reads."""
 
     def remote_topic(self, topic: str) -> str:
         """Return the topic's name on the target."""
 
 
 class Tree(NamedTuple):
-    """The ways of the records of one origin.
+    """The routes of the records of one origin.
 
     Attributes:
-        clusters: of each place that the records come to, the clusters they have been on by then, its own included.
-        parents: of each of these places but the first, the place that brings the records there.
+        clusters: by topic that the records reach, the clusters they have been on by then, its own included.
+        parents: by topic except the origin, the topic that the records come from.
     """
 
     clusters: dict[TopicPlace, frozenset[str]]
@@ -51,13 +51,13 @@ class Tree(NamedTuple):
 
 
 def tree_from(origin: TopicPlace, flows: Iterable[RouteLike]) -> Tree:
-    """Return the shortest ways from a place to every other; ties go to the smaller alias, then the flow's name.
+    """Return the shortest routes from an origin; ties go to the smaller alias, then the flow's name.
 
-    Law: each place is entered by one flow, and no way comes to a cluster twice.
+    Law: each topic is entered by one flow, and no route visits a cluster twice.
 
     Args:
-        origin: where the records were produced.
-        flows: the flows that tell each other the way by header.
+        origin: the topic that the records were produced to.
+        flows: the flows that write hop headers.
     """
     leaving: dict[str, list[RouteLike]] = {}
     for flow in sorted(flows, key=lambda each: (each.target, each.name)):
@@ -80,10 +80,10 @@ def tree_from(origin: TopicPlace, flows: Iterable[RouteLike]) -> Tree:
 
 
 def way(tree: Tree, place: TopicPlace) -> tuple[TopicPlace, ...]:
-    """Return the places on the way from the tree's origin to a place, both included.
+    """Return the route from the tree's origin to a topic, both included.
 
     Raises:
-        KeyError: the records do not come there.
+        KeyError: the records do not reach the topic.
     """
     found, steps = [place], tree.clusters[place]
     while place in tree.parents and len(found) <= len(steps):
@@ -93,7 +93,7 @@ def way(tree: Tree, place: TopicPlace) -> tuple[TopicPlace, ...]:
 
 
 def arrival(flow: RouteLike, topic: str) -> TopicPlace | None:
-    """Return where a flow brings the records of a topic, or None if it does not take them."""
+    """Return the remote topic of a flow for a topic, or None if the flow does not carry it."""
     if not flow.carries(topic):
         return None
     try:
@@ -103,10 +103,10 @@ def arrival(flow: RouteLike, topic: str) -> TopicPlace | None:
 
 
 def forwards(flow: RouteLike, topic: str, tree: Tree) -> bool:
-    """Return whether a flow forwards records of this origin that it finds in a topic of its source.
+    """Return whether a flow forwards the records of this origin from a topic of its source.
 
-    Where the tree knows one end of the flow only, because another mirror brought the records or because the flow is none of
-    the file's (a drill), nothing but the clusters they have been on counts, which their headers tell.
+    The tree may know only one end of the flow: another mirror brought the records, or the flow is not in the file (a
+    drill). Then only the clusters in the records' headers count.
     """
     place, there = TopicPlace(flow.source, topic), arrival(flow, topic)
     if there is None or place not in tree.clusters or there not in tree.clusters:
