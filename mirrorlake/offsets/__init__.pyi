@@ -1,4 +1,4 @@
-"""The face of `mirrorlake.offsets`: what other rooms use of it; its modules are its own."""
+"""The interface of `mirrorlake.offsets` for other packages; its modules are internal."""
 
 from mirrorlake.offsets import external_readers as external_readers
 from mirrorlake.offsets import translate as translate

@@ -1,6 +1,6 @@
-"""Readers that keep their offsets outside of Kafka: Spark queries, and programs with offsets in a file or database.
+"""Readers with offsets outside of Kafka: Spark queries, and programs with offsets in a file or database.
 
-Their positions are translated as those of consumer groups are (law A), and come back in the shape in which they were given.
+Their positions are translated like those of consumer groups (law A), and returned in the given shape.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "parti
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MovedPositions(Displayable):
-    """Positions on the target in the shape in which they were given, and the verdict on each.
+    """Positions on the target in the given shape, and the verdict on each.
 
-    `document` leaves out what has no position on the target: `held` says why.
+    `document` omits positions without a safe counterpart; `held` explains them.
     """
 
     document: Any
@@ -36,11 +36,11 @@ class MovedPositions(Displayable):
 
     @property
     def held(self) -> tuple[Resume, ...]:
-        """The positions of which nothing safe can be said."""
+        """The positions without a safe counterpart."""
         return tuple(resume for resume in self.resumes if resume.downstream_offset is None)
 
     def sheet(self) -> Sheet:
-        """Return where each position goes on, what is held back first, and the document."""
+        """Show the position of each partition, those without a safe counterpart first, and the document."""
         columns = ["source", "upstream", "target", "downstream", "reads again", "reason"]
         rows = [
             (
@@ -60,9 +60,9 @@ class MovedPositions(Displayable):
 
 
 def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str, int]]:
-    """Read where a Spark query that reads Kafka goes on, from its checkpoint location, as `startingOffsets` has it.
+    """Return the next offsets of a Spark query on Kafka from its checkpoint location, as `startingOffsets`.
 
-    A batch that was planned and not finished counts as not read: Spark would run it again, too.
+    A planned but unfinished batch counts as unread, because Spark would run it again, too.
 
     Raises:
         UsageError: the folder holds no finished batch of a Kafka source.
@@ -77,14 +77,14 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
 
 
 def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Context) -> MovedPositions:
-    """Find where a reader with these positions (next offset to read) goes on at the target of a flow.
+    """Return the positions on the target of a flow for a reader with these positions (next offset to read).
 
-    `document` is Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
+    `document` is Spark's `startingOffsets`, where -2 (earliest) and -1 (latest) stay unchanged; or a list of `topic`,
     `partition`, `offset`.
 
     Raises:
-        UsageError: the document has another shape, names a topic that the flow does not carry, or says earliest or latest of a
-            source partition whose records stand in other partitions of the target.
+        UsageError: the document has another shape, names a topic that the flow does not carry, or gives earliest or latest for
+            a source partition whose records are in other partitions of the target.
     """
     is_spark = isinstance(document, Mapping)
     given = _given(document)

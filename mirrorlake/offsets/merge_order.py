@@ -1,9 +1,9 @@
-"""The order in which records of several source partitions stand in one target partition, and its repetition elsewhere.
+"""The order of the records of several source partitions in one target partition, repeated on another target.
 
     recorded at central   e1 e1 w1 e2 w1 w1        by the offset map: target partition, first downstream offset
-    sent to backup        e1 e1 w1 | e2 w1 w1      the bar: how far it has come; what follows it keeps its order
+    sent to backup        e1 e1 w1 | e2 w1 w1      the bar: the end of the sent records; the rest follows in this order
 
-A rebuild is exact as long as what the other target holds is the beginning of the recorded order.
+A rebuild is exact as long as the other target's records are the beginning of the recorded order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Origin = tuple[str, SourcePartition]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRange:
-    """Records of one source partition that stand side by side on a target partition, up to `last_upstream`."""
+    """Consecutive records of one source partition on a target partition, up to `last_upstream`."""
 
     flow: str
     source: SourcePartition
@@ -31,10 +31,10 @@ class RecordedRange:
 
 
 def in_recorded_order(stretches: Iterable[RecordedRange]) -> list[RecordedRange]:
-    """Order the stretches of each target partition, joined where nothing of another source lies between.
+    """Sort the ranges of each target partition, and join those with no record of another source between them.
 
     Raises:
-        ValueError: a source partition feeds several target partitions, whose orders cannot be told apart by its position.
+        ValueError: a source partition feeds several target partitions; its one position does not distinguish their orders.
     """
     joined: list[RecordedRange] = []
     places: dict[Origin, TopicPartition] = {}
@@ -58,10 +58,10 @@ def in_recorded_order(stretches: Iterable[RecordedRange]) -> list[RecordedRange]
 
 
 def ranges_to_send(ordered: Sequence[RecordedRange], sent: Mapping[Origin, int]) -> list[RecordedRange]:
-    """List the stretches that are still to be sent; `sent` holds the next upstream offset to send.
+    """Return the ranges still to be sent; `sent` is the next upstream offset to send by source partition.
 
     Raises:
-        ValueError: the target holds more than the beginning of the recorded order.
+        ValueError: the target has more than the beginning of the recorded order.
     """
     waiting: dict[TopicPartition, RecordedRange] = {}
     left = []

@@ -1,7 +1,7 @@
-"""Where readers go on between clusters that mirror each other: pairs, rings and meshes of flows that write where records were.
+"""Positions of readers between clusters that mirror each other: pairs, rings and meshes of flows that write hop headers.
 
-Law A (never ahead): a position counts the target's own records, and those of every other region, among what may not be
-skipped; all maps of the mesh together tell which of them a reader has read (`mirrorlake.model.interleaved`).
+Law A (never ahead): a position skips neither an unread record of the target's own nor one of another region. All maps of the
+mesh together show which of them a reader has read (`mirrorlake.model.interleaved`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _WITHHELD = """
 """
 
 Hops = Mapping[tuple[TopicPlace, TopicPlace], FlowConfig]
-"""The flow that leads from one place straight to another."""
+"""The flow that leads from one topic directly to another."""
 
 Routes = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
-"""The places on the way of records, from their origin to where they come."""
+"""The topics on the route of records, by origin and destination."""
 
 
 def find_hops(related: RelatedFlows) -> Hops:
-    """Find which flow of a mesh leads from which topic to which.
+    """Return the flow of a mesh between each two topics that it connects.
 
-    A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
-    so it counts as not read (law A).
+    A topic counts from the moment a flow brings records to it, also before it is landed from there. Its cluster's own
+    records are unknown until then and count as unread (law A).
     """
     found: dict[tuple[TopicPlace, TopicPlace], FlowConfig] = {}
     flows = sorted(related.mesh, key=lambda each: (each.target, each.name))
@@ -67,14 +67,14 @@ def find_hops(related: RelatedFlows) -> Hops:
 
 
 def find_routes(related: RelatedFlows) -> Routes:
-    """Find the ways of a mesh's records, each from its origin."""
+    """Return the routes of a mesh's records, each from its origin."""
     routes = [flow.route for flow in related.mesh]
     trees = {start: tree_from(start, routes) for start, _ in find_hops(related)}
     return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
 
 
 class Mesh:
-    """The logs of a flow's remote topics and of all that feeds them; `known` is what `stable_ends` says of them."""
+    """The logs of a flow's remote topics and of the topics that feed them; `known` is the result of `stable_ends`."""
 
     def __init__(
         self, related: RelatedFlows, maps: OffsetMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
@@ -91,10 +91,11 @@ class Mesh:
     def resume(
         self, translated: Positions, readers: PositionsByFlow, checks: Mapping[tuple[str, ReadPosition], PositionCheck]
     ) -> dict[tuple[str, TopicPartition], Resume]:
-        """Find where readers go on, by reader and target partition.
+        """Return the positions of readers, by reader and target partition.
 
-        `translated` are the positions to translate, on the flow's source, whoever set them; `readers` what the readers have committed
-        themselves, on every cluster of the mesh; `checks` what is said of each position on the source of a flow into the remote topics.
+        `translated` are the positions on the flow's source to translate, whether the reader or mirrorlake set them.
+        `readers` are the readers' own commits on every cluster of the mesh. `checks` are the checks of positions on
+        the sources of flows into the remote topics.
         """
         flow = self._related.flows[0]
         asked = {
@@ -156,7 +157,7 @@ class Mesh:
         own: Sequence[tuple[str, ReadPosition]],
         checks: Mapping[tuple[str, ReadPosition], PositionCheck],
     ) -> tuple[dict[TopicPlace, int], list[PositionCheck]]:
-        """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
+        """Return a reader's positions by topic, and the checks of those that lead directly to the target."""
         flows = {flow.name: flow for flow in self._related.all_flows}
         straight = {flow.name for flow in self._related.flows}
         read: dict[TopicPlace, int] = {}
@@ -166,7 +167,7 @@ class Mesh:
             read[place] = offset
             if name in straight and flows[name].remote_topic(source.topic) == goal.topic:
                 check = checks.get((name, (source, offset)), PositionCheck())
-                # Copies at the end of the source need not be landed there: the maps know that they are copies.
+                # Copies at the end of the source need not be landed from there: the maps show that they are copies.
                 is_sure = check.is_safe and not self._interleaved(source.partition).may_follow(place, goal, offset)
                 checked.append(PositionCheck() if is_sure else check)
         return dict(sorted(read.items())), checked
@@ -192,7 +193,7 @@ class Mesh:
 
     @cached_property
     def _read_dense_ranges(self) -> dict[_Key, list[tuple[int, int, int]]]:
-        """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the mesh's topics."""
+        """The ranges that the flows sent of the newest generation of each topic; 24 bytes a range, for all topics of the mesh."""
         names = [flow.name for flow in self._related.mesh]
         topics = sorted({start.topic for start, _ in self._places})
         found: dict[_Key, list[tuple[int, int, int]]] = {}
@@ -207,7 +208,7 @@ class Mesh:
 
     @cached_property
     def _withheld(self) -> dict[_Key, list[tuple[int, int]]]:
-        """What rules kept back; a loop is not a loss, for such a record comes another way."""
+        """The records that rules withheld, without loops: a looping record comes over another route."""
         names = [flow.name for flow in self._related.mesh]
         found: dict[_Key, list[tuple[int, int]]] = {}
         for row in self._maps.ask(_WITHHELD, flows=names, loop=RULE):
@@ -219,7 +220,7 @@ class Mesh:
         return found
 
     def _valid_to(self, flow: str, source: SourcePartition) -> int:
-        """Find where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
+        """Return the end of a generation's offsets in the source's log: its truncation, or 0 for a deleted topic's generation."""
         known = self._related.topics[flow].get(source.topic)
         if known is None or source.generation < known.generation:
             return 0

@@ -1,8 +1,8 @@
-"""What stands around a reader's position on each target partition: the last record read, the first unread one.
+"""The neighbours of a reader's position on each target partition: the last read record, the first unread one.
 
-The tables find the one or two runs that say so, and the model (`mirrorlake.model.offset_map`) reads them.
+The tables find the one or two mapped ranges around it, and the model (`mirrorlake.model.offset_map`) reads them.
 
-Law A (never ahead): what is unread stands at or past `first_unread`, on that target partition.
+Law A (never ahead): unread records are at or past `first_unread`, on that target partition.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mirrorlake.model.offset_map import MappedRange
 from mirrorlake.offsets.offset_maps import OffsetMaps
 
 ReadPosition = tuple[SourcePartition, int]
-"""A source partition and the next offset that a reader reads there."""
+"""A source partition and the next offset that a reader reads from it."""
 
 
 class NeighbourOffsets(NamedTuple):
-    """Downstream offsets of the last record read and of the first unread one; None where there is none."""
+    """Downstream offsets of the last read record and of the first unread one; None without such a record."""
 
     last_read: int | None
     first_unread: int | None
@@ -32,7 +32,7 @@ class NeighbourOffsets(NamedTuple):
 
 @dataclass(slots=True)
 class PositionNeighbours:
-    """What stands around one position, by target partition; `republished_from` is the first upstream offset of any of them."""
+    """The neighbours of one position, by target partition; `republished_from` is the first upstream offset of any range."""
 
     republished_from: int | None = None
     by_target: dict[TopicPartition, NeighbourOffsets] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class PositionNeighbours:
 def find_neighbours(
     maps: OffsetMaps, flow: str, asked: Iterable[ReadPosition]
 ) -> Mapping[ReadPosition, PositionNeighbours]:
-    """Find the records around positions of a flow's source partitions; a position of an unknown partition stands nowhere."""
+    """Return the records around positions of a flow's source partitions; a position of an unknown partition has none."""
     positions: dict[SourcePartition, list[int]] = {}
     for source, at in sorted(set(asked)):
         positions.setdefault(source, []).append(at)
@@ -56,7 +56,7 @@ def find_neighbours(
             before = places.get(run.target, NeighbourOffsets(None, None))
             last = run.first_downstream + read - 1 if read else None
             unread = run.first_downstream + read if read < run.count else None
-            # Of two runs the earlier one holds the last record read, and either the first unread one.
+            # Of two ranges, the earlier one has the last read record, and either has the first unread one.
             places[run.target] = NeighbourOffsets(
                 max((one for one in (before.last_read, last) if one is not None), default=None),
                 min((one for one in (before.first_unread, unread) if one is not None), default=None),
@@ -65,19 +65,19 @@ def find_neighbours(
 
 
 _RangeStart = tuple[SourcePartition, TopicPartition, int]
-"""A source partition, a target partition that it feeds, and the first upstream offset of a run between them."""
+"""A source partition, a target partition that it feeds, and the first upstream offset of a mapped range between them."""
 
 
 def _find_nearest(
     maps: OffsetMaps, flow: str, positions: Mapping[SourcePartition, Sequence[int]]
 ) -> tuple[dict[_RangeStart, list[int]], dict[SourcePartition, int]]:
-    """Find the last run before each position and the first one at or after it, of each target partition.
+    """Find the last range before each position and the first one at or after it, of each target partition.
 
     Return them with the positions that they are nearest to, and the first upstream offset of each source partition.
     """
     sources, ranges = list(positions), list[dict[str, Any]]()
     for number, (source, offsets) in enumerate(positions.items()):
-        # Between two positions the first and the last run are all that counts.
+        # Between two positions only the first and the last range count.
         for low, high in pairwise((-_UNBOUNDED, *offsets, _UNBOUNDED)):
             ranges.append({"number": number, **asdict(source), "low": low, "high": high})
     spans: dict[tuple[SourcePartition, TopicPartition], list[tuple[int, int]]] = {}
@@ -111,7 +111,7 @@ def _read_ranges(maps: OffsetMaps, flow: str, wanted: Collection[_RangeStart]) -
 def _query_ranges(
     maps: OffsetMaps, text: str, flow: str, sources: Collection[SourcePartition], tables: Any, **values: Any
 ) -> list[Any]:
-    """Ask about runs of source partitions; their bounds are values, by which row groups are left out."""
+    """Query ranges of source partitions; the bounds are plain values, so that Parquet row groups are skipped."""
     if not sources:
         return []
     topics, partitions = [source.topic for source in sources], [source.partition for source in sources]
@@ -129,7 +129,7 @@ _RANGES = pa.schema({"number": pa.int32(), **_SOURCE, "low": pa.int64(), "high":
 _WANTED = pa.schema({**_SOURCE, **_TARGET, "first_upstream": pa.int64()})
 _BOUNDED = """r.flow = :flow AND r.source_topic >= :topic AND r.source_topic <= :last_topic
         AND r.source_partition >= :partition AND r.source_partition <= :last_partition"""
-# One pass over narrow columns: what a run holds is read of the nearest ones alone.
+# One pass over narrow columns: the contents of a range are read only for the nearest ones.
 _SPANS = f"""
     SELECT p.number, r.target_topic, r.target_partition, min(r.first_upstream) AS first, max(r.first_upstream) AS last
     FROM {{runs}} AS r JOIN {{ranges}} AS p
@@ -149,7 +149,7 @@ _RUNS = f"""
 
 
 class ReadPast(NamedTuple):
-    """A position whose reader has read records at or after the `place` on the target where it goes on."""
+    """A position whose reader has read records at or after `place`, the downstream offset at which it resumes."""
 
     topic: str
     generation: int
@@ -161,7 +161,7 @@ class ReadPast(NamedTuple):
 
 
 def count_read_again(maps: OffsetMaps, flow: str, positions: Iterable[ReadPast]) -> dict[ReadPast, int]:
-    """Count the records before each position that stand at or past its place on the target; positions without any are left out."""
+    """Count the records before each position at or past its downstream offset; positions without any are omitted."""
     positions = sorted(positions)
     table = pa.Table.from_pylist([one._asdict() | {"number": n} for n, one in enumerate(positions)], _READ_PAST)
     found: dict[ReadPast, int] = {}
@@ -184,7 +184,7 @@ _READ_AGAIN = f"""
 
 
 def to_mapped_range(row: Any) -> MappedRange:
-    """Read a row of `offset_map` as the model's run."""
+    """Return a row of `offset_map` as a mapped range."""
     return MappedRange(
         source=SourcePartition(row.source_topic, row.generation, row.source_partition),
         target=TopicPartition(row.target_topic, row.target_partition),

@@ -1,7 +1,8 @@
-"""The offset map of this moment: the tables `offset_map` and `withheld`, and what the ledgers know beyond them.
+"""The present offset map: the tables `offset_map` and `withheld`, and the newer records of the ledgers.
 
 The ledger is the truth and the tables its copies: while a republisher runs, or after one was killed, the newest
-runs stand in the ledger only. Later appends do not come in. Runs into remote topics that were deleted are left out (law A).
+mapped ranges are in the ledger only. Later appends are not included. Ranges into deleted remote topics are left out
+(law A).
 """
 
 from __future__ import annotations
@@ -47,18 +48,20 @@ from mirrorlake.republish import (
 )
 
 Copied = Mapping[tuple[str, str, int], int]
-"""The newest ledger record that a table holds of a flow's lane: by table, flow and lane."""
+"""The `seq` of the newest ledger record that a table has, by table, flow and lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMaps:
-    """The runs, the withheld records and the positions of some flows.
+    """The mapped ranges, the withheld records and the positions of some flows.
 
-    `positions` holds the next upstream offset to republish of each source partition, by flow. `held` are remote topics that were
-    lost and wait for a choice; `begins` says by flow from where on a remote topic that was lost holds records.
+    `positions` is the next upstream offset to republish of each source partition, by flow. `lost_topics` are remote
+    topics that were lost and wait for a choice. `begins` is, by flow, the first upstream offset in a remote topic
+    that was lost before.
 
-    The rest says which rows count: `copied` up to which ledger record the tables held them when they were looked at, `runs` and
-    `withheld` newer ones from the ledgers, `standing` and `in_force` conditions in SQL.
+    The other fields select the rows that count: `copied` is the newest ledger record of the tables when they were
+    read, `newer_runs` and `newer_withheld` are later rows from the ledgers, `current_runs` and `current_withheld` are
+    conditions in SQL.
     """
 
     lake: Lake
@@ -73,24 +76,25 @@ class OffsetMaps:
     current_withheld: str = "true"
 
     def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
-        """Answer a question about these maps as `Lake.ask` does.
+        """Query these maps with `Lake.query_rows`.
 
-        `{runs}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{kept}` for rows of `withheld`.
+        `{runs}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{kept}` for
+        rows of `withheld`.
         """
         text, own = self._question(text)
         return self.lake.query_rows(text, tables={**own, **tables}, **values)
 
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
-        """Answer a question as `ask` does, in columns."""
+        """Query these maps as `ask` does, and return columns."""
         text, own = self._question(text)
         return self.lake.query_table(LakeQuery(text, tables={**own, **tables}, values=values))
 
     def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
-        """Write what stands for `{runs}` in another question, and give the tables that it names."""
+        """Return the SQL for `{runs}` in another query, and the tables that it names."""
         return self._question("{runs}")
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
-        """Put the maps into a question, and give the tables that it names then."""
+        """Insert the maps into a query, and return it with the tables that it names."""
         text = text.replace("{runs}", _rows_of(OFFSET_MAP, "runs", self.current_runs))
         text = text.replace("{kept}", _rows_of(WITHHELD, "withheld", self.current_withheld))
         flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
@@ -105,7 +109,7 @@ class OffsetMaps:
         return text, {name: table for name, table in tables.items() if name in named}
 
     def _copied(self, table: TableSchema) -> pa.Table:
-        # A table is asked later, and a running flow has appended by then what is in the newer rows already.
+        # A running flow may append the newer rows to the table before the query runs.
         rows = [
             {"flow": flow, "lane": lane, "seq": seq}
             for (name, flow, lane), seq in self.copied.items()
@@ -114,9 +118,9 @@ class OffsetMaps:
         return pa.Table.from_pylist(rows, _COPIED)
 
     def resume_blocker(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
-        """Return why a reader at `offset` cannot go on in a remote topic that was lost; empty where none was lost (law A).
+        """Return why a reader at `offset` cannot resume in a remote topic that was lost, or "" if none was lost (law A).
 
-        `republished_from` is the first upstream offset that stands in the present topic, None where it holds none yet.
+        `republished_from` is the first upstream offset in the present topic, or None if the topic has no record yet.
         """
         for one in self.lost_topics:
             if one.flow == flow and source.topic in one.topics:
@@ -136,7 +140,7 @@ class OffsetMaps:
             sources={**self.sources, **other.sources},
             newer_runs=self.newer_runs + other.newer_runs,
             newer_withheld=self.newer_withheld + other.newer_withheld,
-            # Each names its flows.
+            # Each condition names its own flows.
             current_runs=f"({self.current_runs}) AND ({other.current_runs})",
             current_withheld=f"({self.current_withheld}) AND ({other.current_withheld})",
         )
@@ -155,7 +159,7 @@ def _rows_of(table: TableSchema, name: str, which: str) -> str:
 
 
 def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> OffsetMaps:
-    """Read table and ledgers of the flows; the ledgers in parallel.
+    """Read the tables and ledgers of the flows; the ledgers in parallel.
 
     Raises:
         ClusterError: a target does not answer.
@@ -163,7 +167,7 @@ def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context)
     flows = list(flows)
     copied = _read_copied(lake)
     tails = _read_ledgers(copied, flows, clusters)
-    # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
+    # A ledger is trimmed as soon as the tables have its records: they may have moved since the tables were read.
     if any(tail.is_trimmed for tail in tails) and (now_copied := _read_copied(lake)) != copied:
         copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
     by_flow = list(zip(flows, tails, strict=True))
@@ -183,7 +187,7 @@ def load_offset_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Context)
 
 
 def load_recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> OffsetMaps:
-    """Read the maps from the tables alone, for when a target is lost and its ledgers with it."""
+    """Read the maps from the tables alone, for a lost target whose ledgers are lost with it."""
     flows = list(flows)
     return _load_flows(
         lake,
@@ -195,9 +199,10 @@ def load_recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> OffsetMaps:
 
 
 def load_related_maps(lake: Lake, related: RelatedFlows, clusters: Context) -> OffsetMaps:
-    """Read the maps that tell where readers of a flow's remote topics go on.
+    """Read the maps that decide the positions of readers on a flow's remote topics.
 
-    What another cluster that does not answer would know counts as not read (law A), so the tables alone are safe there.
+    For another cluster that does not answer, the tables alone are safe: records that only its ledgers know count as
+    unread (law A).
 
     Raises:
         ClusterError: the flow's target does not answer.
@@ -240,7 +245,7 @@ def _load_flows(
 
 
 def _read_beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
-    """Find from where on remote topics that were lost hold records, by flow, as it was chosen last."""
+    """Return the first offsets in remote topics that were lost, by flow, as chosen last."""
     rows = lake.query_rows(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
         "WHERE kind = :kind AND array_contains(:flows, flow) GROUP BY flow, topic, generation, partition",
@@ -269,7 +274,7 @@ def _newer_records(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LedgerTail:
-    """What a flow's ledger says; `newer` holds records that a table lacks, `is_trimmed` where some before them are gone."""
+    """The end of a flow's ledger; `newer` are records that a table lacks, `is_trimmed` if some before them are gone."""
 
     positions: Mapping[SourcePartition, int]
     lost: Sequence[LostTopic]
@@ -278,7 +283,7 @@ class _LedgerTail:
 
 
 def _read_ledgers(copied: Copied, flows: Sequence[FlowConfig], clusters: Context) -> list[_LedgerTail]:
-    # Opened here: clients of one cluster are shared, and threads would open them twice.
+    # Opened before the threads start: clients of one cluster are shared, and threads would open them twice.
     admins = [clusters.admin(flow.target) for flow in flows]
     with ThreadPoolExecutor(max_workers=8) as pool:
         return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
@@ -293,7 +298,7 @@ def _read_ledger(copied: Copied, clusters: Context, flow: FlowConfig, target: Cl
             if newest is None:
                 continue
             in_map, in_withheld = (copied.get((table.name, flow.name, lane), -1) for table in (OFFSET_MAP, WITHHELD))
-            # `withheld` is written after `offset_map`: what it holds, that one holds, too.
+            # `withheld` is written after `offset_map`, so every record in it is in `offset_map`, too.
             if newest.seq > in_withheld and (newest.withheld or newest.seq > in_map):
                 records = [record for _, record in reader.since(lane, 0)]
                 is_trimmed |= bool(records) and records[0].seq > max(in_map, in_withheld) + 1

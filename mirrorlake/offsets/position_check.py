@@ -1,4 +1,4 @@
-"""What can be said of a reader's position where the offset map alone does not answer: one look at relay and source for all."""
+"""Checks of positions that the offset map alone does not decide, with one read of relay and source for all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LANDED = """
         ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition AND r.`offset` >= s.low
     GROUP BY r.topic, r.generation, r.partition, s.at
 """
-# Of a partition that a flow with a time as its `start` has sent nothing of, it leaves out what precedes the first record of that time.
+# A flow with a time as its `start` leaves out the records before that time, in partitions of which it has sent nothing yet.
 _LEFT_OUT = """
     SELECT r.topic, r.generation, r.partition, s.at
     FROM {relay} AS r JOIN {spans} AS s
@@ -56,8 +56,8 @@ _WITHHELD = """
 class PositionChecker:
     """Check positions on the source of one flow.
 
-    `unsure` holds, of each position, the first upstream offset that was republished (None: nothing was). `source` is None where it
-    is lost.
+    `unsure` is the first republished upstream offset by position (None: nothing was republished). `source` is None if
+    the source is lost.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PositionChecker:
         self._begun = self._landing_begun() if unsure else {}
         self._earliest: Mapping[TopicPartition, int] = {}
         if unsure and source is not None:
-            # Without its beginning, a position counts as the first that can be read there: that is never ahead (law A).
+            # Without log start offsets, a position counts as readable itself, which is never ahead (law A).
             existing, leaderless = describe_with_leaders(source, {partition.topic for partition, _ in unsure})
             self._earliest = source.log_start_offsets(
                 TopicPartition(s.topic, s.partition)
@@ -103,20 +103,20 @@ class PositionChecker:
         return self._check_past_last(source, offset)
 
     def _sent_from(self, source: SourcePartition, first: int | None) -> int:
-        """Return the first offset that the flow sent; before it sent any, the one from which on it will."""
+        """Return the first offset that the flow sent or, before it sent any, the first that it will send."""
         if first is not None:
             return first
         return self._republished.get(source, 0) if self._begins_late(first) else 0
 
     def _begins_late(self, first: int | None) -> bool:
-        """Tell whether what precedes the flow's first record, still to come, counts; a mesh counts that itself."""
+        """Return whether the records before the flow's first, still unsent record count; a mesh counts them itself."""
         return first is None and not self._flow.adds_hops
 
     def _readable_from(self, source: SourcePartition, offset: int) -> int:
         return max(offset, self._earliest.get(TopicPartition(source.topic, source.partition), offset))
 
     def _check_past_last(self, source: SourcePartition, offset: int) -> PositionCheck:
-        """The reader is at or past the end of what was republished: it waits there for what it has already read."""
+        """Check a reader at or past the end of the republished records: on the target it waits for records that it has read."""
         seen = self._read_to.get(source, 0)
         waiting, last = self._spans.get((source, offset), (0, -1))
         if waiting == 0 and offset <= max(seen, last + 1, self._republished.get(source, 0)):
@@ -128,24 +128,24 @@ class PositionChecker:
         return PositionCheck(exact=False, again=waiting, reason=reason)
 
     def _check_before_first(self, source: SourcePartition, offset: int) -> PositionCheck:
-        """The reader is before everything that was, or will be, republished: safe where nothing that it could still read is skipped."""
+        """Check a reader before the first republished record: safe if no record that it could still read is skipped."""
         waiting, _ = self._spans.get((source, offset), (0, -1))
         if waiting == 0 and self._readable_from(source, offset) >= self._begun.get(source, 2**63):
             return PositionCheck()
         return _never_sent(offset)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
-        """Read from where on the relay holds, or held until now, what was landed: the flow sends nothing before it."""
+        """Return the first offsets of the relay, or the first that retention left in it: the flow sends nothing before them."""
         rows = self._lake.query_rows(_BEGUN, source=self._flow.source)
         begun = {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
         left = left_before(self._lake, self._flow.source)
         return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
 
     def _landed_between(self) -> dict[ReadPosition, tuple[int, int]]:
-        """Count the landed records between each position and what was republished, and find the last landed offset.
+        """Count the landed records between each position and the republished range, and find the last landed offset.
 
-        Past what was republished these are records that the reader has read and the target lacks; before the first that
-        was republished, records that it has not read and never will there.
+        Past the republished range, the reader has read these records and the target lacks them. Before it, the reader
+        has not read them and never will on the target.
         """
         if not self._unsure:
             return {}
@@ -166,7 +166,7 @@ class PositionChecker:
         return found
 
     def _unread_and_left_out(self) -> set[ReadPosition]:
-        """Find the positions past which landed records stand that the flow's `start` leaves out."""
+        """Return the positions before landed records that the flow's `start` leaves out."""
         start = self._flow.start.timestamp_ms
         none_sent = [one for one, first in self._unsure.items() if first is None and one[0] not in self._republished]
         if start is None or not none_sent or self._flow.adds_hops:
@@ -183,7 +183,7 @@ class PositionChecker:
         return {(SourcePartition(row.topic, row.generation, row.partition), int(row.at)) for row in rows}
 
     def _withheld_between(self, tables: Mapping[str, pa.Table]) -> dict[ReadPosition, int]:
-        """Count the records of each span that the flow's rules withheld: nobody waits for those."""
+        """Count the records of each span that the flow's rules withheld; no reader waits for those."""
         found: dict[ReadPosition, int] = {}
         for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables):
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)

@@ -1,7 +1,7 @@
 """Rebuild: give another target the merged topics of one target in exactly the recorded order.
 
-Law D beyond one source partition: the records of all flows stand in each target partition of the new target in the order
-in which the offset map says they stand in the old one. Law F: a rebuild that is killed goes on where the ledgers end.
+Law D beyond one source partition: each partition of the new target has the records of all flows in the order that the offset
+map records for the old target. Law F: a rebuild that is killed resumes at the ledgers' ends.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 Sent = Mapping[str, Mapping[SourcePartition, int]]
 """The next upstream offset that each flow sends, by flow and source partition."""
 
-# Settings that do not decide which records stand in which remote topic and partition; all others must be the same.
+# Settings that do not decide which records go to which remote topic and partition; all others must be the same.
 _FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "execution"}
 _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 
 def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Context) -> dict[TopicPartition, int]:
-    """Find up to which offset the order at a target is certain, whatever is under way there; nothing for what never changes."""
+    """Return the end of the certain order of each target partition that several source partitions feed."""
     ends: dict[TopicPartition, int] = {}
     for flow in flows:
         related, target = related_flows(lake, flow, clusters.config.flows), clusters.admin(flow.target)
@@ -67,10 +67,10 @@ class RebuildPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RebuildPlan(JsonDisplayable):
-    """What a rebuild would send; looked at first, then applied (law G).
+    """The records that a rebuild would send; shown first, then applied (law G).
 
-    `flows` are pairs of a flow and the one whose order it repeats. `gone` says what of the recorded order left the relay since:
-    it is not sent, and nothing takes its place.
+    `flows` are pairs of a flow and the flow whose order it repeats. `gone` names the records of the recorded order
+    that left the relay since: they are not sent, and nothing replaces them.
     """
 
     like: str
@@ -83,11 +83,11 @@ class RebuildPlan(JsonDisplayable):
 
     @property
     def waiting(self) -> int:
-        """How many records would be sent."""
+        """The number of records that would be sent."""
         return sum(partition.waiting for partition in self.partitions)
 
     def sheet(self) -> Sheet:
-        """Show what would be sent to each target partition, and which flow repeats which."""
+        """Show the records to send to each target partition, and which flow repeats which."""
         columns = ["topic", "partition", "records", "waiting", "stretches"]
         return Sheet(
             title=f"rebuild of {self.target} like {self.like}",
@@ -116,7 +116,7 @@ def counterparts(flows: Iterable[FlowConfig], *, reference: str, target: str) ->
     """Return the flow into `reference` whose order each flow into `target` repeats.
 
     Raises:
-        UsageError: there is none, or more than one for a flow.
+        UsageError: no flow has a counterpart, or a flow has several.
     """
     flows = list(flows)
     found: dict[str, FlowConfig] = {}
@@ -147,18 +147,18 @@ def counterparts(flows: Iterable[FlowConfig], *, reference: str, target: str) ->
 
 
 def make_rebuild_plan(lake: Lake, clusters: Context, *, reference: str, target: str, recorded: bool) -> RebuildPlan:
-    """Plan what gives `target` the recorded order of `reference`, without changing anything.
+    """Plan the rebuild that gives `target` the recorded order of `reference`, without changing anything.
 
-    `recorded` takes the order from the lake alone, where `reference` is lost.
+    `recorded` takes the order from the lake alone, for a lost `reference`.
 
     Raises:
         UsageError: no flow has a counterpart, or a flow spreads source partitions over several target partitions.
-        SafetyError: the target holds more than the beginning of the recorded order, or that order is not certain yet.
+        SafetyError: the target has more than the beginning of the recorded order, or that order is not certain yet.
     """
     flows = counterparts(clusters.config.flows, reference=reference, target=target)
     references = list(flows.values())
     lake.create_all({flow.source for flow in references})
-    # Before the maps: what is committed below these ends is in them.
+    # Before the maps, which then include every commit below these ends.
     certain = {} if recorded else _certain_to(lake, references, clusters)
     maps = load_recorded_maps(lake, references) if recorded else load_offset_maps(lake, references, clusters)
     sent = load_offset_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
@@ -207,11 +207,11 @@ def make_rebuild_plan(lake: Lake, clusters: Context, *, reference: str, target: 
 def _recorded_stretches(
     maps: OffsetMaps, flows: Mapping[str, FlowConfig], certain: Mapping[TopicPartition, int]
 ) -> Iterator[RecordedRange]:
-    """Yield what each flow is to repeat of its counterpart, below the `certain` ends of target partitions."""
+    """Yield the ranges that each flow repeats of its counterpart, below the `certain` ends of target partitions."""
     names = {reference.name: flow for flow, reference in flows.items()}
     for row in maps.ask(_CARRIED):
         target = TopicPartition(row.target_topic, row.target_partition)
-        # A run is dense, so it lies on one side of what is certain.
+        # A range is one transaction's, so it is certain as a whole or not at all.
         if row.flow in names and row.first_downstream < certain.get(target, row.first_downstream + 1):
             yield RecordedRange(
                 flow=names[row.flow],
@@ -225,7 +225,7 @@ def _recorded_stretches(
 
 
 def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedRange]) -> Iterator[str]:
-    """Say what of the stretches the relay does not hold any more (law E)."""
+    """Describe the records of the ranges that have left the relay (law E)."""
     first: dict[tuple[str, SourcePartition], int] = {}
     for one in left:
         place = flows[one.flow].source, one.source
@@ -238,7 +238,7 @@ def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[RecordedRa
 
 
 def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: OffsetMaps, sent: Sent, left: Iterable[RecordedRange]) -> None:
-    """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
+    """Raise if a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
     lacking = {one.target for one in left}
     for flow, reference in flows.items():
         for source, position in sent[flow].items():
@@ -258,10 +258,10 @@ def apply_rebuild(
     stop: threading.Event | None = None,
     tell: ProgressCallback = ignore_progress,
 ) -> int:
-    """Send what the plan holds, in its order; return how many records that were.
+    """Send the plan's records in its order, and return their number.
 
-    What was sent meanwhile is skipped by the ledgers; `open_flow` claims a flow. `stop` ends it after the stretch under way; the
-    same call goes on there.
+    The ledgers skip records that were sent meanwhile. `open_flow` claims a flow. `stop` ends the rebuild after the
+    current range; the same call resumes after it.
 
     Raises:
         LaneFenced: a republisher of one of the flows was started.

@@ -1,10 +1,11 @@
-"""Where readers of source partitions go on at the target: consumer groups, Spark queries, offsets in a file.
+"""Positions of readers on the target: consumer groups, Spark queries, offsets in a file.
 
-Law A (never ahead): a position never skips a record that the reader has not read. It is exact wherever the offset map
-answers; else the reader waits at the last republished position, or nothing is said and the reason is.
+Law A (never ahead): a position never skips a record that the reader has not read. It is exact if the offset map has the
+answer. Otherwise the reader waits at the last republished position, or gets no position but a reason.
 
-A target partition may be fed by several source partitions, of one flow (placement by key or by a list) or of several (a
-merged topic). All that the reader reads on any of their sources count, so that every flow gives the same answer.
+Several source partitions may feed a target partition: of one flow (placement by key or by a list) or of several flows
+(a merged topic). All records that the reader reads on any of their sources count, so every flow gives the same
+answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, stable_ends
 
 Resumes = dict[tuple[str, TopicPartition], Resume]
-"""Where readers go on, by reader and target partition."""
+"""The positions of readers on the target, by reader and target partition."""
 
 
 def resume_readers(
@@ -36,10 +37,11 @@ def resume_readers(
     translated: Positions | None = None,
     lost: Collection[str] = (),
 ) -> Resumes:
-    """Find where readers go on at the target of the first of related flows.
+    """Return the positions of readers on the target of the first of related flows.
 
-    `readers` are the positions that tell what they have read. Where clusters mirror each other, `translated` are the positions
-    on the flow's source to translate, whoever set them; None where they are the readers' own. Sources in `lost` are not asked.
+    `readers` are the positions up to which they have read. Between clusters that mirror each other, `translated` are
+    the positions on the flow's source to translate, whether the reader or mirrorlake set them; None for the readers'
+    own. Sources in `lost` are not called.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -48,7 +50,7 @@ def resume_readers(
     translated = readers.get(flow.name, {}) if translated is None else translated
     if not translated:
         return {}
-    # Before the maps: what is committed below these ends is in them.
+    # Before the maps, which then include every commit below these ends.
     known = stable_ends(clusters.admin(flow.target), related.remotes(), related.flows)
     look = _ResumeQuery(lake, related, load_related_maps(lake, related, clusters), clusters, known=known, lost=lost)
     return look.resume_in_mesh(translated, readers) if related.mesh else look.resume(readers)
@@ -106,12 +108,12 @@ class _ResumeQuery:
         existing = self._target.describe({tp.topic for tp in bare})
         there = [tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions]
         self._first = self._target.log_start_offsets(there)
-        # What another mirror sent before a takeover, an earlier life of the source topic, somebody's own.
+        # Records of another mirror before a takeover, of an earlier generation of the source topic, or of other producers.
         self._strange = {tp for tp, end in self._target.last_stable_offsets(there).items() if end > self._first[tp]}
         return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
     def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
-        """Find where readers go on where clusters mirror each other; `readers` are the positions they committed themselves."""
+        """Return positions between clusters that mirror each other; `readers` are the positions that the readers committed."""
         checks: dict[tuple[str, ReadPosition], PositionCheck] = {}
         for flow in self._related.flows:
             asked = {(source, held.offset) for (_, source), held in readers.get(flow.name, {}).items()}
@@ -122,7 +124,7 @@ class _ResumeQuery:
         )
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, ReadPosition]]:
-        """Yield the positions by reader, and 0 for partitions of the same topics that share a target partition and have none."""
+        """Yield the positions by reader, and 0 for uncommitted partitions of the same topics that share a target partition."""
         for (reader, source), held in positions.items():
             yield reader, (source, held.offset)
         shared, topics = self._related.remotes(), self._related.topics[flow.name]
@@ -136,7 +138,7 @@ class _ResumeQuery:
     def _find_neighbours(
         self, flow: FlowConfig, asked: set[ReadPosition]
     ) -> tuple[dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]], dict[ReadPosition, PositionCheck]]:
-        """Give the last read and first unread offset of each position by target partition, and what can be said of it."""
+        """Return the neighbours of each position by target partition, and the check of each position."""
         if not asked:
             return {}, {}
         places: dict[ReadPosition, dict[TopicPartition, NeighbourOffsets]] = {}
@@ -144,7 +146,7 @@ class _ResumeQuery:
         for one, standing in find_neighbours(self._maps, flow.name, asked).items():
             topic, partition = one[0].topic, one[0].partition
             begins[one] = standing.republished_from
-            # Records yet to come may stand in any of these, and a reader must have a position there before they do.
+            # Later records may go to any of these partitions, and a reader must have a position there before they do.
             remote, candidates = flow.remote_topic(topic), flow.placement.targets(topic, partition)
             places[one] = {
                 TopicPartition(remote, p): NeighbourOffsets(None, None) for p in candidates
@@ -196,7 +198,7 @@ class _ResumeQuery:
     def _with_records_again(
         self, found: Resumes, rows: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
     ) -> Resumes:
-        """Add how many records each reader reads again because they stand after one that it has not read."""
+        """Add the records that each reader reads again because they come after one that it has not read."""
         asked: dict[str, dict[ReadPast, list[tuple[str, TopicPartition]]]] = {}
         for key, resume in found.items():
             target, place = resume.target, resume.downstream_offset

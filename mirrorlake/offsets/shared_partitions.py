@@ -1,6 +1,6 @@
-"""Target partitions that several source partitions feed: which flows meet there, and up to where their ledgers know it.
+"""Target partitions that several source partitions feed: the flows that share them, and the offsets their ledgers cover.
 
-Placement by key or by a list brings source partitions of one flow together; a merged topic brings flows together, too.
+Placement by key or by a list merges source partitions of one flow; a merged topic also merges flows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 _STABLE_TIMEOUT_S = 10.0
 
 Positions = Mapping[tuple[str, SourcePartition], Committed]
-"""What readers have committed on one source, by reader and source partition."""
+"""The commits of readers on one source, by reader and source partition."""
 
 PositionsByFlow = Mapping[str, Positions]
-"""What readers have committed on the sources of related flows, by flow."""
+"""The commits of readers on the sources of related flows, by flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedFlows:
-    """A flow and those whose records stand in its remote topics, itself first; `topics` are each flow's source topics.
+    """A flow and those that share its remote topics, itself first; `topics` are each flow's source topics.
 
-    `mesh` are all flows that write where records have been, where the flow is one of them: clusters that mirror each other.
+    If the flow writes hop headers, `mesh` are all flows that do: clusters that mirror each other.
     """
 
     flows: tuple[FlowConfig, ...]
@@ -42,11 +42,11 @@ class RelatedFlows:
 
     @property
     def all_flows(self) -> tuple[FlowConfig, ...]:
-        """The flows whose maps tell where a reader goes on."""
+        """The flows whose maps decide a reader's position."""
         return tuple({flow.name: flow for flow in (*self.flows, *self.mesh)}.values())
 
     def remotes(self) -> set[str]:
-        """Return the remote topics of the first flow that more than one source partition may feed a partition of."""
+        """Return the first flow's remote topics with partitions that more than one source partition may feed."""
         flow = self.flows[0]
         mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
         feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
@@ -56,7 +56,7 @@ class RelatedFlows:
 
 
 def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> RelatedFlows:
-    """Find the flows of `beside` that share a remote topic with a flow, or mirror clusters to each other with it."""
+    """Return the flows of `beside` that share a remote topic with a flow, or that mirror clusters to each other with it."""
     beside = list(beside)
     known: dict[str, dict[str, KnownTopic]] = {}
 
@@ -81,11 +81,11 @@ def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) ->
 
 
 def stable_ends(target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]) -> dict[TopicPartition, int]:
-    """Return up to which downstream offset the ledgers of the flows know every record of remote topics.
+    """Return the downstream offsets up to which the flows' ledgers know every record of remote topics.
 
-    Ask before the ledgers are read. A record below the last stable offset was committed, and so was the ledger record of its
-    transaction, whose own marker may come a moment later and is waited for. Nothing is returned where a transaction stays
-    open, and for flows that deliver at least once: what they have under way cannot be told from what is known.
+    Call this before reading the ledgers. A record below the last stable offset was committed, and so was the ledger
+    record of its transaction, whose own marker may come a moment later and is waited for. The result is {} if a
+    transaction stays open, or if a flow delivers at least once: its unfinished sends cannot be distinguished.
 
     Raises:
         ClusterError: the target does not answer.

@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 def translate_offset(
     lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int, generation: int | None = None
 ) -> Translation:
-    """Find where the record at an upstream offset stands on the target, or why it stands nowhere.
+    """Return the target offset of the record at an upstream offset, or why there is none.
 
-    `generation` is the life of the topic; None for the newest that was republished, or of a partition whose log went back, for
-    the one that the source holds at the offset now.
+    `generation` is the topic's; None for the newest republished one or, after a truncation, for the one of the
+    source's present log at the offset.
     """
     kept = load_incarnation_filter(lake, [flow])
     runs = _MappedRanges(lake, flow.name, topic, partition)
     topics = SourceTopics(lake, flow.source).load()
     cut = None if generation or topic not in topics or not topics[topic].truncations else topics[topic]
     expected = generation or _generation_at(topics.get(topic), partition, offset)
-    # A month of runs is not read for a record that stands in one of them; no life is newer than that of the topic.
+    # A record in a mapped range needs no month of ranges; no generation is newer than the topic's.
     within = runs.at(expected, offset, kept.current_sql()) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
         return found
@@ -73,7 +73,7 @@ def translate_offset(
     life = generation or known
     found = look_up(life) if lives else UnknownPartition(_hint(topic, topics))
     if cut is not None and lives and life not in lives:
-        # The source's new history is landed, and nothing of it was republished yet.
+        # The source's new generation is landed, and no record of it was republished yet.
         return NotYetRepublished(cut.starts_at(partition))
     if isinstance(found, Exact):
         return found
@@ -109,14 +109,14 @@ def _hint(topic: str, known: Collection[str]) -> str:
 
 
 def read_known_topics(lake: Lake, alias: str) -> dict[str, KnownTopic]:
-    """Return the topics of a source with partitions whose log went back."""
+    """Return the topics of a source with truncated partitions."""
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.truncations}
 
 
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
-    """Find what withheld the record at an offset, or where it went when it was re-driven."""
+    """Return what withheld the record at an offset, its target offset if it was redriven, or None."""
     for row in _rows_at(lake, "SELECT * FROM {withheld} WHERE flow = :flow", source, offset, flow=flow.name):
         if not lies_in(offset, ((part["first"], part["length"]) for part in row.ranges)):
             continue
@@ -132,7 +132,7 @@ def _withheld(
 
 
 def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **values: Any) -> list[Any]:
-    """Ask for the rows of a table of ranges that an upstream offset lies in."""
+    """Return the rows of a table of ranges that contain an upstream offset."""
     here = (
         "topic = :topic AND generation = :generation AND partition = :partition "
         "AND first_offset <= :offset AND last_offset >= :offset"
@@ -141,14 +141,14 @@ def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **
 
 
 class _MappedRanges:
-    """The runs of one flow from one source partition, of all its lives; `which` is a condition in SQL."""
+    """The mapped ranges of one flow from one source partition, of all generations; `which` is a condition in SQL."""
 
     def __init__(self, lake: Lake, flow: str, topic: str, partition: int) -> None:
         self._lake = lake
         self._values: dict[str, Any] = {"flow": flow, "topic": topic, "partition": partition}
 
     def near(self, offset: int, which: str) -> dict[int, tuple[int, int]]:
-        """Find between which upstream offsets, both included, the runs begin that `around` looks for; by life."""
+        """Return by generation the bounds, both included, of the first offsets of the ranges that `around` needs."""
         text = """
             SELECT generation, min(coalesce(before, after)) AS least, max(coalesce(after, before)) AS most
             FROM (
@@ -166,9 +166,9 @@ class _MappedRanges:
         return [to_mapped_range(row) for row in rows if generation is None or row.generation == generation]
 
     def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[MappedRange]:
-        """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it.
+        """Return, of each target partition, the last range that starts at or before an upstream offset and the first after it.
 
-        Statistics of files know where runs begin: of a month only what is `near` is sorted.
+        File statistics cover the first offsets of ranges, so only the `near` rows of a month are sorted.
         """
         ranked = (
             "SELECT *, row_number() OVER (PARTITION BY target_topic, target_partition, first_upstream > :offset "
@@ -188,8 +188,8 @@ class _MappedRanges:
 
 
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: NoRecord) -> Translation:
-    """Law E: why there was nothing to land at an offset."""
-    # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
+    """Law E: return the hole with the reason why it has no landed record."""
+    # Gaps are written once an account: a transactional gap may surround a range that retention removed.
     gaps = "SELECT DISTINCT kind FROM {gaps} WHERE source = :source"
     left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
     if left is not None:
@@ -198,12 +198,12 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
-# Longer than most runs, and short beside a day of a busy partition.
+# Longer than most mapped ranges, and short beside a day of a busy partition.
 _NEAR = 1_000_000
 
 
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
-    """Find which upstream record stands at a downstream offset; `topic` is the remote topic."""
+    """Return the upstream record at a downstream offset; `topic` is the remote topic."""
     kept = load_incarnation_filter(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
@@ -213,7 +213,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
         (f"{standing} <= :offset", f" AND first_downstream >= {offset - _NEAR}", "first_downstream DESC"),
         (f"{standing} > :offset", f" AND first_downstream <= {offset + _NEAR}", "first_downstream"),
     ):
-        # A month of runs is read only where none begins near by.
+        # A month of ranges is read only if none begins near by.
         order = f" ORDER BY {nearest} LIMIT 1"
         rows += lake.query_rows(side + bound + order, offset=offset, **values) or lake.query_rows(
             side + order, offset=offset, **values
@@ -226,7 +226,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
         [] if isinstance(found, Exact) else _tombstones(lake, flow, kept, TopicPartition(topic, partition), offset)
     )
     if written:
-        # An erasure wrote it: no upstream record stands there.
+        # An erasure wrote it: the offset has no upstream record.
         resume_at = found.resume_at if isinstance(found, NoRecord) else None
         return NoRecord(resume_at, LEFT[ERASED], reason=written[-1].reason)
     if isinstance(found, UnknownPartition):
@@ -239,21 +239,21 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
 def _tombstones(
     lake: Lake, flow: FlowConfig, kept: IncarnationFilter, place: TopicPartition, offset: int
 ) -> list[Tombstones]:
-    """Find what an erasure wrote at a place of the present remote topic."""
+    """Return the tombstones of erasures at an offset of the present remote topic."""
     life = kept.recorded.get((flow.target, place.topic))
     found = read_tombstones(lake, flow.target, at=(place, offset))
     return [one for one in found if life is None or one.topic_id == life.topic_id]
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-    """Add to a table of offsets their counterparts; see `mirrorlake.lake.offset_map` for the columns.
+    """Add the counterparts to a table of offsets; see `mirrorlake.lake.offset_map` for the columns.
 
-    Of a partition whose log went back, an offset without `generation` is of the life that the source holds there now.
+    An offset of a truncated partition without `generation` belongs to the generation of the source's present log.
 
     Raises:
         UsageError: a column is missing.
     """
-    # They need pyspark, which takes longer to import than one offset to translate.
+    # These need pyspark, whose import takes longer than the translation of one offset.
     from mirrorlake.lake import translated, translated_back, with_stale
 
     missing = {"topic", "partition", "offset"} - set(offsets.columns)
