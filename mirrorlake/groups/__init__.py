@@ -1,4 +1,4 @@
-"""Consumer groups: where each one would go on, who moved it last, and what is written down of both."""
+"""Consumer groups: the position at which each one resumes, who moved it last, and the records of both."""
 
 from mirrorlake.face import attach
 

@@ -1,4 +1,4 @@
-"""The face of `mirrorlake.groups`: what other rooms use of it; its modules are its own."""
+"""The interface of `mirrorlake.groups` for other packages; its modules are internal."""
 
 from mirrorlake.groups.plan import GroupSync as GroupSync
 from mirrorlake.groups.plan import apply_groups as apply_groups

@@ -1,4 +1,4 @@
-"""What consumer groups have committed: read on their clusters, or as the lake last saw it."""
+"""The commits of consumer groups, read from their clusters or as the lake last recorded them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from mirrorlake.offsets import Positions, PositionsByFlow, related_flows
 
 
 def committed_positions(context: Context, flow: FlowConfig, *, recorded: bool = False) -> PositionsByFlow:
-    """Read what the groups of a flow have committed on its source, and on those of the flows that it shares topics with.
+    """Return the commits of a flow's groups on its source and on the sources of flows that share its topics.
 
-    Empty where they have committed nothing on the flow's own source. `recorded` takes the positions there from the lake.
+    {} if the groups have committed nothing on the flow's own source. `recorded` takes the positions on that source
+    from the lake.
 
     Raises:
         ClusterError: the flow's own source does not answer.
-        NotAuthorized: it hides its groups.
+        NotAuthorized: the source hides its groups.
     """
     config, lost = context.config, {flow.source} if recorded else set[str]()
     mine = _positions(context, flow, flow, lost)
     if not mine:
         return {}
     seen = {flow.name: mine}
-    # A target with one flow has no merged topics: a pass then costs no look at the metadata.
+    # A target with one flow has no merged topics: a pass then needs no metadata.
     if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
         return seen
     for each in related_flows(context.lake, flow, config.flows).all_flows[1:]:
-        # In a mesh several flows carry one topic of one source: its groups are asked once.
+        # In a mesh several flows carry one topic of one source: its groups are read once.
         alike = next((name for name in seen if _reads_alike(config.flow(name), each)), None)
         seen[each.name] = seen[alike] if alike is not None else _positions(context, each, flow, lost)
     return seen
@@ -42,7 +43,7 @@ def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
 
 
 def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[str]) -> Positions:
-    # The groups of the flow itself, wherever they read: another flow's own selection may leave some of them out.
+    # The groups of the flow itself, on every source: another flow's own selection may leave some of them out.
     selection = flow.group_selection
     if context.config.cluster(each.source).is_lake:
         return {}
@@ -55,7 +56,7 @@ def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[s
         except ClusterError:
             if each.name == flow.name:
                 raise
-    # What a group has read is only ever more: the last known position is never ahead.
+    # A group only reads on, so its last known position is never ahead.
     return {
         (group, source): Committed(offset)
         for (group, source), offset in newest_positions(context.lake, each.source).items()
@@ -64,17 +65,17 @@ def _positions(context: Context, each: FlowConfig, flow: FlowConfig, lost: set[s
 
 
 def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
-    """Read the commits of selected groups on the topics that a flow carries.
+    """Return the commits of selected groups on the topics that a flow carries.
 
-    Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
-    so are the mirror's own.
+    Groups of every protocol count, with and without members. Groups without a commit on these topics are left out,
+    and so are the mirror's own.
     """
     groups = context.groups(flow.source)
     names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
     if not names:
         return {}
     known = SourceTopics(context.lake, flow.source).load()
-    # A topic that was created again and not landed since would be read with the old life's map.
+    # A topic that was created again and not landed since would be read with the old generation's map.
     partitions = [
         TopicPartition(name, p)
         for name, state in context.admin(flow.source).describe(known).items()
@@ -89,8 +90,8 @@ def source_positions(context: Context, flow: FlowConfig, *, selection: NameMatch
 
 
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
-    """Return the newest recorded position of every group on each partition of a cluster: of all lives of its topic, one."""
-    # A sample writes none where it found a position gone; the last known one is what counts here.
+    """Return the newest recorded position of every group on each partition of a cluster, over all its generations."""
+    # A sample records a vanished position as NULL; the last known one counts.
     rows = lake.query_rows(
         "SELECT group_id, topic, partition, max_by(generation, observed_at) AS generation, "
         "max_by(position, observed_at) AS position FROM {positions} "
@@ -102,7 +103,7 @@ def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition]
     for row in rows:
         topic, life = known.get(row.topic), row.generation
         if topic is not None and life in {topic.generation, *(cut.generation for cut in topic.truncations)}:
-            # As `source_positions` tells it of one on the source.
+            # By the offset, as `source_positions` does.
             life = topic.generation_at(row.partition, int(row.position))
         found[row.group_id, SourcePartition(row.topic, life, row.partition)] = int(row.position)
     return found

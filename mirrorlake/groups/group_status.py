@@ -1,4 +1,4 @@
-"""How groups stand on both clusters of a flow. Law H: looks only."""
+"""The state of groups on both clusters of a flow. Law H: read-only."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def read_group_overview(context: Context, flow: FlowConfig, plan: GroupPlan, pos
     Args:
         context: of the mirror.
         flow: the flow.
-        plan: where its groups would go on.
-        positions: what they have committed on the flow's source.
+        plan: the positions of its groups on the target.
+        positions: their commits on the flow's source.
 
     Raises:
-        ClusterError: a cluster does not answer or does not allow the look.
+        ClusterError: a cluster does not answer or denies access.
     """
     names = plan.groups
     if not names:
-        # Nobody consumes from a lake cluster, which has nothing to ask either.
+        # A lake cluster has no consumers and no brokers to call.
         return GroupOverview(flow=flow.name, source=flow.source, target=flow.target, groups=())
     ends = {
         flow.source: _ends(context, flow.source, (TopicPartition(s.topic, s.partition) for _, s in positions)),

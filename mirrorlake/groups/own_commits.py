@@ -1,6 +1,6 @@
-"""Whose a group's position is: its own, or one that mirrorlake set, by what `positions` recorded.
+"""The owner of a group's position, the group itself or mirrorlake, by the table `positions`.
 
-Law A: a position that mirrorlake wrote is never taken for a reader's own progress, so none echoes back to where it came from.
+Law A: a position that mirrorlake wrote never counts as a reader's own progress, so none echoes back to its origin.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from mirrorlake.model.own_commits import CommitHistory, CommittedPosition, MoveP
 from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, find_routes
 
 SET = "group_set"
-"""The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""
+"""The kind of a position that mirrorlake set; recorded before it is set, so that a death between the two leaves no echo."""
 
 GroupPartition = tuple[str, str, SourcePartition]
-"""A group, the alias of a cluster, and a partition there."""
+"""A group, the alias of a cluster, and a partition of that cluster."""
 
 _KEY = ("group_id", "source", "topic", "generation", "partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCommits:
-    """What groups have read, and where they stay.
+    """The positions up to which groups have read (`readers`), and their partitions on the target.
 
-    `readers` are the positions that tell what they have read; `translated` are those of the flow's source that are
-    translated, whoever set them. `staying` are not: there the group may not be moved, and why.
+    `translated` are positions on the flow's source to translate, whoever set them. `staying` are target partitions on
+    which the group may not be moved, and why.
     """
 
     readers: PositionsByFlow
@@ -41,7 +41,7 @@ class OwnCommits:
 
 
 def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFlow, *, now: datetime) -> OwnCommits:
-    """Tell what groups committed themselves from what mirrorlake set, where clusters mirror each other."""
+    """Separate the groups' own commits from mirrorlake's, between clusters that mirror each other."""
     flow = related.flows[0]
     mine = positions.get(flow.name, {})
     if not related.mesh:
@@ -63,7 +63,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
     readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {}
     for name, group, source, committed in sites:
         is_own = held[group][TopicPlace(aliases[name], source.topic), source.partition].own_since is not None
-        # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
+        # On the target the group has read or skipped all records before its position: it is never moved back.
         if is_own or aliases[name] == flow.target:
             readers.setdefault(name, {})[group, source] = committed
     ways = find_routes(related)
@@ -89,7 +89,7 @@ def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFl
 
 
 def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[GroupPartition, CommitHistory]:
-    """Read what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
+    """Read the recorded positions of groups: those that mirrorlake set, and the time of the newest others."""
     groups = sorted(groups)
     if not groups:
         return {}
@@ -109,7 +109,7 @@ _SET_BY_US = f"""
     SELECT {_KEYS}, position, min(observed_at) AS first_at, max(observed_at) AS last_at {_ASKED} AND kind = :made
     GROUP BY {_KEYS}, position
 """
-# A sampler writes all positions from time to time: only changes tell when a group committed.
+# A sampler writes all positions from time to time: only changes show when a group committed.
 _THEIR_OWN = f"""
     WITH made AS ({_SET_BY_US}),
     looks AS (

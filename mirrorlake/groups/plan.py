@@ -1,11 +1,11 @@
-"""Groups: read consumer groups' positions on the source, translate them, show a plan, and set what may be set.
+"""Groups: read consumer groups' positions on the source, translate them, show a plan, and apply it.
 
-A group's offset has five shapes on its way, one after another:
+A group's offset passes through five types:
 
-    Committed       what it committed on a source            groups/committed.py
-    Contribution    what stands of that on a target          offsets/resume.py (clusters that mirror each other: offsets/mesh.py)
-    Resume          where it goes on there, and why          offsets/resume.py
-    GroupPosition   move, in step, or hold                   here
+    Committed       the commit on a source                   groups/committed.py
+    Contribution    the read records on a target             offsets/resume.py (clusters that mirror each other: offsets/mesh.py)
+    Resume          the position on the target, and why      offsets/resume.py
+    GroupPosition   move, in step, or hold                   groups/plan.py
     a row           of `positions` and of `checkpoints`      groups/records.py
 
 Law A (never ahead): a position on the target never skips a record that the group has not read on the source.
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 
 
 def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, *, recorded: bool = False) -> GroupPlan:
-    """Plan where each group of a flow goes on at the target, and what is held back; changes nothing.
+    """Plan the position of each group of a flow on the target, and which groups are not moved; changes nothing.
 
-    `positions` are from `committed_positions`; where the flow's source is lost, they are `recorded`.
+    `positions` are from `committed_positions`; they are `recorded` if the flow's source is lost.
 
     Raises:
-        ClusterError: a cluster does not answer or does not allow the look.
+        ClusterError: a cluster does not answer or denies access.
     """
     lake = context.lake
     related = related_flows(lake, flow, context.config.flows)
@@ -65,7 +65,7 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
         for (group, _), (resume, freedom) in own.staying.items()
     ]
     for (group, _), resume in resumes.items():
-        # Text that the group left with its position; another flow's position may have decided here.
+        # The group's own metadata counts only if its own position decided, not another flow's.
         left = mine.get((group, resume.source))
         metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
         there = on_target(group, resume)
@@ -74,13 +74,13 @@ def plan_groups(context: Context, flow: FlowConfig, positions: PositionsByFlow, 
 
 
 def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
-    """Set the positions that the plan moves; return the plan as it was carried out.
+    """Set the positions that the plan moves, and return the plan as applied.
 
-    Each group is looked at once more right before: one that has got members meanwhile, or has committed since the plan was
-    made, is held back.
+    Each group is checked again right before: a group that has gained members, or committed since the plan was made,
+    is not moved.
 
     Raises:
-        ClusterError: the target does not answer or does not allow it; groups before the failing one stand.
+        ClusterError: the target does not answer or denies access; groups before the failing one are moved.
     """
     by_group: dict[str, list[GroupPosition]] = {}
     for position in plan.moves:
@@ -101,10 +101,10 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
 
 
 class GroupSync:
-    """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
+    """Sync a flow's groups pass after pass; a pass in which nothing moved costs two requests a group.
 
-    Where the source is lost, positions are taken from the lake (`recorded`). `only` names the groups that are meant, None for all
-    of the flow.
+    With `recorded`, for a lost source, positions come from the lake. `only` names the groups; None for all of the
+    flow.
     """
 
     def __init__(
@@ -114,14 +114,14 @@ class GroupSync:
         self._flow = flow
         self._recorded = recorded
         self._only = only
-        # Writes MirrorMaker 2's checkpoints of each plan that is carried out.
+        # Writes MirrorMaker 2's checkpoints of each applied plan.
         self._checkpoints = context.mm2_writer(flow) if flow.mm2.checkpoints else None
         self._records = GroupRecords(context.lake, flow, context.now)
-        # Nothing to do for a flow without groups, the commonest of all.
+        # {}: a flow without groups, the most common one, needs no pass.
         self._settled: PositionsByFlow | None = {}
 
     def plan(self) -> GroupPlan:
-        """Return the plan of this moment; changes nothing."""
+        """Return the present plan; changes nothing."""
         plan = self._plan(self._read_positions())
         if self._recorded or not self._has_groups:
             return plan
@@ -132,26 +132,26 @@ class GroupSync:
         return replace(plan, leaderless=tuple(map(str, sorted(leaderless))))
 
     def overview(self) -> GroupOverview:
-        """Return how the groups stand on both clusters, beside the plan of this moment; changes nothing."""
+        """Return the state of the groups on both clusters with the present plan; changes nothing."""
         positions = self._read_positions()
         return read_group_overview(self._context, self._flow, self._plan(positions), positions.get(self._flow.name, {}))
 
     def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
-        """Carry out the plan of this moment and record it; of a plan that was `shown`, what this moment still allows.
+        """Apply and record the present plan, or of a plan that was `shown` the moves that are still allowed.
 
-        Law G (shown first): of a plan that was shown nothing else is set, and no position but those that it shows.
+        Law G (shown first): of a shown plan, only the positions that it shows are set.
         """
         at = self._context.now()
         return self._carry_out(self._read_positions(), at, shown)
 
     def once(self) -> None:
-        """Do one pass, unless every group stood exactly where it should and none has committed since."""
+        """Do one pass, unless every group was exactly at its position and none has committed since."""
         at = self._context.now()
         positions = self._read_positions()
         if positions == self._settled:
             return
         done = self._carry_out(positions, at)
-        # A group that waits or is held back is looked at again next time: what it waits for may have come.
+        # A group that waits or is on hold is planned again in the next pass: its reason may be gone.
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
@@ -166,7 +166,7 @@ class GroupSync:
 
     @property
     def _has_groups(self) -> bool:
-        # Nobody consumes from a lake cluster.
+        # A lake cluster has no consumers.
         return not self._context.config.cluster(self._flow.source).is_lake
 
     def _plan(self, positions: PositionsByFlow) -> GroupPlan:

@@ -1,4 +1,4 @@
-"""What the lake keeps of groups: their positions as they were seen, what mirrorlake set, and the translations."""
+"""The lake's records of groups: their observed positions, those that mirrorlake set, and the translations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mirrorlake.offsets import Positions
 
 @dataclass(slots=True)
 class GroupRecords:
-    """Write group positions and their translations to the lake where they changed since they were last written."""
+    """Write group positions and their translations to the lake if they changed since the last write."""
 
     lake: Lake
     flow: FlowConfig
@@ -26,9 +26,9 @@ class GroupRecords:
     _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int | None]] | None = field(default=None, init=False)
 
     def record_intent(self, plan: GroupPlan) -> None:
-        """Append what the plan is going to set, where it could be taken for the group's own progress afterwards.
+        """Append the positions that the plan will set, if they could later count as the group's own progress.
 
-        Law A: written first, so that no death between the two leaves a position that looks like the group's.
+        Law A: written first, so that no death between the two leaves a position that seems the group's own.
         """
         if not self.flow.adds_hops or not plan.moves:
             return
@@ -45,12 +45,12 @@ class GroupRecords:
         self.lake.append_rows(POSITIONS, rows)
 
     def write(self, plan: GroupPlan, positions: Mapping[str, Positions], *, at: datetime) -> None:
-        """Append what is new of the positions and of the flow's translations.
+        """Append the positions and the flow's translations that are new.
 
         Args:
-            plan: as it was carried out.
-            positions: what groups have committed, by alias of the cluster.
-            at: a time before the positions were looked at: what is set later must not seem to be older.
+            plan: the applied plan.
+            positions: the commits of groups, by alias of the cluster.
+            at: a time before the positions were read: a position that is set later must not seem older.
         """
         rows = []
         for alias, here in positions.items():
