@@ -1,4 +1,4 @@
-"""What every operation works with: settings, lake, clients of clusters, session, clock and progress of one mirror."""
+"""The context of every operation of one mirror: settings, lake, cluster clients, session, clock and progress."""
 
 from mirrorlake.face import attach
 

@@ -1,4 +1,4 @@
-"""The context of all operations of one mirror: settings, session, lake, clients of clusters, clock and progress."""
+"""The context of all operations of one mirror: settings, session, lake, cluster clients, clock and progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# What could give a session another file system than this machine's.
+# Variables that could give a session another file system than this machine's.
 _SPARKS_OWN = (
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR"),
     *("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"),
@@ -43,18 +43,18 @@ _WORKERS_LOAD = ("mirrorlake.landing.live_task", "mirrorlake.republish.follower"
 
 
 def utc_now() -> datetime:
-    """Return the wall clock in UTC; the one clock of the package."""
+    """Return the wall clock in UTC; the only clock of the package."""
     return datetime.now(timezone.utc)
 
 
 class ServedMetrics(Protocol):
-    """The metrics of this process, as streams feed them (see `mirrorlake.metrics`)."""
+    """The metrics of this process, which streams update (see `mirrorlake.metrics`)."""
 
     def land_listener(self, alias: str, *, now: Callable[[], datetime]) -> Any:
-        """Return a listener that counts what the lander of a source does."""
+        """Return a listener that counts the work of a source's lander."""
 
     def flow_listener(self, flow: str, *, now: Callable[[], datetime]) -> Any:
-        """Return a listener that counts what a flow does."""
+        """Return a listener that counts the work of a flow."""
 
     def running(self, streams: frozenset[str], *, pause_s: float) -> None:
         """Show which streams run, and the longest pause between two batches of one."""
@@ -64,13 +64,13 @@ class ServedMetrics(Protocol):
 
 
 class Context:
-    """What operations of one mirror work with; each client is made once, when it is first needed.
+    """The context of one mirror's operations; each client is created once, at its first use.
 
     Args:
         config: the settings.
-        spark: the session to use; None takes the active one, or starts a local one when it is first needed.
+        spark: the session to use; None takes the active one, or starts a local one at its first use.
         now: the clock.
-        display: makes what shows the progress of one call.
+        display: creates the display of one call's progress.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Context:
         self._tables_of: frozenset[str] = frozenset()
 
     def adopt(self, config: MirrorConfig) -> None:
-        """Go on with other settings of the same lake; the clients of unchanged clusters are kept."""
+        """Switch to other settings of the same lake; clients of unchanged clusters are reused."""
         before, self.config, self.read_at = self.config, config, self.now()
         for alias, cluster in before.clusters.items():
             if config.clusters.get(alias) != cluster:
@@ -109,11 +109,11 @@ class Context:
         self._mm2_writers.clear()
 
     def beside(self, config: MirrorConfig) -> Context:
-        """Make a context with other settings of the same lake, for one command; this one stays as it is."""
+        """Return a context with other settings of the same lake, for one command; this one is unchanged."""
         return Context(config, spark=self.standing_session(), now=self.now, display=self._display)
 
     def shared(self, make: Callable[..., T], *arguments: str) -> T:
-        """Return what the calls of one operation share, such as what it remembers; made at the first call.
+        """Return an object that the calls of one operation share, such as a cache; created at the first call.
 
         Example:
             >>> context.shared(Monitor).status(None)  # doctest: +SKIP
@@ -145,26 +145,26 @@ class Context:
             return runtime.local_session(also=jars, workers_load=_WORKERS_LOAD)
 
     def standing_session(self) -> SparkSession | None:
-        """Return the session where there is one already, or where the lake takes one; None where it would be started."""
+        """Return the session if one exists or if the lake needs one; None if it would have to be started."""
         stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_spark_only
         return self.spark if stands else None
 
     def _would_start_plainly(self) -> bool:
-        """Tell whether a session would be started here, with this machine's files as its own."""
+        """Return whether a session would be started by this process, with this machine's files as its own."""
         if self._spark is not None or "spark" in self.__dict__ or any(map(os.environ.get, _SPARKS_OWN)):
             return False
-        # Another thread may be importing it just now: a module without the class has started nothing.
+        # Another thread may be importing the module just now: without the class no session was started.
         sessions = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
         return sessions is None or sessions.getActiveSession() is None
 
     def start_spark(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile.
+        """Start Spark in the background if it must be started; the lake and the clusters are read meanwhile.
 
-        `ready` is called, by another thread, once it has started.
+        `ready` is called by the starting thread afterwards.
         """
 
         def start() -> None:
-            # Who needs the session meets the failure, too.
+            # The next user of the session gets the failure, too.
             with suppress(Exception):
                 _ = self.spark
                 ready()
@@ -180,27 +180,27 @@ class Context:
 
     @cached_property
     def running_flows(self) -> RunningFlows:
-        """What shows other processes of this lake which streams this one carries, and sees theirs."""
+        """The registry in which the processes of this lake show each other their streams."""
         return RunningFlows(lambda: self.lake.checkpoint_root(), self.config.lake.folder(), now=self.now)
 
     @cached_property
     def tracker(self) -> Tracker:
-        """What logs verifications and drills as MLflow runs, where the settings and this machine allow it."""
+        """The tracker that logs verifications and drills as MLflow runs, if the settings and this machine allow it."""
         return tracking.make_tracker(self.config)
 
     def create_tables(self) -> None:
-        """Create the tables of all sources, once: it takes a dozen looks at the lake, for which a reader would wait."""
+        """Create the tables of all sources, once: it takes a dozen lake requests, too slow for a reader."""
         sources = frozenset(self.config.sources)
         if sources != self._tables_of:
             self.lake.create_all(sources)
             self._tables_of = sources
 
     def control(self) -> Control:
-        """Return a reader and writer of what a person wants of the mirror."""
+        """Return the reader and writer of the table `control`."""
         return Control(self.lake, now=self.now)
 
     def audit(self) -> Audit:
-        """Return a reader and writer of what was done to the clusters."""
+        """Return the reader and writer of the table `audit`."""
         return Audit(self.lake, now=self.now)
 
     @staticmethod
@@ -217,10 +217,10 @@ class Context:
     # -- the clusters ---------------------------------------------------------------------------------------------
 
     def probed(self) -> dict[str, dict[str, str]]:
-        """Say what is wrong with each address of every Kafka cluster of a flow (see `kafka.probe`)."""
+        """Return the fault of each address of every Kafka cluster of a flow (see `kafka.probe`)."""
         touched, servers = {*self.config.sources, *self.config.targets} - {*self.config.lake_clusters}, {}
         for alias in sorted(touched):
-            # Who uses a cluster whose address cannot be resolved says so.
+            # Use of a cluster whose address cannot be resolved raises its own error.
             with suppress(ConfigError):
                 servers[alias] = self.config.cluster(alias).servers()
         return probe(servers)
@@ -240,7 +240,7 @@ class Context:
         before = self._admin_options.get(alias)
         options = self._resolved(alias, "admin", before)
         if alias not in self._admins or options != before:
-            # A secret that was rotated is in force with the next client.
+            # A rotated secret takes effect with the next client.
             self._admins[alias] = ClusterAdmin(alias, options, probes=True)
             self._admin_options[alias] = options
         return self._admins[alias]
@@ -248,7 +248,7 @@ class Context:
     def _resolved(
         self, alias: str, role: Literal["admin", "consumer"], before: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Resolve the options of a client that is kept; while that fails it keeps those from `before`."""
+        """Resolve the options of a cached client; on failure return those from `before`."""
         try:
             return librdkafka_options(self.config.cluster(alias), role=role)
         except ConfigError as error:
@@ -284,7 +284,7 @@ class Context:
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
 
     def other_files(self, flow: FlowConfig) -> OtherFiles:
-        """Return what tells what flows of other settings files did where a flow leads."""
+        """Return the reader of the work of other settings files' flows into the same target."""
         return OtherFiles(
             flow,
             flows=self.config.flows,
@@ -301,12 +301,12 @@ class Context:
         return RecordReader(alias, self.reader_options(alias), committed=committed, probes=True)
 
     def servers(self, alias: str) -> str:
-        """Return the addresses of a cluster's brokers, as its settings write them; empty for a lake cluster."""
+        """Return the addresses of a cluster's brokers, as written in its settings, or "" for a lake cluster."""
         cluster = self.config.cluster(alias)
         return "" if cluster.is_lake else cluster.servers()
 
     def reader_options(self, alias: str) -> dict[str, str]:
-        """Return librdkafka's options of a consumer of the cluster; none for a lake cluster, which nobody consumes."""
+        """Return librdkafka's options of a consumer of the cluster, or {} for a lake cluster, which has no consumers."""
         cluster = self.config.cluster(alias)
         return {} if cluster.is_lake else librdkafka_options(cluster, role="consumer")
 

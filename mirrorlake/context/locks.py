@@ -1,4 +1,4 @@
-"""Locks of this machine, each with the words of its holder: a lock of the operating system ends with its process."""
+"""Locks of this machine, each with its holder's description; the operating system releases a lock with its process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 class Locks:
-    """Hold locks in a folder, and tell who holds one.
+    """Acquire locks in a folder, and read the holder of a lock.
 
     Args:
-        folder: where each lock is a file.
+        folder: the folder with a file for each lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -20,15 +20,15 @@ class Locks:
 
     @contextmanager
     def hold(self, name: str, said: str, *, is_left: bool) -> Iterator[None]:
-        """Hold a lock beside its other holders; `said` replaces their words. The file stays at the end if it `is_left`.
+        """Share a lock with its other holders; `said` replaces their description. The file stays at the end if it `is_left`.
 
         Raises:
-            OSError: the folder may not be written, or knows no locks.
+            OSError: the folder may not be written, or its file system has no locks.
         """
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a+", encoding="utf-8") as handle:
-            # Shared: a mirror that takes over does not wait for the one before it, only for a look that ends at once.
+            # Shared: a mirror does not wait for the previous one, only for a `holder` call, which ends at once.
             fcntl.flock(handle, fcntl.LOCK_SH)
             handle.truncate(0)
             handle.write(said)
@@ -38,7 +38,7 @@ class Locks:
             file.unlink(missing_ok=True)
 
     def holder(self, name: str) -> str:
-        """Return what the holder of a lock says, or "" if nobody holds it."""
+        """Return the description of a lock's holder, or "" if the lock is free."""
         with suppress(OSError), self._file(name).open("r", encoding="utf-8") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,11 +47,11 @@ class Locks:
         return ""
 
     def exists(self, name: str) -> bool:
-        """Return whether a lock has a file, held or not."""
+        """Return whether a lock has a file, locked or not."""
         return self._file(name).exists()
 
     def remove(self, name: str) -> None:
-        """Delete the file of a lock that nobody holds."""
+        """Delete the file of a free lock."""
         self._file(name).unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:

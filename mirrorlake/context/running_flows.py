@@ -1,12 +1,12 @@
-"""Which streams a process runs at this moment, for whoever would begin them a second time.
+"""The streams that each process runs now, so that no other process starts them a second time.
 
-Processes of this machine see a lock (`context/locks.py`). Those of other machines see a sign of life in the lake: a small file that
-its process writes anew every `EVERY_S` seconds, and removes at its end. Clocks of two machines disagree, so a reader looks
-whether the sign changes: one that does not for 2.5 times the interval that it names is of a process that died, and the reader
-removes it.
+Processes of this machine see a lock (`context/locks.py`). Those of other machines see a sign in the lake: a small
+file that its process rewrites every `SIGN_INTERVAL_S` seconds, and removes at its end. Clocks of two machines
+disagree, so a reader watches for changes of the sign. A sign that does not change for 2.5 times its own interval is
+of a process that died, and the reader removes it.
 
-Neither keeps anybody out: where two run all the same, table and ledger decide (law F, `lake/fenced_writer.py`): the newer one goes
-on, and the older one stops with exit 3, or waits where the newer one is a command that ends soon.
+Neither excludes another process: if two run all the same, table and ledger decide (law F, `lake/fenced_writer.py`).
+The newer one goes on; the older one stops with exit 3, or waits if the newer one is a command that ends soon.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from mirrorlake.runtime import Folder, cache_directory, open_folder, send_heartb
 
 log = logging.getLogger(__name__)
 
-# On an object store each sign is a request that is paid for: some 4 cents a day and process.
+# On an object store each sign is a paid request: some 4 cents a day and process.
 SIGN_INTERVAL_S = 10.0
-# A store that is slow, or a machine that is busy, delays a sign; two are late at most.
+# A slow store or a busy machine delays a sign; two are late at most.
 _GONE_AFTER = 2.5
-# Numbers of the beats at which a process removes the signs of processes that died before it.
+# The beats at which a process removes the signs of processes that died before it.
 _CLEANS_AT = (1, 4)
 _POLL_S, _MIN_BETWEEN_S = 0.5, 1.0
-# Without credentials each look at S3 takes seconds.
+# Without credentials each read of S3 takes seconds.
 _RETRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """The sign of life of a process: which streams it carries, for good or as a command that is `temporary`."""
+    """The sign of a process: the streams it carries, permanently or for a `temporary` command."""
 
     id: str
     host: str
@@ -62,7 +62,7 @@ class Sign:
 
 @dataclass(slots=True)
 class _Seen:
-    """A sign as it was read last: unchanged `since` a time of this machine's clock; `is_gone` once its process has died."""
+    """A sign at its last read: unchanged `since` a time of this machine's clock; `is_gone` once its process has died."""
 
     sign: Sign
     text: str
@@ -72,11 +72,11 @@ class _Seen:
 
 
 class RunningFlows:
-    """Show other processes which streams this one carries, and see theirs.
+    """Show other processes which streams this one carries, and read theirs.
 
     Args:
-        root: gives the folder of the lake's checkpoint locations, which every process of the lake reaches.
-        lake: the lake where it is a folder of this machine: its locks tell who carries a stream here.
+        root: returns the folder of the lake's checkpoint locations, which every process of the lake reaches.
+        lake: the lake if it is a folder of this machine: its locks show which process carries a stream.
         now: the wall clock.
         clock: a clock that never goes back.
         wait: sleeps.
@@ -93,7 +93,7 @@ class RunningFlows:
     ) -> None:
         self._root = root
         self._lake = lake
-        # Of another lake the machine's own folder tells which processes of this machine live.
+        # For another lake the machine's own folder shows which processes of this machine run.
         self._locks = Locks((cache_directory() if lake is None else lake) / "running")
         self._now = now
         self._clock = clock
@@ -106,7 +106,7 @@ class RunningFlows:
     def announce_running(self, streams: Iterable[str], *, temporary: bool = False) -> Iterator[str]:
         """Show other processes that this one carries some streams, and yield the id of its sign.
 
-        A stream that a `temporary` owner replaced takes its place again once the sign is gone.
+        The owner of a stream that a `temporary` owner replaced claims it again once the sign is gone.
         """
         sign = Sign(
             id=uuid.uuid4().hex,
@@ -119,18 +119,18 @@ class RunningFlows:
         )
         with ExitStack() as held:
             for name in self._locks_of(sign):
-                # A folder that may not be written, or that knows no locks, is no reason not to run.
+                # A folder that may not be written, or that has no locks, is no reason not to run.
                 with suppress(OSError):
                     held.enter_context(self._locks.hold(name, str(sign), is_left=name != sign.id))
             held.enter_context(self._signing(sign))
             yield sign.id
 
     def on_this_machine(self, streams: Iterable[str]) -> Mapping[str, str]:
-        """Return who carries some streams on this machine, by stream, this process included; {} for a lake elsewhere."""
+        """Return the processes on this machine by stream, this one included; {} if the lake is not a local folder."""
         return {} if self._lake is None else {name: said for name in streams if (said := self._locks.holder(name))}
 
     def find_running(self, streams: Sequence[str]) -> Mapping[str, str]:
-        """Return who carries some streams on any machine, by stream, as far as is known now, this process included."""
+        """Return the known processes on any machine by stream, this one included."""
         found = {
             name: str(one.sign) for one in self._read_signs() if not one.sign.temporary for name in one.sign.streams
         }
@@ -138,7 +138,7 @@ class RunningFlows:
         return {name: found[name] for name in streams if name in found}
 
     def await_running(self, streams: Sequence[str]) -> Mapping[str, str]:
-        """Return who carries some streams, by stream; wait until a sign of another machine has changed, or all are gone."""
+        """Wait until a sign of another machine has changed or all are gone, and return the processes by stream."""
         logged: set[str] = set()
         while not self.on_this_machine(streams):
             carriers = [
@@ -154,7 +154,7 @@ class RunningFlows:
         return self.find_running(streams)
 
     def is_alive(self, sign: str) -> bool:
-        """Return whether the process of a sign lives, as far as is known."""
+        """Return whether the process of a sign runs, as far as is known."""
         return any(one.sign.id == sign for one in self._read_signs())
 
     @contextmanager
@@ -169,7 +169,7 @@ class RunningFlows:
         try:
             write("")
         except Exception as error:
-            # Such as a store that only Spark reaches: the process runs all the same, and other machines do not see it.
+            # A store that only Spark reaches, for example: the process runs all the same, unseen by other machines.
             log.info("presence.no_sign why=%s", error)
             yield
             return
@@ -180,14 +180,14 @@ class RunningFlows:
             self._remove(sign.id)
 
     def _read_signs(self) -> list[_Seen]:
-        """Return the signs of processes that live, as far as that is known; they are read at most once a second."""
+        """Return the signs of running processes, as far as is known, read at most once a second."""
         with self._looking:
             if self._clock() >= self._next_look:
                 self._next_look = self._clock() + _MIN_BETWEEN_S
                 try:
                     self._read()
                 except Exception as error:
-                    # Whoever looks works with the lake, too, and meets its trouble there.
+                    # The caller works with the lake, too, and gets its error there.
                     log.info("presence.no_look why=%s", error)
                     self._next_look = self._clock() + _RETRY_S
             return [one for one in self._seen.values() if not one.is_gone]
@@ -206,7 +206,7 @@ class RunningFlows:
             if seen is None or seen.text != text:
                 seen = _Seen(sign, text, now, has_changed=seen is not None)
             if not seen.is_gone and self._is_gone(seen, now):
-                # Where it may not be removed, it is remembered.
+                # A sign that may not be removed is remembered.
                 seen.is_gone = True
                 log.info("presence.gone sign=%s of=%s", name, sign)
                 self._remove(name)
@@ -219,7 +219,7 @@ class RunningFlows:
             if any(map(self._locks.holder, names)):
                 seen.has_changed = True
             elif any(map(self._locks.exists, names)):
-                # A folder that knows no locks, and has none, tells nothing.
+                # A folder without locks, which has no lock files, proves nothing.
                 return True
         return now - seen.since > _GONE_AFTER * seen.sign.every_s
 
@@ -233,12 +233,12 @@ class RunningFlows:
         return open_folder(f"{self._root()}/running")
 
     def _locks_of(self, sign: Sign) -> tuple[str, ...]:
-        # In the lake's folder processes that carry a stream, one after another, share its lock; a command's is its own.
+        # In the lake's folder the successive processes of a stream share its lock; a command has its own.
         return (sign.id,) if sign.temporary or self._lake is None else sign.streams
 
 
 def _sign_of(text: str) -> Sign | None:
-    """Read a sign, or return None if a later release wrote one of another kind."""
+    """Parse a sign, or return None for a sign of a later release."""
     try:
         found: dict[str, Any] = json.loads(text)
         known = {field.name: found[field.name] for field in fields(Sign)}
