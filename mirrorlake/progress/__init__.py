@@ -1,7 +1,8 @@
-"""The progress of long work, from what the work knows anyway: no query is run and no cluster is asked for it.
+"""The progress of long work, from facts the work already has: no query and no cluster call is made for it.
 
-Work calls a `Tell`; a `Board` keeps its reports and has a `Display` draw them: bars in a notebook and a terminal, else a log
-line every few seconds. Only the thread that made the board draws: what Spark's threads print ends up below any cell.
+Work calls a `ProgressCallback`. A `Board` collects its reports and draws them with a `Display`: bars in a notebook
+and a terminal, else a log line every few seconds. Only the thread that made the board draws: output of Spark's
+threads would end up below any cell.
 """
 
 from mirrorlake.face import attach

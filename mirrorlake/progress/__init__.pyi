@@ -1,4 +1,4 @@
-"""The face of `mirrorlake.progress`: what other rooms use of it; its modules are its own."""
+"""The interface of `mirrorlake.progress` for other packages; its modules are internal."""
 
 from mirrorlake.progress.bars import choose_display as choose_display
 from mirrorlake.progress.board import DRAW_INTERVAL_S as DRAW_INTERVAL_S

@@ -14,10 +14,10 @@ from mirrorlake.progress.run_message import RunMessage
 
 
 class Bars:
-    """Draw a bar a phase with `tqdm.auto`, which is loaded when the first bar is drawn.
+    """Draw a bar a phase with `tqdm.auto`, which is imported for the first bar.
 
     Args:
-        stay: the bars stay when the work is done, so that a notebook that was run shows how long each phase took.
+        stay: the bars stay when the work is done, so that a notebook shows how long each phase took.
     """
 
     def __init__(self, *, stay: bool) -> None:
@@ -25,7 +25,7 @@ class Bars:
         self._bars: dict[str, Any] = {}
 
     def show(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Draw the phases as they stand at a time."""
+        """Draw the phases at a time."""
         from tqdm.auto import tqdm
 
         for phase in phases:
@@ -37,7 +37,7 @@ class Bars:
                 bar.reset(total=phase.total)
                 bar.total = phase.total
             bar.n, bar.initial = phase.done, phase.first
-            # Reports come before the bar, and may end before other phases do.
+            # Reports begin before the bar, and may end before other phases do.
             bar.start_t = time.time() - phase.elapsed_s(at)
             bar.refresh()
 
@@ -56,9 +56,9 @@ class Bars:
 
 
 def choose_display() -> Display:
-    """Pick the display for the place where this process runs: a notebook's cell, a terminal, or its log.
+    """Return the display for this process: a notebook's cell, a terminal, or its log.
 
-    Bars in a notebook are for the thread that runs the cell: what another thread draws would land below any cell.
+    Bars in a notebook need the thread that runs the cell: output of another thread would end up below any cell.
     """
     if _is_in_notebook():
         return Bars(stay=True) if threading.current_thread() is threading.main_thread() else LogLines()
@@ -66,7 +66,7 @@ def choose_display() -> Display:
 
 
 def _is_in_notebook() -> bool:
-    # Who runs in a notebook has IPython loaded; to import it here would cost a script half a second.
+    # A notebook has imported IPython already; importing it would cost a script half a second.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None

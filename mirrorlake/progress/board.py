@@ -11,7 +11,7 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-# Fast enough for the eye; a notebook's browser gets a message for each.
+# Fast enough for the eye; a notebook's browser gets a message for each drawing.
 DRAW_INTERVAL_S = 0.25
 
 
@@ -19,21 +19,21 @@ class ProgressCallback(Protocol):
     """Take a report of some work: from any thread, any number of times, cheaply."""
 
     def __call__(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
-        """Take how many units of a phase are done, and of how many; None while that is not known.
+        """Take how many units of a phase are done, and its total, or None if that is unknown.
 
         A phase is finished when all of its total is done.
         """
 
 
 def ignore_progress(phase: str, done: int, total: int | None, unit: str = "records") -> None:
-    """Take a report and show it to nobody."""
+    """Take a report and show nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase as it stands; times in seconds of the board's clock.
+    """The state of one phase; times in seconds of the board's clock.
 
-    `first` is what was done before the first report, at an unknown rate.
+    `first` is the amount done before the first report, at an unknown rate.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Phase:
         return self.total is not None and self.done >= self.total
 
     def elapsed_s(self, at: float) -> float:
-        """Return for how long the phase has run, up to a time or its end."""
+        """Return the running time of the phase, up to a time or its end."""
         return (at if self.ended is None else self.ended) - self.began
 
     def reported(self, done: int, total: int | None, *, at: float) -> Phase:
@@ -60,17 +60,17 @@ class Phase:
 
 
 class Display(Protocol):
-    """Draw phases somewhere; called by one thread only."""
+    """Draw phases; called by one thread only."""
 
     def show(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Draw the phases as they stand at a time."""
+        """Draw the phases at a time."""
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Draw the final state of the phases, and release the display."""
 
 
 class Board:
-    """Keep the progress reports of one call's work, and draw them from the thread that made this board.
+    """Collect the progress reports of one call's work, and draw them from the thread that made this board.
 
     Work never depends on it: a display that fails is dropped with one line in the log.
 
@@ -108,7 +108,7 @@ class Board:
             self._draw(last=True)
 
     def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
-        """Take a report (see `Tell`); drawn at once where this thread draws, at its next `tick` otherwise."""
+        """Take a report (see `ProgressCallback`); drawn at once in the drawing thread, at its next `tick` otherwise."""
         at = self._clock()
         with self._lock:
             before = self._phases.get(phase) or Phase(
@@ -118,9 +118,9 @@ class Board:
         self.tick()
 
     def call_soon(self, draw: Callable[[Display], None]) -> None:
-        """Have the thread that draws call this with the display: now, or at its next `tick`.
+        """Have the drawing thread call this with the display: now, or at its next `tick`.
 
-        A display that is drawn by `any_thread` is called at once.
+        A display with `any_thread` is called at once.
         """
         if self._display is not None and getattr(self._display, "any_thread", False):
             draw(self._display)
@@ -138,7 +138,7 @@ class Board:
                 self._drop(error)
 
     def tick(self) -> None:
-        """Draw where it is time; for the loops in which the thread that draws waits for others."""
+        """Draw if it is time; for the loops in which the drawing thread waits for others."""
         self._call()
         if threading.get_ident() == self._drawer and self._clock() >= self._next:
             self._next, self._draws_last = self._clock() + self._every_s, True

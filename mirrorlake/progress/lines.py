@@ -1,4 +1,4 @@
-"""Progress as log lines: for scheduled jobs, pipes and files, where a bar would only be in the way."""
+"""Progress as log lines: for scheduled jobs, pipes and files, where a bar would only disturb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mirrorlake.progress.board import Phase
 from mirrorlake.progress.run_message import RunMessage
 
-# The command line shows lines of this logger where it holds others back.
+# The command line shows lines of this logger even if it hides those of others.
 LOGGER = "mirrorlake.progress"
 LINE_INTERVAL_S = 10.0
 # A rate over less than this is noise.
@@ -34,7 +34,7 @@ class LogLines:
             self._log(phases, at)
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
-        """Log how the phases ended that were logged before."""
+        """Log the end of the phases that were logged before."""
         self._log([phase for phase in phases if phase.name in self._logged], at)
 
     def say(self, said: RunMessage, /) -> None:

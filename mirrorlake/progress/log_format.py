@@ -1,7 +1,7 @@
-"""Log lines with facts: what a line is about stands in it by name, as text for people and as JSON for programs.
+"""Log lines with named facts: as text for people and as JSON for programs.
 
-A message begins with its event and goes on in `key=%s` pairs, which are its facts; `log_context` adds the flow, the source or the batch
-that the code around it works on, for lines of libraries, too.
+A message begins with its event and goes on in `key=%s` pairs, which are its facts. `log_context` adds the flow, the
+source or the batch of the surrounding code, also to lines of libraries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def log_context(**facts: Any) -> Iterator[None]:
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the facts of a line by name: those of its message, of its `extra={"facts": …}`, and of what it is about."""
+    """Return the facts of a line by name: of its message, of its `extra={"facts": …}`, and of `log_context`."""
     own: dict[str, Any] = {}
     given = record.args if isinstance(record.args, tuple) else ()
     values = iter(given)
@@ -52,7 +52,7 @@ def facts_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextLine(logging.Formatter):
-    """A line for people: time, level, logger and message, then what it is about, where the message does not say so."""
+    """A line for people: time, level, logger and message, then the facts that the message does not name."""
 
     def __init__(self, *, named: bool) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class TextLine(logging.Formatter):
         )
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
-        """Add what the line is about."""
+        """Add facts missing in the message."""
         said = super().formatMessage(record)
         more = {name: value for name, value in facts_of(record).items() if f"{name}=" not in record.message}
         return " ".join([said, *(f"{name}={value}" for name, value in more.items())])
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_log_setting(asked: str | None) -> tuple[str | None, bool]:
-    """Read `MIRRORLAKE_LOG`: a level, `json`, or both with a comma; return the level, and whether lines are JSON.
+    """Return the level in `MIRRORLAKE_LOG`, or None, and whether lines are JSON: a level, `json`, or both with a comma.
 
     >>> parse_log_setting("info,json"), parse_log_setting("WARNING"), parse_log_setting("json"), parse_log_setting(None)
     (('INFO', True), ('WARNING', False), (None, True), (None, False))
@@ -106,5 +106,5 @@ def parse_log_setting(asked: str | None) -> tuple[str | None, bool]:
 
 
 def line_format(*, as_json: bool, named: bool = False) -> logging.Formatter:
-    """Return the format of a handler's lines; `named` puts the logger's name into text."""
+    """Return the format of a handler's lines; `named` adds the logger's name to text."""
     return JsonLine() if as_json else TextLine(named=named)

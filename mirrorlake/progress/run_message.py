@@ -1,4 +1,4 @@
-"""What a run says of itself in lines: each stage of its start with its seconds, then where it stands, now and then."""
+"""The messages of a run: each stage of its start with its seconds, then its state now and then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.progress.board import Display
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMessage:
-    """One line of a run; `seconds` is how long the stage took, `facts` what a program wants to know.
+    """One line of a run; `seconds` is the duration of the stage, `facts` are for programs.
 
     Example:
         >>> print(RunMessage(at=None, stage="spark", text="ready", seconds=6.3))
