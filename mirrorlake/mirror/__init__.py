@@ -1,4 +1,4 @@
-"""The facade and the runner: one `Mirror` a settings file, its flows, and what keeps their streams running."""
+"""The facade and the runner: one `Mirror` a settings file, its flows, and the supervision of their streams."""
 
 from mirrorlake.context import utc_now
 from mirrorlake.mirror.mirror import Mirror, from_settings, load

@@ -1,9 +1,9 @@
-"""The streams of a running mirror, which follow what a person wants of it.
+"""The streams of a running mirror, which follow a person's intentions.
 
-Every few seconds they follow the table `control`: paused streams stop between two batches, resumed ones start. Newly applied
-settings are read from the mirror's own file, and only the streams that they change start again. Positions live in the ledger
-and the relay, so a stream that stops here and starts anywhere goes on exactly where it was (law F). A stream that fails is
-parked (see `Supervisor`), and the table shows it to everyone.
+Every few seconds they follow the table `control`: paused streams stop between two batches, resumed ones start. Newly
+applied settings are read from the mirror's own file, and only the streams that they change restart. Positions are in
+the ledger and the relay, so a stream that stops in this process resumes exactly there in any other (law F). A stream
+that fails is parked (see `Supervisor`), and the table shows it to every process.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from mirrorlake.runtime import is_gone, is_host_gone, spark_gone_error, stop_ret
 
 
 class AlwaysOn:
-    """The streams that should run, of the settings as they are at each look: edited ones may have given some up.
+    """The streams that should run, by the settings of the moment: edited settings may have dropped some.
 
     Args:
         context: the mirror's.
-        streams: runs one of them.
+        streams: runs one stream.
         lands: whether sources are landed.
         sends: whether flows are republished.
         source: land this source only.
         flow: land and republish for this flow only.
         first: options of the first start only, such as a rebuild.
-        lines: hears how far the streams are.
+        lines: gets the progress of the streams.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class AlwaysOn:
         landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
         ended: list[LandResult | RepublishResult] = [one for several in results.values() for one in several]
         if self._lines is not None:
-            # They count what streams did that failed since, too.
+            # They also count the work of streams that failed since.
             counted = self._lines.end()
             ended = [*counted.landed, *counted.republished]
         for one in ended:
@@ -115,13 +115,13 @@ class AlwaysOn:
         return [*relays.values(), *sending.values()]
 
     def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
-        """Say in the table `control` what is parked, and what runs well again."""
+        """Record parked and recovered streams in the table `control`."""
         self._notices.update(self._watch.state, waiting, healthy)
         if self._lines is not None:
             self._lines.tick()
 
     def lost(self) -> MirrorlakeError | None:
-        """Return why no stream can run in this process any more, None where they can: a session is started once."""
+        """Return why this process can run no stream any more, or None if it can: a session is started only once."""
         if not self._is_gone():
             return None
         if (session := self._context.standing_session()) is not None:
@@ -133,7 +133,7 @@ class AlwaysOn:
         return is_host_gone() or (session is not None and is_gone(session))
 
     def _require_spark(self) -> None:
-        # Of a server that is only slow this stream is tried again; whether all is lost is asked once more then.
+        # If the server is only slow, this stream is retried, and `lost` is checked again.
         if self._is_gone():
             raise spark_gone_error()
 
@@ -142,9 +142,9 @@ class AlwaysOn:
             made_of = self._made_of[name] = identify()
         except MirrorlakeError as error:
             if isinstance(error, ConfigError) and (known := self._made_of.get(name)):
-                # A secret that cannot be read now: a stream that runs goes on with what it was given.
+                # A secret cannot be read now: a running stream goes on with the value it has.
                 return Stream(name=name, made_of=known, resumed=self._watch.state.resumed.get(name), call=call)
-            # Settings that one stream cannot be made of, such as a missing key of a rule, park that stream only.
+            # A fault in one stream's settings, such as a missing key of a rule, parks that stream only.
             made_of, call = f"fault: {error}", partial(_refuse, error)
         return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)
 

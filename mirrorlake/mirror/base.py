@@ -1,4 +1,4 @@
-"""What all methods of a `Mirror` share: the context that they work with, and the flows."""
+"""The base of all methods of a `Mirror`: the context, and the flows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class MirrorBase(Displayable):
-    """The context of a mirror, and how one is made (see `Mirror`)."""
+    """The context of a mirror, and its construction (see `Mirror`)."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class MirrorBase(Displayable):
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
 
     def sheet(self) -> Sheet:
-        """Return the settings; no cluster and no table is asked (see `Mirror.status`)."""
+        """Return the settings; reads no cluster and no table (see `Mirror.status`)."""
         return mirror_sheet(self.config)
 
     def __getitem__(self, flow: str) -> FlowHandle:
@@ -67,7 +67,7 @@ class MirrorBase(Displayable):
         return self._context.spark
 
     def standing_session(self) -> SparkSession | None:
-        """Return the Spark session where there is one already; None where `spark` would start it."""
+        """Return the Spark session if one exists, or None if `spark` would start it."""
         return self._context.standing_session()
 
     @property
@@ -89,7 +89,7 @@ class MirrorBase(Displayable):
 
 
 def of_flow(method: Callable[Concatenate[FlowHandle, P], R]) -> Callable[Concatenate[MirrorBase, str, P], R]:
-    """Make a method of a flow one of the mirror, with the flow's name before its arguments."""
+    """Turn a method of a flow into one of the mirror, with the flow's name before its arguments."""
 
     def call(mirror: MirrorBase, flow: str, *arguments: P.args, **options: P.kwargs) -> R:
         return method(mirror[flow], *arguments, **options)
@@ -98,7 +98,7 @@ def of_flow(method: Callable[Concatenate[FlowHandle, P], R]) -> Callable[Concate
     signature = inspect.signature(method)
     itself, *others = signature.parameters.values()
     name = inspect.Parameter("flow", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
-    # What `help` shows.
+    # The signature that `help` shows.
     call.__signature__ = signature.replace(parameters=[itself, name, *others])  # type: ignore[attr-defined]
     # The type of a callable cannot name its first two arguments.
     return cast("Callable[Concatenate[MirrorBase, str, P], R]", call)

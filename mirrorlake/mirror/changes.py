@@ -1,4 +1,4 @@
-"""What a person changes on a mirror: plans of its topics and settings, pauses, rebuilds."""
+"""Changes that a person makes to a mirror: plans of its topics and settings, pauses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mirrorlake.model.needed_acls import NeededAcls
 from mirrorlake.model.plan import Plan
 from mirrorlake.topics import SETTINGS, apply_plan, make_plan, needed_acls, settings_in_force
 
-# A plan of a few topics is there at once, and a bar would only flicker.
+# A plan of a few topics is ready at once, and a bar would only flicker.
 _SHOWN_AFTER_S = 1.0
 
 
 def plan_changes(context: Context, flow: str | None) -> Plan:
-    """Plan what `apply` would change (see `Mirror.plan`)."""
+    """Plan the changes of `apply` (see `Mirror.plan`)."""
     with context.board(after_s=_SHOWN_AFTER_S) as board:
         return settings_in_force.settings_plan(context.config, context.control(), flow=flow) + make_plan(
             context.chosen(flow),
@@ -33,7 +33,7 @@ def plan_changes(context: Context, flow: str | None) -> Plan:
 
 
 def apply_changes(context: Context, flow: str | None, plan: Plan | None) -> Plan:
-    """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
+    """Apply a plan, and put the settings in force (see `Mirror.apply`)."""
     chosen = plan_changes(context, flow) if plan is None else plan
     sources = sorted({each.source for each in context.chosen(flow)})
     with context.board(after_s=_SHOWN_AFTER_S) as board:
@@ -86,7 +86,7 @@ def pause_stream(
 def resume_stream(
     context: Context, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
 ) -> Pause | None:
-    """End a pause, and start parked streams again (see `Mirror.resume`)."""
+    """End a pause, and restart parked streams (see `Mirror.resume`)."""
     config, control = context.config, context.control()
     subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
     settings_in_force.resume_parked(config, control, subject, reason=reason)

@@ -1,4 +1,4 @@
-"""Follow what a person wants: pauses, and settings that were applied after this process read its own."""
+"""Follow a person's intentions: pauses, and settings that were applied after this process read its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ControlWatch:
     """Read the table `control`, and adopt newly applied settings from the mirror's own file.
 
     Args:
-        context: adopt new settings.
+        context: adopts new settings.
     """
 
     def __init__(self, context: Context) -> None:
@@ -31,7 +31,7 @@ class ControlWatch:
         self.state = ControlState()
 
     def look(self) -> ControlState:
-        """Read the state that holds now, and adopt newly applied settings.
+        """Return the state in force, and adopt newly applied settings.
 
         Raises:
             SafetyError: a later release upgraded the lake; nothing more may be written to it by this one.
@@ -41,7 +41,7 @@ class ControlWatch:
         except SafetyError:
             raise
         except Exception as error:
-            # The streams retry a store that fails by themselves; this look does not end them.
+            # The streams themselves retry a store that fails; this read does not end them.
             self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")
             return self.state
         applied = self.state.applied
@@ -81,7 +81,7 @@ class ControlWatch:
 
 
 def _check(edited: MirrorConfig, running: MirrorConfig) -> None:
-    """Refuse what would end the running streams instead of changing them: another lake, a reference that has no value."""
+    """Refuse edits that would end the running streams instead of changing them: another lake, a reference without a value."""
     if plain(edited)["lake"] != plain(running)["lake"]:
         raise ConfigError([Fault(str(edited.path), "lake", "another lake is another mirror", "restart the mirror")])
     for cluster in edited.clusters.values():

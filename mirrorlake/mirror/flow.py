@@ -1,4 +1,4 @@
-"""One flow of a mirror: its settings, and the calls that concern it alone."""
+"""One flow of a mirror: its settings, and its own calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def runner_of(context: Context) -> Runner:
-    """Return what runs the streams of a mirror; a heavy import for those who run nothing."""
+    """Return the runner of a mirror's streams; imported late, because the import is heavy."""
     from mirrorlake.mirror.runner import Runner
 
     return context.shared(Runner)
@@ -59,7 +59,7 @@ class FlowHandle(Displayable):
         return f"FlowHandle({self.name})"
 
     def sheet(self) -> Sheet:
-        """Return the flow's settings; no cluster is asked (see `FlowHandle.status`)."""
+        """Return the flow's settings; calls no cluster (see `FlowHandle.status`)."""
         return flow_sheet(self._context.config, self.config)
 
     @property
@@ -75,11 +75,11 @@ class FlowHandle(Displayable):
     # -- set up ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """Plan what `apply` would change for this flow (see `Mirror.plan`)."""
+        """Plan the changes of `apply` for this flow (see `Mirror.plan`)."""
         return changes.plan_changes(self._context, self.name)
 
     def apply(self, plan: Plan | None = None) -> Plan:
-        """Carry out a plan of this flow (see `Mirror.apply`)."""
+        """Apply a plan of this flow (see `Mirror.apply`)."""
         return changes.apply_changes(self._context, self.name, plan)
 
     def acls(
@@ -91,11 +91,11 @@ class FlowHandle(Displayable):
         )
 
     def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
-        """Plan where this flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
+        """Plan the takeover of this flow from a stopped MirrorMaker 2; changes nothing (law G).
 
         Args:
-            other: where MirrorMaker kept its state.
-            trust_stored: go on at its stored offsets where the records on the target do not show the place.
+            other: the location of MirrorMaker's state.
+            trust_stored: start at its stored offsets if the records on the target do not show the position.
         """
         return mm2.make_takeover_plan(self._context, self.config, other=other, trust_stored=trust_stored)
 
@@ -132,15 +132,15 @@ class FlowHandle(Displayable):
         """Republish this flow.
 
         Args:
-            once: republish what is landed so far and return; otherwise until `stop` is set.
-            stop: set it to return after the batch under way.
-            rebuild_checkpoint: make a new checkpoint location from the ledger after the old one was lost.
+            once: republish the records landed so far and return; otherwise until `stop` is set.
+            stop: set it to return after the current batch.
+            rebuild_checkpoint: create a new checkpoint location from the ledger after the old one was lost.
             restore_ledger: start from the furthest positions of ledger and lake after the ledger was lost; a whole ledger
                 is refused.
-            take_over: with `once`, republish in the place of a process that carries the flow.
+            take_over: with `once`, republish instead of a process that runs the flow.
 
         Raises:
-            AlreadyRuns: with `once`, a living process of any machine carries the flow; nothing was done.
+            AlreadyRuns: with `once`, a process of any machine already runs the flow; nothing was done.
         """
         return runner_of(self._context).republish(
             self.config,
@@ -173,7 +173,7 @@ class FlowHandle(Displayable):
         return changes.resume_stream(self._context, flow=self.name, topic=topic, reason=reason)
 
     def lost_topics(self) -> list[LostTopic]:
-        """Find this flow's remote topics that were deleted or created again and wait for a choice.
+        """Return this flow's remote topics that were deleted or created again and wait for a choice.
 
         Raises:
             ClusterError: the target does not answer.
@@ -183,11 +183,11 @@ class FlowHandle(Displayable):
     held = renamed_method("held", "lost_topics")
 
     def send_again(self, topic: str) -> LostTopic | None:
-        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.resolve_lost_topic`)."""
+        """Choose to send a lost remote topic everything again from the relay (see `Mirror.resolve_lost_topic`)."""
         return self._resolve_lost_topic(topic, send_again=True)
 
     def accept_empty(self, topic: str) -> LostTopic | None:
-        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.resolve_lost_topic`)."""
+        """Choose to continue a lost remote topic empty, with unsent records only (see `Mirror.resolve_lost_topic`)."""
         return self._resolve_lost_topic(topic, send_again=False)
 
     def _resolve_lost_topic(self, topic: str, *, send_again: bool) -> LostTopic | None:
@@ -197,18 +197,18 @@ class FlowHandle(Displayable):
 
     @property
     def quarantine(self) -> Quarantine:
-        """The records that were put aside, and the call that sends them again."""
+        """The quarantined records, and the call that redrives them."""
         return republish.open_quarantine(self._context, self.config)
 
     # -- consumer groups ------------------------------------------------------------------------------------------
 
     def groups(self, *, recorded: bool = False, groups: Sequence[str] | None = None) -> GroupPlan:
-        """Plan where each consumer group goes on at the target, and what is held back and why.
+        """Plan the position of each consumer group on the target, and which groups are not moved and why.
 
-        Nobody consumes from a lake cluster: the plan of a flow from one is empty.
+        A lake cluster has no consumers: the plan of a flow from one is empty.
 
         Args:
-            recorded: take the groups' positions from the lake, where the source is lost.
+            recorded: take the groups' positions from the lake, because the source is lost.
             groups: only these groups; None for all of the flow.
 
         Raises:
@@ -219,15 +219,15 @@ class FlowHandle(Displayable):
     def apply_groups(
         self, *, recorded: bool = False, groups: Sequence[str] | None = None, plan: GroupPlan | None = None
     ) -> GroupPlan:
-        """Set the positions of groups that are inactive on the target, by the plan of this moment, and return the plan.
+        """Set the positions of groups that are inactive on the target by the present plan, and return the plan.
 
         Positions and checkpoints are written to the lake.
 
         Args:
-            recorded: take the groups' positions from the lake, where the source is lost.
+            recorded: take the groups' positions from the lake, because the source is lost.
             groups: only these groups; None for all of the flow.
-            plan: a plan that was shown: exactly its moves are made, but for those that the present does not allow any more,
-                which come back held, with the reason (laws A and G).
+            plan: a plan that was shown: exactly its moves are made. Those that are no longer allowed are returned on hold,
+                with the reason (laws A and G).
 
         Raises:
             UsageError: one of `groups` has no position on the flow's topics, or the plan is another flow's.
@@ -243,7 +243,7 @@ class FlowHandle(Displayable):
         if plan is not None:
             shown = plan if groups is None else _named(plan.only(groups), groups)
             return self._sync(recorded=recorded, only=shown.groups).apply(shown)
-        # A name that is not there is told before anything is set.
+        # An unknown name is refused before anything is set.
         chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
         return self._sync(recorded=recorded, only=groups).apply(chosen)
 
@@ -251,10 +251,10 @@ class FlowHandle(Displayable):
         return consumer_groups.GroupSync(self._context, self.config, recorded=recorded, only=only)
 
     def group_standing(self) -> GroupOverview:
-        """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
+        """Return members, state and lag of each group on both clusters, with its planned position (see `groups`).
 
         Raises:
-            ClusterError: a cluster does not answer, or does not allow the look.
+            ClusterError: a cluster does not answer, or denies access.
 
         Example:
             >>> mirror["east->central"].group_standing()  # doctest: +SKIP
@@ -272,20 +272,20 @@ class FlowHandle(Displayable):
         fence_source: str | None = None,
         report: bool = False,
     ) -> FailoverReport:
-        """Fail this flow over: freeze, drain, prove, place the groups, report; a second call returns the same report.
+        """Fail this flow over: freeze, drain, prove, move the groups, report; a second call returns the same report.
 
-        The flow is paused for every process of the lake, and stays so until it is failed back. Each step is a row of `audit`:
-        killed, the next call goes on with the first step that is not done (law F).
+        The flow is paused for every process of the lake until it is failed back. Each step is a row of `audit`: after
+        a kill, the next call resumes with the first step that is not done (law F).
 
         Args:
             groups: only these consumer groups.
-            dry_run: only say what would be done, and what forbids it.
-            unproven: place groups although not everything was compared.
-            fence_source: keep producers off the old source, by `acl` or by a setting of each `topic` (law H).
-            report: of a flow that was failed over, read the records that never arrived, where its source answers again.
+            dry_run: only return the steps, and what forbids them.
+            unproven: move groups although not everything was compared.
+            fence_source: bar producers from the old source, by `acl` or by a setting of each `topic` (law H).
+            report: after a failover, read the records that never arrived, if the source answers again.
 
         Raises:
-            FailoverRefused: a group has members on the target, or what is landed could not be sent or proven; all reasons.
+            FailoverRefused: a group has members on the target, or landed records could not be sent or proven; all reasons.
             UsageError: the flow comes from a lake cluster, or a group is not known.
             ClusterError: the target does not answer.
 
@@ -314,20 +314,21 @@ class FlowHandle(Displayable):
     ) -> FailbackReport:
         """Fail this flow back: bring newer records home, return the groups, and run the flow again.
 
-        Records of the source that never arrived on the target are kept in the table `divergent`. What applications wrote on the
-        target since goes home by a flow of the settings, or by one that is made for this call. Law H: the source's groups are
-        set, and a fence of the failover is taken down. Law F: killed, the next call goes on with the first step that is not done.
+        Records of the source that never arrived on the target are stored in the table `divergent`. Records that
+        applications wrote to the target since go home by a flow of the settings, or by one that is made for this
+        call. Law H: the source's groups are set, and a fence of the failover is removed. Law F: after a kill, the
+        next call resumes with the first step that is not done.
 
         Args:
-            tail: what becomes of records that never arrived: `restore` sends them to the target, `keep` leaves them on the
-                source alone, `drop` does, too, and groups go on after them. Without a choice, a failback that finds some stops.
+            tail: the choice for records that never arrived: `restore` sends them to the target, `keep` leaves them on the
+                source alone, `drop` does, too, and groups resume after them. Without a choice, such records stop a failback.
             groups: only these consumer groups.
             leave: topics on the target whose records written since the failover stay there.
-            dry_run: only say what would be done, and what forbids it.
-            unproven: place groups without any verification.
+            dry_run: only return the steps, and what forbids them.
+            unproven: move groups without any verification.
 
         Raises:
-            FailoverRefused: a group has members, the tail waits for a choice, or what came since has no way back; all reasons.
+            FailoverRefused: a group has members, the tail waits for a choice, or newer records have no route back; all reasons.
             UsageError: the flow was not failed over.
             ClusterError: the source or the target does not answer.
 
@@ -340,19 +341,19 @@ class FlowHandle(Displayable):
         )
 
     def cutover(self, *, commit: bool = False, back: bool = False) -> CutoverReport:
-        """Go on with the cutover of this flow: a checklist that each call looks at, does what it can of, and returns.
+        """Continue the cutover of this flow: each call checks a list, does the open steps that it can, and returns the list.
 
-        Topics, groups and records are compared, then consumers are moved by their people, then producers: the question whether
-        all that was produced to the source is mirrored is answered by a verification at its frozen end. Nothing but positions
-        of groups without members is changed before the commit.
+        Topics, groups and records are compared, then people move the consumers, then the producers. A verification at
+        the source's frozen end decides whether all records produced to it are mirrored. Before the commit, only
+        positions of groups without members are changed.
 
         Args:
-            commit: end it, and pause the flow.
-            back: bring the consumers home instead, each exactly where it stands.
+            commit: end the cutover, and pause the flow.
+            back: return the consumers to the source instead, each at its exact position.
 
         Raises:
-            FailoverRefused: the commit is asked for and a line is open; or consumers still run while they are brought home.
-            UsageError: no cutover is under way that could be taken back.
+            FailoverRefused: a line is open at the commit, or consumers still run while they are returned.
+            UsageError: there is no open cutover to take back.
             ClusterError: a cluster does not answer.
 
         Example:
@@ -365,15 +366,15 @@ class FlowHandle(Displayable):
     def drill(self, *, into: str | None = None) -> DrillReport:
         """Rehearse a failover of this flow into a scratch cluster, from the relay, while the mirror runs.
 
-        The source is taken for lost and not read. The report says pass or fail for each objective, with RPO and RTO in seconds,
-        and how the live flow's time lag fared; it goes to `audit` and, where runs are logged, to MLflow.
+        The source counts as lost and is not read. The report has pass or fail for each objective, with RPO and RTO in
+        seconds, and the effect on the live flow's time lag. It goes to `audit` and, if runs are logged, to MLflow.
 
         Args:
-            into: the alias of a cluster of the settings that no flow uses; a sandbox of this machine without it.
+            into: the alias of a cluster of the settings that no flow uses; by default a sandbox on this machine.
 
         Raises:
             SafetyError: the scratch cluster is one that flows use.
-            FailoverRefused: it holds a remote topic's name already, or the rehearsal found what would forbid a failover.
+            FailoverRefused: it has a topic of a remote topic's name, or a failover would be refused.
             SandboxError: no broker can be started on this machine.
 
         Example:
@@ -389,7 +390,7 @@ class FlowHandle(Displayable):
     # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self) -> FlowStatus:
-        """Show where each partition of this flow stands (see `Mirror.status`)."""
+        """Return the state of each partition of this flow (see `Mirror.status`)."""
         return self._context.shared(Monitor).status(self.name)[self.name]
 
     def verify(

@@ -1,4 +1,4 @@
-"""What a running mirror holds of relays and flows: another one that takes a source over takes its flows, too."""
+"""The relays and flows that a running mirror owns: a mirror that claims a source also claims its flows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mirrorlake.republish import Tenure
 
 log = logging.getLogger(__name__)
 
-# A flow waits so long for the landing of its source to claim the relay; a source that is away keeps no flow from its target.
+# The time a flow waits for the landing of its source to claim the relay; an unreachable source must not stop the flow.
 _LANDING_TIMEOUT_S = 10.0
 _LOOK_S = 0.1
 
 
 @dataclass(slots=True)
 class _Relay:
-    """The relay of a source that this process lands; `settled` once its landing holds it, or has failed."""
+    """The relay of a source that this process lands; `settled` once its landing owns it, or has failed."""
 
     writer: FencedRelayWriter
     began: float = field(default_factory=time.monotonic)
@@ -35,17 +35,17 @@ class _Relay:
 
 
 class Holdings:
-    """Keep what streams own from one start to the next, as long as nobody pauses, changes or resumes them.
+    """Preserve the ownership of streams from one start to the next, until a person pauses, changes or resumes them.
 
-    A mirror claims the relay of a source before the flows from it, and looks again between the fence and the claim of a
-    flow: of two mirrors that start side by side, one has both halves (law F). A stream that a command replaced which ends soon,
-    such as a failover, waits for its end and takes relay or flow again.
+    A mirror claims the relay of a source before the flows from it, and checks it again between the fence and the
+    claim of a flow: of two mirrors that start side by side, one gets both halves (law F). A stream that a short
+    command replaced, such as a failover, waits for its end and claims relay or flow again.
 
     Args:
         lake: the lake.
-        can_work: raises where this process cannot run a stream any more.
-        owner_of: reads who claimed a flow last.
-        lives: tells whether the process of a sign of life lives.
+        can_work: raises if this process cannot run a stream any more.
+        owner_of: returns the newest owner of a flow.
+        lives: returns whether the process of a sign runs.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Holdings:
         self._flows: dict[str, tuple[str, Tenure]] = {}
 
     def want(self, relays: Mapping[str, str], flows: Mapping[str, tuple[str, str]]) -> None:
-        """Take note of what should run: forget what is not among it, or was asked for in another way.
+        """Set the streams that should run; the ownership of all others, and of changed requests, is dropped.
 
         Args:
-            relays: by source, what a person asked of its landing, settings included.
-            flows: by flow, its source and what a person asked of it.
+            relays: by source, the person's request for its landing, settings included.
+            flows: by flow, its source and the person's request.
         """
         self._relays = {
             source: held
@@ -84,7 +84,7 @@ class Holdings:
         }
 
     def land(self, source: str, call: Callable[[FencedRelayWriter], LandResult], stop: threading.Event) -> LandResult:
-        """Land a source with the writer of its last start, again after each command that landed in its place."""
+        """Land a source with the writer of its last start, and again after each command that landed instead."""
         _, relay = self._relays[source]
         owner = ""
         while True:
@@ -107,7 +107,7 @@ class Holdings:
     def republish(
         self, flow: FlowConfig, call: Callable[[Tenure], RepublishResult], stop: threading.Event
     ) -> RepublishResult:
-        """Republish a flow with the tenure of its last start, again after each command that sent in its place."""
+        """Republish a flow with the tenure of its last start, and again after each command that sent instead."""
         _, tenure = self._flows[flow.name]
         while True:
             try:
@@ -121,7 +121,7 @@ class Holdings:
             tenure.record_owner(owner)
 
     def _wait_for_owner(self, owner: str, stream: str, stop: threading.Event) -> bool:
-        """Wait until a temporary owner has ended; return False if the stream is to stop before."""
+        """Wait until a temporary owner has ended; return False if the stream is to stop first."""
         facts = stream_facts(stream)
         log.warning(
             "stream.waits what=%s why=%s has taken it for a while", stream, said_owner(owner), extra={"facts": facts}
@@ -147,6 +147,6 @@ class Holdings:
             if relay.writer.keeps_number:
                 relay.writer.require_unfenced()
         except LanderReplaced:
-            # Its landing comes back.
+            # A temporary owner ends soon, and the landing resumes.
             if not temporary_sign(relay.writer.newest_owner()):
                 raise

@@ -48,9 +48,9 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
 
     Args:
         config: the settings.
-        spark: the session to use; None takes the active one, or starts a local one when it is first needed.
+        spark: the session to use; None takes the active one, or starts a local one at its first use.
         now: the clock.
-        display: makes what shows the progress of long work: by default bars in a notebook and in a terminal, else log lines;
+        display: creates the display of long work: by default bars in a notebook and in a terminal, else log lines;
             `lambda: None` shows nothing.
 
     Example:
@@ -64,13 +64,13 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     # -- set up ---------------------------------------------------------------------------------------------------
 
     def plan(self, flow: str | None = None) -> Plan:
-        """Plan what `apply` would change on the targets and in the lake, without changing anything (law G)."""
+        """Plan the changes of `apply` to the targets and the lake, without changing anything (law G)."""
         return changes.plan_changes(self._context, flow)
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
-        """Carry out a plan, the present one by default, and return it; running mirrors then adopt the settings.
+        """Apply a plan, the present one by default, and return it; running mirrors then adopt the settings.
 
-        A given plan puts the settings in force only where it shows how they were edited.
+        A given plan puts the settings in force only if it shows how they were edited.
         """
         return changes.apply_changes(self._context, flow, plan)
 
@@ -83,17 +83,17 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         host: str = "*",
         command_config: str = "",
     ) -> NeededAcls:
-        """List the ACLs that a principal needs, and no more, with the commands that grant them; asks no cluster.
+        """List the ACLs that a principal needs, and no more, with the commands that grant them; calls no cluster.
 
-        What the settings turn on is in it: groups, settings, ACLs, MirrorMaker 2's topics.
+        They cover every setting that is on: groups, settings, ACLs, MirrorMaker 2's topics.
 
         Args:
             principal: as the brokers see it, such as `User:mirror`; for TLS clients `User:CN=mirror,O=example`.
             flow: this flow only; all flows of the settings without it.
-            also: what is done by hand: `fence-acl` and `fence-topic` keep producers off a source, `failover` places groups
-                that are not kept in step, `failback` returns to the source.
-            host: the address that the principal comes from; `*` for any.
-            command_config: a file with the login of whoever runs the commands.
+            also: manual work: `fence-acl` and `fence-topic` bar producers from a source, `failover` moves groups that are
+                not synced, `failback` returns to the source.
+            host: the address that the principal connects from; `*` for any.
+            command_config: a file with the login for the commands.
 
         Raises:
             UsageError: `principal` is not `Type:name`, there is no such flow, or `also` names something else.
@@ -121,7 +121,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     takeover = of_flow(FlowHandle.takeover)
 
     def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
-        """Carry a takeover out and return it: the flow's next `run` goes on there.
+        """Apply a takeover and return it: the flow's next `run` starts at its positions.
 
         Raises:
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
@@ -133,11 +133,12 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     ) -> RebuildPlan:
         """Plan to give `target` the merged topics of `reference` in their recorded order, without changing anything (law G).
 
-        With `recorded` the order comes from the lake alone, because `reference` is lost. `like` is the old name of `reference`.
+        With `recorded` the order comes from the lake alone, because `reference` is lost. `like` is the old name of
+        `reference`.
 
         Raises:
             UsageError: no flow into `target` has a counterpart into `reference`, or records go by key.
-            SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
+            SafetyError: `target` has more than the beginning of that order, or the order is not certain yet.
         """
         if like is not None:
             warn_renamed("like", "reference")
@@ -149,7 +150,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         )
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
-        """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
+        """Send the records of a rebuild plan and return their number; `stop` ends it between two ranges."""
         with self._context.board() as board:
             return offsets.apply_rebuild(
                 plan, partial(republish.open_ordered_sender, self._context), stop=stop, tell=board.tell
@@ -158,15 +159,16 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     def pause(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
     ) -> Pause:
-        """Pause a cluster, a flow or a topic of a flow, here and in every process that runs on this lake; asks no cluster.
+        """Pause a cluster, a flow or a topic of a flow in every process of this lake; calls no cluster.
 
-        A paused cluster is neither read nor written by streams; what the relay holds of it still goes to other clusters.
-        Of a paused flow or topic landing goes on, and what it lands is sent after `resume`, without a gap or a repeat.
+        Streams neither read nor write a paused cluster; its records in the relay still go to other clusters. A paused
+        flow or topic is still landed, and those records are sent after `resume`, without a gap or a repeat.
 
-        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it; `reason` is shown with the pause.
+        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it; `reason` is shown with the
+        pause.
 
         Raises:
-            UsageError: neither or both are named, or the settings do not know it.
+            UsageError: neither or both are named, or the settings do not have it.
 
         Example:
             >>> mirror.pause(flow="east->central", reason="the line is needed for a backup")  # doctest: +SKIP
@@ -176,21 +178,21 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     def resume(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
     ) -> Pause | None:
-        """End a pause and return it, None where there was none; the arguments are those of `pause`.
+        """End a pause and return it, or None if there was none; the arguments are those of `pause`.
 
-        Streams that a running mirror has parked after a failure are started again, too: the flow's, or with `cluster` the
+        It also restarts streams that a running mirror has parked after a failure: the flow's, or with `cluster` the
         landing from it and the flows into it. `status` names them.
         """
         return changes.resume_stream(self._context, cluster=cluster, flow=flow, topic=topic, reason=reason)
 
     def parked(self) -> Mapping[str, Parked]:
-        """Return the streams that failed in a running mirror while the others went on, by name; asks no cluster."""
+        """Return the streams that failed in a running mirror while the others went on, by name; calls no cluster."""
         return self._context.control().state().parked
 
     # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self, flow: str | None = None) -> Status:
-        """Show where each partition of each flow stands; a flow whose source or target does not answer is UNKNOWN.
+        """Return the state of each partition of each flow; a flow whose source or target does not answer is UNKNOWN.
 
         Raises:
             StoreError: the lake failed.
@@ -209,20 +211,20 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.
 
-        What an earlier verification proved is not read again. Flows may go on running: what they land and republish meanwhile
-        is beyond the cut and not compared.
+        Records that an earlier verification proved are not read again. Flows may run meanwhile: their new records are
+        beyond the cut and not compared.
 
         Args:
-            flow: compare this one only; `replay.<name>` and `restore.<name>`, too, always whole, with the relay alone.
-            full: compare what is proven, too: a record that changed after its proof is found by this alone.
+            flow: this flow only; `replay.<name>` and `restore.<name>`, too, always whole, with the relay alone.
+            full: compare proven records, too: only this detects a record that changed after its proof.
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
-            sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
-            direct: compare source and target without the relay, wherever the source still holds the records. What has left
-                the relay is compared so anyway.
+            sample: percent of the records, chosen at random; equal records of a sample do not count as proven.
+            direct: compare source and target without the relay, as far as the source still has the records. Records that
+                have left the relay are always compared so.
 
         Raises:
-            UsageError: a time or the sample is none.
+            UsageError: a time or the sample is invalid.
             ClusterError: a cluster does not answer.
 
         Example:
@@ -236,13 +238,13 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         return self._verifications.verify(flow, full=full, since=since, until=until, sample=sample, direct=direct)
 
     def proof_report(self, verification: str) -> ProofReport:
-        """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
+        """Return a report of one verification for sign-off: ranges, digests, topic ids and table versions, with a fingerprint.
 
-        It is made of the table `proofs`, so it can be made again later; counts and differences are in it where this object
-        made the verification.
+        It is built from the table `proofs`, so it can be built again later. It has counts and differences only if
+        this object made the verification.
 
         Raises:
-            UsageError: there was no such verification, or it found nothing new to prove and was another `Mirror`'s.
+            UsageError: there was no such verification, or it had nothing new to prove and was another `Mirror`'s.
 
         Example:
             >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP
@@ -250,14 +252,14 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
         return self._verifications.report(verification)
 
     def doctor(self, *, only: Collection[str] = (), skip: Collection[str] = ()) -> Findings:
-        """Look at every layer the mirror stands on: settings, this machine, clusters, lake and flows; changes nothing.
+        """Check every layer of the mirror: settings, this machine, clusters, lake and flows; changes nothing.
 
         Args:
-            only: run these checks of docs/doctor.md; `kafka` stands for all that begin so.
+            only: run these checks of docs/doctor.md; `kafka` stands for all checks with that prefix.
             skip: leave these out.
 
         Raises:
-            UsageError: a name is that of no check.
+            UsageError: a name is not that of a check.
 
         Example:
             >>> mirror.doctor(skip=["disk.free"]).bad  # doctest: +SKIP
@@ -286,9 +288,9 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
     def report(
         self, *, since: str | timedelta | datetime = "24h", flow: str | None = None, verify: bool = False
     ) -> Report:
-        """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+        """Report on lag, latency, RPO and verdicts since a time; `write` saves it to a file.
 
-        It holds the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
+        It includes the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
 
         Raises:
             UsageError: the settings have no such flow, or `since` is not a time.
@@ -305,7 +307,7 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
 
     @property
     def history(self) -> History:
-        """The history of the clusters, which also plans the way back to an earlier state."""
+        """The history of the clusters, which also plans the changes back to an earlier state."""
         context = self._context
 
         def look() -> None:
@@ -318,14 +320,14 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
 
     @property
     def tracking(self) -> Tracker:
-        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        """The tracker of verifications as MLflow runs: how many were `logged`, and how many `failures` were ignored."""
         return self._context.tracker
 
     def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
 
         Raises:
-            UsageError: runs are not logged; says why.
+            UsageError: runs are not logged; the error says why.
             StoreError: the tracking store cannot be read.
 
         Example:
@@ -340,18 +342,18 @@ def load(
     spark: SparkSession | None = None,
     display: Callable[[], Display | None] = choose_display,
 ) -> Mirror:
-    """Read a YAML file of settings and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
+    """Read a YAML settings file and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
 
     Paths in the file are relative to it.
 
     Args:
-        path: the file; a relative path is looked for from the working directory upwards. Without one it is the nearest
+        path: the file; a relative path is searched from the working directory upwards. By default the nearest
             `conf/mirror.yml`, or the only file in the nearest `conf/`.
         spark: see `Mirror`.
         display: see `Mirror`.
 
     Raises:
-        ConfigError: there is no such file, or it has faults; all of them are named.
+        ConfigError: there is no such file, or it has faults; the error names all of them.
 
     Example:
         >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
@@ -365,12 +367,12 @@ def from_settings(
     spark: SparkSession | None = None,
     display: Callable[[], Display | None] = choose_display,
 ) -> Mirror:
-    """Return the mirror of settings given as a dictionary of the same shape as the file (see `load`).
+    """Return the mirror of settings in a dictionary of the same shape as the file (see `load`).
 
     Relative paths start at the working directory.
 
     Raises:
-        ConfigError: the settings have faults; all of them are named.
+        ConfigError: the settings have faults; the error names all of them.
 
     Example:
         >>> from_settings({

@@ -31,7 +31,7 @@ class Offsets:
         return replay.find_flow(self._context, self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
-        """Find the place of the record at an upstream offset on the target, or the reason why it has none.
+        """Return the target offset of the record at an upstream offset, or the reason why it has none.
 
         Example:
             >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
@@ -46,13 +46,13 @@ class Offsets:
         )
 
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
-        """Find the upstream record at a downstream offset of a remote topic, which may be named as on the source."""
+        """Return the upstream record at a downstream offset of a remote topic, which may be named as on the source."""
         flow = self._flow
         remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
         return translate.translate_back(self._context.lake, flow, topic=remote, partition=partition, offset=offset)
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-        """Translate a table of offsets: the counterpart of each, or why it has none; set-based, for any number of rows.
+        """Add the counterpart to each row of a table of offsets, or why it has none; set-based, for any number of rows.
 
         Args:
             offsets: columns `topic`, `partition`, `offset`, and `generation` where it is known; others pass through.
@@ -60,7 +60,7 @@ class Offsets:
 
         Returns:
             The rows with `status` and, forwards, `target_topic`, `target_partition`, `downstream_offset` and `position`
-            (where a reader goes on, law A); backwards `source_topic`, `generation`, `source_partition`, `upstream_offset`.
+            (the reader's next offset, law A); backwards `source_topic`, `generation`, `source_partition`, `upstream_offset`.
 
         Raises:
             UsageError: a column is missing.
@@ -73,11 +73,11 @@ class Offsets:
         return translate.translate_table(self._context.lake, self._flow, offsets, reverse=reverse)
 
     def move_positions(self, document: Any) -> MovedPositions:
-        """Translate the positions of a reader that keeps them outside of Kafka to the target (law A).
+        """Translate the positions of a reader that stores them outside of Kafka to the target (law A).
 
         Args:
             document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
-                `{"topic": "orders", "partition": 0, "offset": 17}`; the answer has the same shape.
+                `{"topic": "orders", "partition": 0, "offset": 17}`; the result has the same shape.
 
         Raises:
             UsageError: the document has another shape, or names a topic that the flow does not carry.
@@ -91,7 +91,7 @@ class Offsets:
         """Translate the checkpoint of a Spark query that reads the source into `startingOffsets` at the target.
 
         Raises:
-            UsageError: the folder holds no finished batch of a Kafka source.
+            UsageError: the folder has no finished batch of a Kafka source.
         """
         from mirrorlake.offsets import external_readers
 

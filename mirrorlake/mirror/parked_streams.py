@@ -1,4 +1,4 @@
-"""Which failures of a stream are tried again, how soon, and how the table `control` comes to say what is parked."""
+"""Parked streams: which failures are retried, how soon, and the rows of the table `control` about them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mirrorlake.model.parked import Parked, stream_facts, whole_stream
 
 log = logging.getLogger(__name__)
 
-# A cluster that never answered is a mistake in the settings more often than an outage.
+# A cluster that never answered is more often a mistake in the settings than an outage.
 FIRST_S = 60.0
-# While a cluster is away some calls do not reach it, and others get half an answer.
+# While a cluster is away, some calls do not reach it and others get half an answer.
 _OUTAGE = {ClusterUnreachable.__name__, ClusterError.__name__}
 # A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
-# A cluster that answers again is found soon; refused logins may lock an account; a store, or a worker that dies each time, is
-# tried less often. Settings of a stream that ran are whole: what cannot be resolved is a secret, or a file, just being rotated.
+# A cluster that answers again is noticed soon; refused logins may lock an account; a store, or a worker that dies each time, is
+# tried less often. Settings of a stream that ran are complete: an unresolved secret or file is just being rotated.
 _MAX_PAUSE_S = {
     LoginRefused: 60.0,
     ClusterUnreachable: 10.0,
@@ -46,7 +46,7 @@ _MAX_PAUSE_S = {
 }
 # In the first minute each of these is a mistake of the setup more often than not.
 _MISTAKES = (ClusterUnreachable, NotAuthorized, ConfigError)
-# The first new start repairs most of what it can: a failure that lasts a second is not news.
+# The first restart repairs most failures: one that lasts a second is not news.
 _PUBLISHED_FROM = 2
 
 
@@ -54,8 +54,8 @@ _PUBLISHED_FROM = 2
 class Stream:
     """A stream that should run.
 
-    `made_of` is the fingerprint of its settings: another one means to start it again. `resumed` is when a person last asked
-    for it after a failure.
+    `made_of` is the fingerprint of its settings: a changed one restarts the stream. `resumed` is when a person last
+    resumed it after a failure.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Stream:
 
     @property
     def asked(self) -> str:
-        """What a person asked of the stream: another text means that it is asked for anew."""
+        """The fingerprint of a person's settings and resumes for the stream; a changed one is a new request."""
         return f"{self.made_of} {self.resumed}"
 
     def replaces(self, running: Stream) -> bool:
@@ -75,10 +75,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedStream:
-    """Where a failed stream waits until `retry_at` (monotonic clock), or for a person where that is None.
+    """A failed stream that waits until `retry_at` (monotonic clock), or for a person if that is None.
 
-    `never_came`: in the first minute its cluster did not answer or allowed something not, or its settings could not be resolved,
-    most likely by a mistake of the setup.
+    `never_came`: in the first minute its cluster did not answer or denied access, or its settings could not be
+    resolved, most likely by a mistake of the setup.
     """
 
     stream: Stream
@@ -90,16 +90,16 @@ class ParkedStream:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether a mirror of nothing but such streams may as well end."""
+        """Whether a mirror with only such streams should end."""
         return self.retry_at is None or self.never_came
 
     @property
     def is_published(self) -> bool:
-        """Whether it is worth a row for others to read."""
+        """Whether the failure deserves a row for other processes."""
         return self.is_hopeless or self.attempts >= _PUBLISHED_FROM
 
     def may_start(self, stream: Stream) -> bool:
-        """Tell whether the stream's time has come, its settings are others, or a person has asked for it since."""
+        """Return whether the retry is due, the settings changed, or a person has resumed the stream since."""
         is_due = self.retry_at is not None and time.monotonic() >= self.retry_at
         is_asked = stream.resumed is not None and stream.resumed != self.stream.resumed
         return is_due or is_asked or stream.made_of != self.stream.made_of
@@ -108,7 +108,7 @@ class ParkedStream:
 def park_stream(
     stream: Stream, error: Exception, before: ParkedStream | None, *, now: Callable[[], datetime], never_came: bool
 ) -> ParkedStream:
-    """Park a stream that `error` ended, and log it; `before` is where it waited before this start, if it never ran well."""
+    """Park a stream that `error` ended, and log it; `before` is its last parking if it has not run well since."""
     failure = _as_mirrorlake_error(stream.name, error)
     kind = next((kind for kind in _MAX_PAUSE_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
@@ -122,7 +122,7 @@ def park_stream(
         exit_code=failure.exit_code,
         is_retried=pause is not None,
     )
-    # An outage is one line when it begins, and one when the stream has recovered; the log file has every attempt.
+    # An outage logs a line when it begins, and one when the stream has recovered; the log file has every attempt.
     is_same_outage = before is not None and {parked.error, before.parked.error} <= _OUTAGE and parked.is_retried
     log.log(
         logging.INFO if is_same_outage else logging.WARNING,
@@ -146,7 +146,7 @@ def park_stream(
 
 
 def _is_retried(error: MirrorlakeError, kind: type[MirrorlakeError]) -> bool:
-    # A record that is too large is a cluster error, too, and waits for a person.
+    # A record that is too large raises a subclass of `ClusterError`, which waits for a person.
     return type(error) is kind if kind is ClusterError else isinstance(error, kind)
 
 
@@ -168,7 +168,7 @@ def _longest_pause_s(config: MirrorConfig) -> float:
 
 
 class Notices:
-    """Keep the table `control` up to date about this process's streams, with a row only where something changes."""
+    """Record this process's streams in the table `control`, with a row only for a change."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -176,9 +176,9 @@ class Notices:
         self._shown: Mapping[str, Parked] = {}
 
     def update(self, state: ControlState, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
-        """Record what is parked and what runs well again, where the table says something else; show it in the metrics."""
+        """Record parked and recovered streams if the table differs, and show them in the metrics."""
         shown = {name: place.parked for name, place in waiting.items()}
-        # Topics that wait are recorded by the streams themselves.
+        # The streams themselves record their waiting topics.
         shown |= {name: one for name, one in state.parked.items() if whole_stream(name) in healthy - {name}}
         metrics = self._context.metrics
         if metrics is not None:
@@ -196,6 +196,6 @@ class Notices:
         try:
             self._control.append(action, Subject(kind=STREAM, name=name), value=parked and parked.said())
         except Exception as error:
-            # The log has it; the next look tries again.
+            # The log has it; the next update tries again.
             why = root_cause(str(error))
             log.warning("stream.not_recorded what=%s why=%s", name, why, extra={"facts": stream_facts(name)})

@@ -1,4 +1,4 @@
-"""Look into records and offsets of a mirror."""
+"""Read records and offsets of a mirror."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class RecordMethods(MirrorBase):
-    """The methods of a `Mirror` that find records, and their counterparts."""
+    """The methods of a `Mirror` that read records, and their counterparts."""
 
     def translate(
         self,
@@ -52,7 +52,7 @@ class RecordMethods(MirrorBase):
     ) -> Translation:
         """Return the exact counterpart of an offset, or why there is none (see `Offsets`).
 
-        With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
+        With `reverse`, `topic` is the remote topic (or its source topic) and `offset` a downstream offset.
         """
         offsets = Offsets(self._context, flow)
         if reverse:
@@ -64,7 +64,7 @@ class RecordMethods(MirrorBase):
         return self[flow].offsets.translate_table(offsets, reverse=reverse)
 
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
-        """Translate the positions of a reader that keeps them outside of Kafka (see `Offsets.move_positions`)."""
+        """Translate the positions of a reader that stores them outside of Kafka (see `Offsets.move_positions`)."""
         return self[flow].offsets.move_positions(document)
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
@@ -90,31 +90,31 @@ class RecordMethods(MirrorBase):
         count: int = 20,
         max_bytes: int = 2**20,
     ) -> Page:
-        """Return records as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+        """Return records of a cluster, or of its relay; commits nothing (law H).
 
-        Without a place they are the newest. With `key`, `contains` or `where` they are the first that match among those that
-        are looked through; the page says how many that were, and `after` or `before` goes on from there.
+        Without an offset or time they are the newest. With `key`, `contains` or `where` they are the first matches
+        among the records read. The page has the number of records read, and `after` or `before` continues from it.
 
         Args:
-            cluster: the alias of a source or a target; of a lake cluster the relay is read.
-            topic: the topic, as it is called there.
+            cluster: the alias of a source or a target; for a lake cluster the relay is read.
+            topic: the topic's name on that cluster.
             partition: the partition; None for all, merged by time.
             offset: first offset wanted, of one partition.
             at: or the first record at or after a time, as `"2026-11-22 03:30"` (UTC) or `"-2h"`.
-            after: go on forwards from this page; with `at`, to the first record of that time.
-            before: go on backwards from this page.
+            after: continue forwards from this page; with `at`, to the first record of that time.
+            before: continue backwards from this page.
             key: only records with exactly this key.
-            contains: only records whose value holds this text or these bytes.
-            where: only records for which this condition is true, as rules have it: `"value.amount > 10"`, `"$.customer.id = 7"`.
-            look: the most records to look through.
+            contains: only records whose value contains this text or these bytes.
+            where: only records for which this condition of a rule is true: `"value.amount > 10"`, `"$.customer.id = 7"`.
+            look: the maximum number of records to read.
             relay: read the relay of the cluster instead.
-            generation: the life of a topic that was created again, in the relay; None for the newest.
-            count: the most records, 1 to 1 000.
-            max_bytes: the most bytes of keys, values and headers; one record is always given.
+            generation: the generation of a topic that was created again, in the relay; None for the newest.
+            count: the maximum number of records returned, 1 to 1 000.
+            max_bytes: the maximum bytes of keys, values and headers; at least one record is returned.
 
         Raises:
-            UsageError: the partition does not exist, nothing of it was landed, or time or condition cannot be read.
-            TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
+            UsageError: the partition does not exist, nothing of it was landed, or time or condition cannot be parsed.
+            TopicDenied: by the settings the topic never leaves the cluster, not even to a screen.
             ClusterError: the cluster does not answer.
 
         Example:
@@ -153,18 +153,18 @@ class RecordMethods(MirrorBase):
     ) -> Iterator[BrowsedRecord]:
         """Yield records as they are produced, or landed, from now on; commits nothing (law H).
 
-        What is to come is known when this returns: no record that is produced later is left out, also of partitions that the
-        topic gets meanwhile, where it was asked for all.
+        The start is fixed when this returns: no record that is produced later is left out. With all partitions, those
+        that the topic gets later are included.
 
         Args:
-            cluster: the alias of a source or a target; of a lake cluster the relay is read.
-            topic: the topic, as it is called there.
+            cluster: the alias of a source or a target; for a lake cluster the relay is read.
+            topic: the topic's name on that cluster.
             partition: the partition; None for all.
             key: only records with exactly this key.
-            contains: only records whose value holds this text or these bytes.
+            contains: only records whose value contains this text or these bytes.
             where: only records for which this condition is true (see `browse`).
             relay: read the relay of the cluster instead, which grows by batches.
-            stop: ends it, such as a `threading.Event`; None for never.
+            stop: ends the iteration, such as a `threading.Event`; None for never.
 
         Raises:
             UsageError, TopicDenied, ClusterError: as `browse`.
@@ -200,16 +200,16 @@ class RecordMethods(MirrorBase):
         internal: bool = False,
         over: str | timedelta | None = None,
     ) -> TopicList:
-        """List the topics of a cluster: partitions, records, how long they are kept, and mirrored where, or why not.
+        """List the topics of a cluster: partitions, records, retention, and the flows that mirror them, or why none does.
 
         Args:
             cluster: the alias of a source or a target.
-            matching: names or regular expressions, as `flow.topics` has them; all topics without it.
+            matching: names or regular expressions, as in `flow.topics`; all topics without it.
             internal: list those of Kafka, MirrorMaker and mirrorlake, too.
-            over: look twice, so far apart, for the records a second: `"5s"`.
+            over: the time between two reads, for the records a second: `"5s"`.
 
         Raises:
-            UsageError: the settings have no such cluster, or a pattern or the time cannot be read.
+            UsageError: the settings have no such cluster, or a pattern or the time cannot be parsed.
             ClusterError: the cluster does not answer.
 
         Example:
@@ -223,9 +223,9 @@ class RecordMethods(MirrorBase):
         return self._topic_browser(cluster).topics(matching=chosen, internal=internal, over=apart)
 
     def topic(self, cluster: str, topic: str) -> TopicPage:
-        """Look at one topic of a cluster: its partitions, its own settings, the groups that read it, where it is mirrored.
+        """Describe one topic of a cluster: its partitions, its own settings, the groups that read it, the flows that mirror it.
 
-        Groups of a cluster that nobody ever consumed from are not asked: that would make its topic of groups (law H).
+        Groups of a cluster without consumers are not read: that would create its topic of groups (law H).
 
         Raises:
             UsageError: the settings have no such cluster, or it has no such topic.
@@ -284,10 +284,10 @@ class RecordMethods(MirrorBase):
             flow: the flow's name.
             topic: the source topic.
             partition: the partition on the anchor's side.
-            anchor: the side that `offset` or `at` is meant on: source, relay or target.
-            offset: first offset wanted there; the newest records without it and without `at`.
+            anchor: the side of `offset` or `at`: source, relay or target.
+            offset: first offset wanted on that side; the newest records without it and without `at`.
             at: or the first record at or after a time.
-            count: the most records of each side, 1 to 1 000.
+            count: the maximum number of records of each side, 1 to 1 000.
 
         Raises:
             UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
@@ -307,14 +307,14 @@ class RecordMethods(MirrorBase):
     def passport(
         self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
     ) -> Passport:
-        """Follow one record to every place where it stands, or say why it does not, from its coordinates on any side (law E).
+        """Return every copy of one record, or why it has none, from its coordinates on any side (law E).
 
-        The coordinates hold on `cluster`, a source or a target, where the topic may have another name. `generation` is the life
-        of a source topic that was created again; None is the newest that holds the offset.
+        The coordinates are those on `cluster`, a source or a target, where the topic may have another name.
+        `generation` is that of a source topic that was created again; None for the newest with the offset.
 
         Raises:
             UsageError: the settings have no such cluster.
-            TopicDenied: the settings say that the topic never leaves the cluster.
+            TopicDenied: by the settings the topic never leaves the cluster.
 
         Example:
             >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
@@ -325,9 +325,10 @@ class RecordMethods(MirrorBase):
         return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
-        """Return the records with one key that two regions wrote within a time, in pairs.
+        """Return the pairs of records with one key that two regions wrote within a time.
 
-        `topic` is its name on the sources where its records were produced; `within` bounds the time between two timestamps.
+        `topic` is its name on the sources that its records were produced to; `within` bounds the time between two
+        timestamps.
 
         Raises:
             UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
@@ -338,11 +339,11 @@ class RecordMethods(MirrorBase):
         return records.key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     def sql(self, query: str, **values: Any) -> DataFrame:
-        """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
+        """Return the result of a SQL query over the lake; tables have names, whatever their paths are.
 
-        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
-        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary views of the
-        session, which hide a table of yours with the same name.
+        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the
+        relay of `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary
+        views of the session, which hide a table of yours with the same name.
 
         A marker `:topic` in the query stands for the argument `topic` of `values`.
 
@@ -357,20 +358,20 @@ class RecordMethods(MirrorBase):
     def json_view(
         self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
     ) -> DataFrame:
-        """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
+        """Create a view of a source topic with the members of its JSON values, and return it: `value.amount`.
 
-        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
-        (text), `value` (null for tombstones and what is not a JSON object) and `value_text`. It shows what is in the relays when it
-        is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
+        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`,
+        `key` (text), `value` (null for tombstones and for other values than JSON objects) and `value_text`. Each
+        query reads the present relays. The view has the same name in SQL cells and in `sql`, until the session ends.
 
         Args:
             topic: the source topic.
-            name: of the view; the topic's with `_` for what SQL would have quoted.
-            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; else that of the newest records.
-            newest: how many records decide about the type.
+            name: of the view; by default the topic's, with `_` for characters that SQL would quote.
+            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; by default that of the newest records.
+            newest: the number of records that decide the type.
 
         Raises:
-            UsageError: no record of the topic holds a JSON object, and no schema is given.
+            UsageError: no record of the topic is a JSON object, and no schema is given.
 
         Example:
             >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP

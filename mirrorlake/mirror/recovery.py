@@ -1,4 +1,4 @@
-"""Recover by a mirror: fail over and back, replay, restore; keep its relays well."""
+"""Recovery by a mirror: failover and failback, replay, restore; and the maintenance of its relays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RecoveryMethods(MirrorBase):
-    """The methods of a `Mirror` that recover, and keep relays well."""
+    """The methods of a `Mirror` that recover, and maintain relays."""
 
     failover = of_flow(FlowHandle.failover)
     failback = of_flow(FlowHandle.failback)
@@ -40,7 +40,7 @@ class RecoveryMethods(MirrorBase):
         stop: threading.Event | None = None,
         tell: Callable[[DrillReport], None] = lambda _: None,
     ) -> DrillReport | None:
-        """Rehearse a failover of a flow (see `FlowHandle.drill`), with `every` again and again until `stop` is set."""
+        """Rehearse a failover of a flow (see `FlowHandle.drill`), with `every` repeatedly until `stop` is set."""
         if every is None:
             return self[flow].drill(into=into)
         length_s = length_of(every).total_seconds()
@@ -72,33 +72,33 @@ class RecoveryMethods(MirrorBase):
     ) -> Replay:
         """Plan to send records of the relay once more, into any topic or file; nothing is sent before `Replay.run`.
 
-        The relay alone is read: the source may be gone, and its retention long past. Each record is sent once, in upstream
-        order, into its partition's number (laws D and F): a replay that was killed goes on with the same call, or with its
-        `name` alone, and one that is done sends nothing. The flow's rules do not apply, unless `through` says so.
+        Only the relay is read: the source may be gone, and its retention long past. Each record is sent once, in
+        upstream order, to the same partition number (laws D and F). A replay that was killed resumes with the same
+        call, or with its `name` alone; a finished one sends nothing. The flow's rules apply only with `through`.
 
         Args:
             source: the alias of the cluster whose relay is read.
             topic: the source topic.
-            into: `central:orders.replayed`, or `parquet:PATH`; without it, `Replay.pandas`, `arrow` and `frame` give the records.
-            start: only records with a timestamp at or after it: a time (UTC without a zone), or how long ago, like `-2h`.
-            end: only records before it.
+            into: `central:orders.replayed`, or `parquet:PATH`; without it, `Replay.pandas`, `arrow` and `frame` return the records.
+            start: only records with a timestamp at or after it: a time (UTC without a zone), or an age, like `-2h`.
+            end: only records before this time.
             partitions: only these source partitions.
             from_offset: only records at or after this upstream offset.
             to_offset: only records before this upstream offset.
             keys: only records with one of these keys.
             headers: only records with all of these headers.
-            where: only records for which this predicate is true; it is written as in a flow's rules (docs/rules.md).
-            generation: the life of a topic that was created again; the newest without it.
-            timestamps: original, shifted (they end at now and keep their distances) or now.
-            through: a flow whose rules the records go through.
-            rate: at most so much: `10MB/s` or `5000 records/s`.
-            name: of the replay; without it, one that follows from what is asked.
-            append: send into a topic that holds other records.
+            where: only records for which this predicate is true, written as in a flow's rules (docs/rules.md).
+            generation: the generation of a topic that was created again; the newest without it.
+            timestamps: original, shifted (they end at now with the same distances) or now.
+            through: a flow whose rules apply to the records.
+            rate: the maximum rate: `10MB/s` or `5000 records/s`.
+            name: of the replay; by default derived from the request.
+            append: send into a topic with other records.
             accept_expiry: send although the target's retention deletes records at once.
-            hold_retention: make the topic without an end of its records (retention.ms=-1).
+            hold_retention: create the topic without expiry (retention.ms=-1).
 
         Raises:
-            UsageError: the range is not in the relay, or something that is named does not exist.
+            UsageError: the range is not in the relay, or a named object does not exist.
             SafetyError: the name belongs to a replay of other records.
             ClusterError, StoreError: the target or the lake failed.
 
@@ -142,26 +142,27 @@ class RecoveryMethods(MirrorBase):
         accept_expiry: bool = False,
         hold_retention: bool = False,
     ) -> Restore:
-        """Plan to restore topics of a source as they were at a time into a cluster; nothing is changed before `Restore.run`.
+        """Plan to restore topics of a source as of a time into a cluster; nothing is changed before `Restore.run`.
 
-        Topics keep their names and get the partitions, settings and ACLs of then, the records that the source held then, from
-        the relay alone, and groups stand where they stood, exactly (law A). What was restored is compared with the relay.
+        Topics have the same names and get the partitions, settings and ACLs of that time, and the records that the
+        source had then, from the relay alone. Groups get their exact positions of that time (law A). The restored
+        records are compared with the relay.
 
         Args:
-            source: the alias of the cluster as it was.
+            source: the alias of the former cluster.
             topics: names or regular expressions, as in a flow.
-            at: the time: `2026-11-22 03:30` (UTC without a zone), or how long ago, like `-2h`.
+            at: the time: `2026-11-22 03:30` (UTC without a zone), or an age, like `-2h`.
             into: the alias of a cluster that has none of these topics, or empty ones.
-            name: of the restore; without it, one that follows from what is asked.
-            rate: at most so much: `10MB/s` or `5000 records/s`.
-            groups: set consumer groups where they stood.
-            acls: make the ACLs of then.
-            append: send into topics that hold other records.
+            name: of the restore; by default derived from the request.
+            rate: the maximum rate: `10MB/s` or `5000 records/s`.
+            groups: set the positions of consumer groups.
+            acls: create the ACLs of that time.
+            append: send into topics with other records.
             accept_expiry: send although a topic's retention deletes records at once.
-            hold_retention: make topics without an end of their records (retention.ms=-1).
+            hold_retention: create topics without expiry (retention.ms=-1).
 
         Raises:
-            UsageError: nothing of the topics was known at that time, or something that is named does not exist.
+            UsageError: nothing of the topics was known at that time, or a named object does not exist.
             SafetyError: the name belongs to a restore of something else.
             ClusterError, StoreError: the target or the lake failed.
 
@@ -184,15 +185,15 @@ class RecoveryMethods(MirrorBase):
         )
 
     def repair(self, source: str, *, check: bool = False) -> Repair:
-        """Land again what broken files of a source's relay held, and leave each record once.
+        """Land the records of broken files of a source's relay again, and leave each record once.
 
-        A power cut, or a disk, may leave files empty or cut. What the source no longer holds of them becomes a gap. Broken files
-        of side tables are taken out; the result says what is made again, and what is not.
+        A power cut, or a disk, may leave files empty or truncated. Records that the source no longer has become a gap.
+        Broken files of side tables are removed; the result says which tables are rebuilt, and which are not.
 
-        Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
-        waits for the end of this and goes on.
+        Flows send a doubled record once in any case, but counts, queries and proofs see it twice. A running lander
+        waits for the end of the repair and goes on.
 
-        With `check` it only looks.
+        With `check` nothing is changed.
 
         Raises:
             UsageError: nothing of the source was landed.
@@ -210,10 +211,10 @@ class RecoveryMethods(MirrorBase):
             return repair(writer=FencedRelayWriter(self.lake, source, owner=new_owner(sign)))
 
     def maintain(self, *, plan: bool = False) -> Maintained:
-        """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.
+        """Maintain the lake: rewrite small files, write log checkpoints, clean logs, delete removed files, trim ledgers.
 
-        A mirror that runs does it every few minutes (`maintenance.every`); it disturbs no stream, here or elsewhere. Tables on a
-        catalog or an object store are left to their own maintenance. With `plan` it only looks.
+        A running mirror does it every few minutes (`maintenance.every`); it disturbs no stream of any process. Tables
+        on a catalog or an object store are left to their own maintenance. With `plan` nothing is changed.
 
         Example:
             >>> mirror.maintain(plan=True)  # doctest: +SKIP
@@ -222,10 +223,10 @@ class RecoveryMethods(MirrorBase):
         return maintenance.maintain_lake(self._context, plan=plan)
 
     def retire(self, flow: str, *, reason: str, apply: bool = False) -> Retirement:
-        """Retire a flow that is gone for good: what it has not sent no longer stays in the relay for it.
+        """Retire a flow that is gone for good: the relay no longer retains its unsent records.
 
-        Law E: until then retention keeps what any flow that the lake knows has not sent, also one of another settings file or
-        one that was taken out of this one. Without `apply` it only shows what would be released.
+        Law E: until then retention spares the unsent records of every flow that the lake knows, also of a flow of another settings file
+        or one removed from this file. Without `apply` it only shows what would be released.
 
         Raises:
             UsageError: the flow is in this settings file, or the lake does not know it.
@@ -249,27 +250,28 @@ class RecoveryMethods(MirrorBase):
         targets: str = "leave",
         apply: bool = False,
     ) -> Erasure:
-        """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` only look.
+        """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` nothing changes.
 
-        They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will; offsets
-        stay exact, and say `erased`. The source is not touched (law H), targets by choice only: the result says what each
-        keeps, and for how long. Killed and called again, it ends the same.
+        They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will;
+        offsets stay exact, and are explained as `erased`. The source is not touched (law H), targets by choice only:
+        the result says which copies remain on each, and for how long. After a kill, a second call has the same
+        result.
 
         Args:
             source: the alias of the source.
-            topic: the source topic; all of its partitions and lives are searched.
-            reason: why; it is kept in clear, so it names nobody.
-            key: of the records with this key. Exactly one of `key`, `header` and `where` is given.
-            header: of those with this header, name and value.
-            where: of those for which a predicate is true, as the rules of a flow write it.
-            targets: what becomes of records that were sent: `leave`; `tombstone` writes one, on a compacted remote topic, for
-                each key whose newest record there was erased; `rewrite-by-replay` says how the topic is sent again.
-            apply: do it.
+            topic: the source topic; all of its partitions and generations are searched.
+            reason: stored in clear, so it must name no person.
+            key: erase the records with this key. Exactly one of `key`, `header` and `where` is given.
+            header: erase those with this header, name and value.
+            where: erase those for which a predicate is true, written as in a flow's rules.
+            targets: the choice for sent records: `leave`; `tombstone` writes one, on a compacted remote topic, for each key
+                whose newest record on it was erased; `rewrite-by-replay` explains how to send the topic again.
+            apply: erase them.
 
         Raises:
-            UsageError: nothing of the topic was landed, the choice cannot be read, or the relay is elsewhere.
+            UsageError: nothing of the topic was landed, the choice cannot be parsed, or the relay is not a local folder.
             SafetyError: a flow streams the relay and has not read the records yet, or the source is a lake cluster.
-            StoreError: files were rewritten again and again meanwhile.
+            StoreError: other writers rewrote the files again and again meanwhile.
 
         Example:
             >>> mirror.erase("east", "orders", key="customer-17", reason="request 4711").records  # doctest: +SKIP

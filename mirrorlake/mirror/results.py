@@ -1,4 +1,4 @@
-"""What landing, republishing and a run of both return."""
+"""The results of landing, republishing and a run of both."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from mirrorlake.render import Displayable, Sheet, badge, plural
 
 @dataclass(frozen=True, slots=True)
 class LandResult(Displayable):
-    """What one landing run did; `paused` says what kept it from landing."""
+    """The result of one landing run; `paused` are the pauses that prevented it."""
 
     source: str
     records: int
     paused: tuple[Pause, ...] = ()
 
     def sheet(self) -> Sheet:
-        """Return how many records were landed, and the pauses."""
+        """Return the number of landed records, and the pauses."""
         return _sheet(self.source, f"{plural(self.records, 'record')} landed", self.paused)
 
 
 @dataclass(frozen=True, slots=True)
 class RepublishResult(Displayable):
-    """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
+    """The result of one republishing run; `paused` are the pauses that stopped it, or some of its topics."""
 
     flow: str
     records: int
     paused: tuple[Pause, ...] = ()
 
     def sheet(self) -> Sheet:
-        """Return how many records were republished, and the pauses."""
+        """Return the number of republished records, and the pauses."""
         return _sheet(self.flow, f"{plural(self.records, 'record')} republished", self.paused)
 
 
@@ -45,7 +45,7 @@ class _Ran(NamedTuple):
 
 
 class Ran(Displayable, _Ran):
-    """What a run did: a pair of the landings and the republishings.
+    """The result of a run: a pair of the landings and the republishings.
 
     Example:
         >>> landed, republished = mirror.run(once=True)  # doctest: +SKIP
@@ -54,7 +54,7 @@ class Ran(Displayable, _Ran):
     __slots__ = ()
 
     def since(self, before: Ran) -> Ran:
-        """Subtract an earlier look at the same run: what it did since.
+        """Subtract an earlier result of the same run.
 
         Example:
             >>> Ran([LandResult("east", 9)], []).since(Ran([LandResult("east", 2)], [])).landed[0].records

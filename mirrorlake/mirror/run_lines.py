@@ -1,4 +1,4 @@
-"""What an always-on run says: each stage of its start with its seconds, then a line a minute."""
+"""The lines of an always-on run: each stage of its start with its seconds, then a line a minute."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mirrorlake.render import format_count, format_duration, plural
 
 LINE_INTERVAL_S = 60.0
 _LANDING, _SENDING = "land ", "republish "
-# Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are told as of its count.
+# Landing counts its records every five seconds, a flow at each transaction: while landing counts, both are reported as of its count.
 _PAIRED_S = 10.0
 
 
 class RunLines:
-    """Say where a run stands, through a board: lines are drawn by the thread that waits for the streams.
+    """Report the progress of a run through a board; the thread that waits for the streams draws the lines.
 
     Args:
         board: shows the lines.
         now: the wall clock.
-        sources: lists the source of each flow.
+        sources: returns the source of each flow.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class RunLines:
         self._board = board
         self._now = now
         self._began = time.monotonic()
-        # What a stream has done, and what it had done before it started again.
+        # The count of a stream, and its count before its last restart.
         self._done: dict[str, int] = {}
         self._before: dict[str, int] = {}
         self._last = (self._began, Ran([], []))
         self._sources = sources
-        # By landing stream: when its count changed last, and what all streams had done then.
+        # By landing stream: when its count changed last, and the counts of all streams at that time.
         self._paired: dict[str, tuple[float, dict[str, int]]] = {}
         self._has_ended = False
 
     def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
-        """Say a line, from any thread."""
+        """Show a line, from any thread."""
         said = RunMessage(at=self._now(), stage=stage, text=text, seconds=seconds, facts=facts)
 
         def draw(display: Display) -> None:
@@ -56,44 +56,44 @@ class RunLines:
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[None]:
-        """Say how long a block took; what fails is said by its error."""
+        """Report the duration of a block; an error reports itself."""
         began = time.monotonic()
         yield
         self.say(name, text, seconds=time.monotonic() - began)
 
     def tick(self) -> None:
-        """Let the thread that draws show what others said."""
+        """Let the drawing thread show the lines of other threads."""
         self._board.tick()
 
-    def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:  # noqa: ARG002  a `Tell`
-        """Count what a stream reports; its first report says that it is ready."""
+    def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:  # noqa: ARG002  a `ProgressCallback`
+        """Count a stream's report; its first report shows that the stream is ready."""
         known = self._done.get(phase)
         if known is None:
             name = phase.removeprefix(_LANDING).removeprefix(_SENDING)
             what = f"landing from {name}" if phase.startswith(_LANDING) else f"flow {name}"
             self.say("ready", what, seconds=time.monotonic() - self._began, stream=phase)
         elif done < known:
-            # It started again, and counts from nothing.
+            # The stream restarted and counts from 0.
             self._before[phase] = self._before.get(phase, 0) + known
         self._done[phase] = done
         if phase.startswith(_LANDING) and done and done != known:
             self._paired[phase] = time.monotonic(), self._counts()
 
     def begin(self, phase: str) -> None:
-        """Note that a stream starts, and counts from nothing: what it did before stands."""
+        """Note that a stream starts and counts from 0; its earlier count is added."""
         if known := self._done.get(phase):
             self._before[phase] = self._before.get(phase, 0) + known
             self._done[phase] = 0
 
     def end(self) -> Ran:
-        """Count the work of a run whose streams have ended, by stream; withheld records count as republished here."""
+        """Return the counts of a run whose streams have ended, by stream; withheld records count as republished."""
         self._has_ended = True
         return self.ran()
 
     def ran(self) -> Ran:
-        """Count the run's work so far, by stream; a flow as of the moment at which its source was counted last.
+        """Return the run's counts so far, by stream; a flow's as of the last count of its source.
 
-        Counted at different moments, more would go out than came in.
+        Counted at different moments, more records would go out than came in.
         """
         counts, now = self._counts(), time.monotonic()
         sources = {} if self._has_ended else self._sources()
@@ -112,7 +112,7 @@ class RunLines:
         return {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
 
     def minute(self, status: Callable[[], Status]) -> None:
-        """Say what came in and went out since the last such line, the lag, and the worst verdict."""
+        """Show the records in and out since the last such line, the lag, and the worst verdict."""
         ran, at = self.ran(), time.monotonic()
         before, then = self._last
         self._last = at, ran

@@ -44,14 +44,14 @@ class Runner:
         self, source: str, *, once: bool, stop: threading.Event, rebuild: bool, take_over: bool = False
     ) -> LandResult:
         """Land one source (see `Mirror.land`)."""
-        # A lake cluster is refused here.
+        # Raises for a lake cluster.
         self._context.admin(source)
         if once:
             self._require_alone([landing(source)], take_over=take_over or rebuild)
             with self._context.board() as board:
                 state = self._context.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
-        # Nobody else need run: without upkeep the log of a relay gets 300 000 files a day.
+        # No other process need run: without maintenance the log of a relay gets 300 000 files a day.
         keeps = self._kept_small(stop)
         landed, _ = self._stay_on(landing(source), stop, *keeps, sends=False, source=source, first={"rebuild": rebuild})
         return landed[0] if landed else LandResult(source, 0)
@@ -104,10 +104,10 @@ class Runner:
                 return AlwaysOn(self._context, self._streams, flow=flow, lines=lines).run(stop)
 
     def _require_alone(self, streams: Sequence[str], *, take_over: bool) -> None:
-        """Refuse a drain beside a living mirror: it would take the streams over, and end.
+        """Refuse a drain beside a running mirror: it would fence the mirror's streams, and end.
 
         Raises:
-            AlreadyRuns: a process of any machine carries one of the streams, and nobody asked to take it over.
+            AlreadyRuns: a process of any machine runs one of the streams, and `take_over` is false.
         """
         if take_over:
             return
@@ -122,16 +122,16 @@ class Runner:
             )
 
     def progress(self) -> Ran:
-        """Count the work of the newest always-on run so far (see `Mirror.progress`)."""
+        """Return the counts of the newest always-on run so far (see `Mirror.progress`)."""
         return Ran([], []) if self._lines is None else self._lines.ran()
 
     def _sources(self) -> dict[str, str]:
         return {flow.name: flow.source for flow in self._context.config.flows}
 
     def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
-        """Begin what the streams need, and say each of it; Spark starts beside the rest, and the streams wait for it.
+        """Prepare the streams, and report each stage; Spark starts in parallel, and the streams wait for it.
 
-        A drain starts Spark where it finds something to do.
+        A drain starts Spark only if it has work.
         """
         config = self._context.config
         place = config.lake.location() or ".".join(config.lake.namespace() or ())
@@ -188,25 +188,25 @@ class Runner:
                 return streams.run(stop, isolates=False)
 
     def _refuse_in_vain(self, flows: Sequence[FlowConfig], away: Set[str]) -> None:
-        """End before Spark starts where nothing can be landed, and nothing is landed that could be sent.
+        """End before Spark starts if nothing can be landed, and no landed record could be sent.
 
         Raises:
             ClusterUnreachable: every source is away, and there is no lake yet.
         """
         sources, folder = sorted({flow.source for flow in flows}), self._context.config.lake.folder()
-        # Asked of the file system: whether a table is there, Spark would have to be started for.
+        # By the file system, because a query for the tables would start Spark.
         is_new = folder is not None and not any((folder / name).exists() for name in ("relay", "meta"))
         if is_new and {*sources} <= away and self._context.standing_session() is None:
             self._context.admin(sources[0]).broker_count()
 
     @contextmanager
     def _in_background(self, stop: threading.Event, minute: PeriodicTask) -> Iterator[None]:
-        """Sample, keep the lake small, prove what came, and say where the run stands.
+        """Sample, maintain the lake, prove new records, and report the run's progress.
 
-        Where a process runs a part of the flows, commands do it once for all parts.
+        If processes run parts of the flows, separate commands do it once for all parts.
         """
         config = self._context.config
-        # A pass of upkeep may take minutes, and a sample is due every 30 s.
+        # A maintenance pass may take minutes, and a sample is due every 30 s.
         both = [PeriodicTasks("mirror", self._duties()), PeriodicTasks("lines", [minute]), *self._kept_small(stop)]
         if config.verify.every:
             both.append(PeriodicTasks("proofs", [self._context.shared(Verifications).duty()]))
@@ -217,7 +217,7 @@ class Runner:
         state = self._context.control().state()
         land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
         landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
-        # What the relay holds is sent where landing failed, too; but whoever took a source over sends, too, and is not fenced.
+        # Landed records are sent even if landing failed. But the owner that claimed a source also sends, and is not fenced.
         replaced = {error.facts["alias"] for error in failures if isinstance(error, LanderReplaced)}
         send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
         sending = {one.name: partial(send, one) for one in flows if one.source not in replaced}
@@ -266,7 +266,7 @@ class Runner:
 
 @contextmanager
 def _beside(*all_duties: PeriodicTasks) -> Iterator[None]:
-    """Do duties beside a block."""
+    """Run periodic tasks beside a block."""
     for duties in all_duties:
         duties.start()
     try:

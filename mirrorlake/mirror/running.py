@@ -39,28 +39,28 @@ class RunMethods(MirrorBase):
     ) -> Ran:
         """Land every source and republish every flow, or one of them.
 
-        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
-        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
-        settings. A stream that fails is parked and tried again where that can help, and the others never notice; see `parked`
-        and `status` for the reason and `resume` for the way back.
+        With `once`, the sources are drained first and the flows after them, each to its own end; then the first
+        failure is raised. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly
+        applied settings. A stream that fails is parked, and retried if that can help; the others are not affected.
+        `parked` and `status` show the reason, `resume` restarts it.
 
         Args:
             flow: one flow; all of them without it.
             once: drain and return.
-            stop: set it to return after the batches under way.
-            metrics_port: serve metrics there (docs/metrics.md), instead of at `metrics.port` of the settings.
-            take_over: with `once`, drain in the place of a process that carries the flows; it ends.
+            stop: set it to return after the current batches.
+            metrics_port: serve metrics on this port (docs/metrics.md), instead of `metrics.port` of the settings.
+            take_over: with `once`, drain instead of a process that runs the flows; that process ends.
 
         Raises:
-            AlreadyRuns: with `once`, a living process of any machine carries one of the flows; nothing was done.
-            MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
+            AlreadyRuns: with `once`, a process of any machine already runs one of the flows; nothing was done.
+            MirrorlakeError: the worst reason, once every stream is parked and none can recover by itself.
         """
         return self._runner.run(
             flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port, take_over=take_over
         )
 
     def progress(self) -> Ran:
-        """Count the work of the newest always-on `run` of this mirror so far; zero before it began.
+        """Return the counts of the newest always-on `run` of this mirror so far; zero before it began.
 
         Example:
             >>> mirror.progress()  # doctest: +SKIP
@@ -69,10 +69,10 @@ class RunMethods(MirrorBase):
         return self._runner.progress()
 
     def running(self, flow: str | None = None) -> Mapping[str, str]:
-        """Return who runs the flows, or one of them, now, by flow: a process and since when; asks no cluster.
+        """Return the process that runs each flow, or one of them, now, and since when; calls no cluster.
 
-        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are seen
-        by a sign in the lake; that of one that was killed there counts for 25 s after the first look.
+        Law F: a second run claims relay and lanes, and the first one stops with exit 3. Runs on other machines show a sign in the lake;
+        the sign of a killed run counts for 25 s after it is first read.
 
         Example:
             >>> mirror.running()  # doctest: +SKIP
@@ -94,12 +94,12 @@ class RunMethods(MirrorBase):
         Args:
             source: its alias.
             once: land the records so far and return; otherwise until `stop` is set.
-            stop: set it to return after the batch under way.
-            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
-            take_over: with `once`, land in the place of a process that lands the source; it ends.
+            stop: set it to return after the current batch.
+            rebuild_checkpoint: create a new checkpoint location from the relay after the old one was lost.
+            take_over: with `once`, land instead of a process that lands the source; that process ends.
 
         Raises:
-            AlreadyRuns: with `once`, a living process of any machine lands the source; nothing was done.
+            AlreadyRuns: with `once`, a process of any machine already lands the source; nothing was done.
         """
         if source not in self.config.sources:
             known = self.config.sources
@@ -147,19 +147,19 @@ class RunMethods(MirrorBase):
     def resolve_lost_topic(
         self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
     ) -> LostTopic | None:
-        """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
+        """Choose what happens to a remote topic that was deleted or created again; the flow does it when it starts or runs.
 
-        Returns the topic, None where this was chosen before and is done. Law F: until then nothing is sent there. An offset
-        map knows afterwards what stands in the new topic only.
+        Returns the topic, or None if this choice was made before and is done. Law F: until then nothing is sent to the
+        topic. Afterwards the offset map has only the records of the new topic.
 
         Args:
             flow: the flow's name.
-            topic: the remote topic, or a source topic that goes there.
+            topic: the remote topic, or a source topic that goes into it.
             send_again: send everything again from the relay.
-            accept_empty: go on with what was not sent yet; what was sent into the earlier topic is not sent again.
+            accept_empty: send only unsent records; those sent into the earlier topic are not sent again.
 
         Raises:
-            UsageError: not one of both is chosen, or the topic was not lost.
+            UsageError: not exactly one of both is chosen, or the topic was not lost.
             ClusterError: the target does not answer.
 
         Example:
@@ -176,7 +176,7 @@ class RunMethods(MirrorBase):
         return handle.send_again(topic) if send_again else handle.accept_empty(topic)
 
     def quarantine(self, flow: str) -> Quarantine:
-        """Return the records that a flow put aside, and the call that sends them again."""
+        """Return the quarantined records of a flow, and the call that redrives them."""
         return self[flow].quarantine
 
     def sample(
@@ -187,15 +187,15 @@ class RunMethods(MirrorBase):
         stop: threading.Event | None = None,
         tell: Callable[[PositionSnapshot], None] = lambda _: None,
     ) -> PositionSnapshot | None:
-        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+        """Read all positions and write new ones to `positions`, for lag over time (see `lag`); changes no cluster.
 
-        A running mirror does this by itself. Run it where mirrors run in parts, or once on a schedule.
+        A running mirror does this by itself. Run it if mirrors run in parts, or once on a schedule.
 
         Args:
-            once: look once and return what was seen; otherwise until `stop` is set.
-            every: the time between two looks; `sampling.every` of the settings without it.
-            stop: set it to return after the look under way.
-            tell: called with each sample.
+            once: take and return one snapshot; otherwise repeat until `stop` is set.
+            every: the time between two snapshots; `sampling.every` of the settings without it.
+            stop: set it to return after the current snapshot.
+            tell: called with each snapshot.
 
         Raises:
             StoreError: the lake failed. A cluster that does not answer is reported in `PositionSnapshot.unanswered`.
@@ -213,15 +213,16 @@ class RunMethods(MirrorBase):
     ) -> Published:
         """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
 
-        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+        Offsets are dense within each partition and follow the order of the frame (law D), even beside other
+        publishers.
 
         Args:
-            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+            frame: column `value` (binary or string; null is a tombstone) and, optionally, `key`, `headers` (array of key
                 and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
                 clients; without a key one after another) and `topic`.
             topic: the topic of all records, instead of a column.
-            cluster: the lake cluster's alias; optional where there is only one.
-            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+            cluster: the lake cluster's alias; optional if there is only one.
+            batch_id: a name: a second call with it publishes nothing and returns the first result, for 30 days (law F).
 
         Raises:
             UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
@@ -240,10 +241,11 @@ class RunMethods(MirrorBase):
     ) -> Published:
         """Publish a file of JSON lines, or Parquet (see `read_records_of`).
 
-        `key` names the field whose value is the record's key; the other arguments, and what is raised, are those of `publish`.
+        `key` names the field whose value is the record's key; the other arguments, and the errors, are those of
+        `publish`.
         """
         with self._context.board() as board:
-            # One commit: nobody knows how far it is before it is made.
+            # One commit has no progress before it is made.
             board.tell(f"publish {Path(file).name}", 0, None)
             alias = self.config.lake_cluster(cluster)
             frame = publish.read_records_of(lambda: self.spark, file, key=key)

@@ -1,4 +1,4 @@
-"""Serve the metrics of a running mirror; without a port nothing is loaded, started or counted."""
+"""Serve the metrics of a running mirror; without a port nothing is imported, started or counted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FIRST_LOOK_S = 10.0
 
 @contextmanager
 def measured(context: Context, *, port: int | None) -> Iterator[None]:
-    """Serve the metrics of a mirror while the body runs; without a port here or in the settings nothing is done."""
+    """Serve the metrics of a mirror while the body runs, if `port` or the settings name a port."""
     settings = context.config.metrics
     port = settings.port if port is None else port
     if port is None:
         yield
         return
-    # Heavy imports for those who serve no metrics.
+    # Too heavy to import for a mirror that serves no metrics.
     from mirrorlake.metrics import BatchListener, Metrics, MetricsFeed, MetricsServer
     from mirrorlake.runtime import is_connect
 
@@ -34,14 +34,14 @@ def measured(context: Context, *, port: int | None) -> Iterator[None]:
             server = MetricsServer(metrics.registry, port=port, address=settings.address, health=metrics.health).start()
             stack.callback(_quietly, server.stop)
             if not is_connect(context.spark):
-                # Over Connect no query runs, and live tasks and planned batches report for themselves.
+                # Over Connect no query runs, and live tasks and planned batches report their own counts.
                 listener, streams = BatchListener(metrics, now=context.now), context.spark.streams
                 streams.addListener(listener)
                 stack.callback(_quietly, streams.removeListener, listener)
             context.metrics = metrics
             stack.callback(setattr, context, "metrics", None)
             every_s = settings.every.total_seconds()
-            # One sampler for all looks: it knows what is away, and asks for it beside them.
+            # One sampler for all samples: it remembers unreachable clusters, and probes them in parallel.
             look = partial(_look, context, context.shared(Monitor).statuses())
             first_s = min(every_s, _FIRST_LOOK_S)
             feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()

@@ -1,4 +1,4 @@
-"""Run one stream: landing of a source, republishing of a flow, with the duties beside it."""
+"""Run one stream: landing of a source, or republishing of a flow with its periodic tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Run the streams of one mirror, and fingerprint what each is made of: another fingerprint means to start it again."""
+    """Run the streams of one mirror, and fingerprint their settings: a changed fingerprint restarts a stream."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -54,7 +54,7 @@ class Streams:
         tenure: Tenure | None = None,
         **how: Any,
     ) -> RepublishResult:
-        """Republish a flow until it is drained or `stop` is set; its duties rest where `state` pauses its source."""
+        """Republish a flow until it is drained or `stop` is set; its periodic tasks do not run while `state` pauses its source."""
         context = self._context
         settings = republish.republish_settings(context, flow, state)
         if state.of_cluster(flow.source) is None:
@@ -66,7 +66,7 @@ class Streams:
         return RepublishResult(flow.name, republisher.records)
 
     def newest_owner(self, flow: FlowConfig) -> str:
-        """Read who claimed a flow last; empty where nobody has."""
+        """Return the newest owner of a flow, or "" if it has none."""
         return republish.read_owner(self._context, flow)
 
     def landing_identity(self, alias: str) -> str:
@@ -85,7 +85,7 @@ class Streams:
             {key: value for key, value in content["clusters"][alias].items() if key != "land"}
             for alias in (flow.source, flow.target)
         ]
-        # Flows that meet on one target share ACLs: none may judge by an older list of the others.
+        # Flows into one target share ACLs: none may decide by an older list of the others.
         others = [content["flows"][other.name] for other in config.flows_to(flow.target) if flow.sync.acls]
         paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
         paused += [sorted((one.remote, one.known, one.action) for one in state.choices if one.flow == flow.name)]
@@ -96,10 +96,10 @@ class Streams:
 
 
 def duties_of(context: Context, flow: FlowConfig) -> list[PeriodicTask]:
-    """Build the duties beside a flow: its groups, MirrorMaker 2's topics, its topics and ACLs."""
+    """Build the periodic tasks of a flow: its groups, MirrorMaker 2's topics, its topics and ACLs."""
     duties: list[PeriodicTask] = []
     writer = context.mm2_writer(flow)
-    # Nobody consumes from a lake cluster.
+    # A lake cluster has no consumers.
     is_lake = context.config.cluster(flow.source).is_lake
     every_s = flow.sync.groups_interval.total_seconds()
     if not is_lake and flow.sync.groups:
@@ -125,7 +125,7 @@ def duties_of(context: Context, flow: FlowConfig) -> list[PeriodicTask]:
 
 
 def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
-    """Build what keeps the topics and ACLs of a flow in step."""
+    """Build the sync of a flow's topics and ACLs."""
     return ContinuousSync(
         flow,
         all_flows=context.config.flows,
@@ -140,7 +140,7 @@ def continuous_sync(context: Context, flow: FlowConfig) -> ContinuousSync:
 
 
 def _landed_at(context: Context) -> int:
-    """Return now: what applications publish into a lake cluster needs no landing."""
+    """Return now: records that applications publish into a lake cluster need no landing."""
     return int(context.now().timestamp() * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Run streams side by side, each with a stop of its own, so that one is changed, or fails, while the others go on untouched."""
+"""Run streams side by side, each with its own stop, so that one can change or fail while the others go on."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from mirrorlake.model.parked import stream_facts, worst
 
 log = logging.getLogger(__name__)
 
-# A look at the table `control` costs 20 ms of a core; an operator who pauses can wait that long.
+# A read of the table `control` costs 20 ms of a core; an operator who pauses can wait that long.
 POLL_INTERVAL_S = 3.0
 _TICK_S = 0.2
 
 
 class Work(Protocol):
-    """What a supervisor keeps running."""
+    """The work of a supervisor."""
 
     def wanted(self) -> Iterable[Stream]:
         """Return the streams that should run now."""
 
     def report(self, waiting: Mapping[str, ParkedStream], healthy: frozenset[str]) -> None:
-        """Note what is parked, and which streams run well."""
+        """Record the parked streams, and those that run well."""
 
     def lost(self) -> MirrorlakeError | None:
-        """Return why no stream can run any more; None while they can."""
+        """Return why no stream can run any more, or None while they can."""
 
 
 @dataclass(slots=True)
@@ -44,17 +44,17 @@ class _Running:
 
 
 class Supervisor:
-    """Keep the streams running that are wanted, until `stop` is set.
+    """Run the wanted streams until `stop` is set.
 
-    A stream that fails is parked, and the others go on. Where a new start can help it is tried with growing pauses; otherwise
-    it waits until its settings change or a person resumes it. A stream that another owner has taken over is not started again
-    by itself, so that two mirrors never fight over it.
+    A stream that fails is parked, and the others go on. If a restart can help, it is retried with growing pauses;
+    otherwise it waits until its settings change or a person resumes it. A stream that another owner has claimed is
+    not restarted by itself, so two mirrors never fight over it.
 
     Args:
-        work: says every `look_every_s` seconds which streams should run, and gets a report on them.
-        stop: ends all of them between two batches.
-        isolates: park what fails; otherwise the first failure ends all.
-        look_every_s: time between two looks.
+        work: returns every `look_every_s` seconds the streams that should run, and gets a report on them.
+        stop: ends all streams between two batches.
+        isolates: park a failed stream; otherwise the first failure ends all.
+        look_every_s: time between two calls of `work`.
         now: the clock, in UTC.
     """
 
@@ -82,8 +82,8 @@ class Supervisor:
         """Run the streams until they end, and return the results of each stream's calls.
 
         Raises:
-            MirrorlakeError: every stream is parked and none is tried again: the worst reason. Nothing can run any more. Without
-                isolation, the first failure, after the others finished their batch.
+            MirrorlakeError: the worst reason, if every stream is parked and none is retried; or nothing can run any more.
+                Without isolation, the first failure, after the others finished their batch.
         """
         wanted: dict[str, Stream] = {}
         next_look = self._began = time.monotonic()
@@ -100,7 +100,7 @@ class Supervisor:
                     self._wait()
                     self._end_where_all_are_parked(wanted)
             except KeyboardInterrupt:
-                # The stop button of a notebook; a second one does not wait for the batches under way.
+                # The stop button of a notebook; a second press does not wait for the current batches.
                 self._stop.set()
             finally:
                 for one in self._running.values():
@@ -120,7 +120,7 @@ class Supervisor:
             if name in self._running or not (place is None or place.may_start(stream)):
                 continue
             if place is not None and (place.retry_at is None or stream.made_of != place.stream.made_of):
-                # A person has acted, so what was before does not count any more.
+                # A person has acted, so earlier failures no longer count.
                 del self._parked[name]
             log.info("stream.start what=%s", name, extra={"facts": stream_facts(name)})
             stop = threading.Event()
@@ -131,7 +131,7 @@ class Supervisor:
         return place is not None and stream.name not in self._running and place.may_start(stream)
 
     def _healthy(self) -> frozenset[str]:
-        """Return the streams that run; those among them that failed before have to run for a while first."""
+        """Return the running streams; one that failed before must run for 60 s first."""
         since = time.monotonic() - HEALTHY_S
         for name, one in self._running.items():
             if one.started <= since and (place := self._parked.pop(name, None)) is not None:
@@ -142,7 +142,7 @@ class Supervisor:
         return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
-        """Stop what is not wanted as it is; return whether something is stopping."""
+        """Stop streams that are no longer wanted as they are; return whether any stream is stopping."""
         for name, one in self._running.items():
             if (name not in wanted or wanted[name].replaces(one.stream)) and not one.stop.is_set():
                 log.info("stream.stop what=%s", name, extra={"facts": stream_facts(name)})
@@ -165,8 +165,8 @@ class Supervisor:
                 # A flow is often paused because its target is away.
                 log.info("stream.stopped_while_away what=%s", name, extra={"facts": stream_facts(name)})
             elif self._isolates and isinstance(error, Exception):
-                # A new start would fail for ever; whoever keeps the process running starts another. A stop that was asked for
-                # may end the JVM first, which is not a failure.
+                # A restart would fail for ever; the process manager starts another process. A requested stop may end the JVM
+                # first, which is not a failure.
                 if not self._stop.is_set() and (lost := self._work.lost()) is not None:
                     self._failure = self._failure or lost
                 self._park(one, error)
@@ -180,8 +180,8 @@ class Supervisor:
         self._parked[name] = park_stream(one.stream, error, before, now=self._now, never_came=never_came)
 
     def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:
-        """Let the command end where no stream is left that runs, or comes back by itself."""
-        # A stream that runs again keeps its place until it has recovered.
+        """End the command if no stream runs or will restart by itself."""
+        # A restarted stream stays in `_parked` until it has recovered.
         places = [self._parked.get(name) for name in wanted if name not in self._running]
         found = {place.parked: place.error for place in places if place is not None and place.is_hopeless}
         if wanted and len(found) == len(wanted) and self._failure is None:
@@ -193,7 +193,7 @@ class Supervisor:
 def drain(
     calls: Mapping[str, Callable[[], Any]], *, tick: Callable[[], None] = lambda: None
 ) -> tuple[list[Any], list[BaseException]]:
-    """Run the calls side by side, each to its own end whatever becomes of the others; return results and failures.
+    """Run the calls side by side, each to its own end even if others fail; return results and failures.
 
     `tick` is called about five times a second by this thread.
     """
