@@ -1,4 +1,4 @@
-"""The face of `mirrorlake.publish`: what other rooms use of it; its modules are its own."""
+"""The interface of `mirrorlake.publish` for other packages; its modules are internal."""
 
 from mirrorlake.publish.file import read_records_of as read_records_of
 from mirrorlake.publish.producer import LakeProducer as LakeProducer

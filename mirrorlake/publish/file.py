@@ -14,11 +14,12 @@ from mirrorlake.publish.rows import REFUSAL
 
 
 def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, key: str | None = None) -> DataFrame:
-    """Read the file's records in its order, with the columns that `publish` takes.
+    """Return the file's records in its order, with the columns that `publish` takes.
 
-    A Parquet file with a column `value` of bytes or text is taken as it is; of any other each row becomes a JSON document.
-    Everything else is read as JSON lines, one document a line, whose bytes are the value. `key` names the field whose value,
-    as text, is the record's key. `session` is called once the file is there: a mistyped name starts no Spark.
+    A Parquet file with a column `value` of bytes or text is used as it is; rows of any other Parquet file become JSON
+    documents. Every other file is read as JSON lines, one document a line, whose bytes are the value. `key` names the
+    field whose value, as text, is the record's key. `session` is called only if the file exists: a mistyped name
+    starts no Spark.
 
     Raises:
         UsageError: the file does not exist, or lacks the field.

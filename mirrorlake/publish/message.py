@@ -1,4 +1,4 @@
-"""A record that an application hands over to be published, with its delivery report."""
+"""A record that an application publishes, with its delivery report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OnDelivery = Callable[[Any, "Message"], object]
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One record that was handed over; its methods are those of `confluent_kafka.Message`."""
+    """One record to publish; its methods are those of `confluent_kafka.Message`."""
 
     _topic: str
     _partition: int
@@ -32,11 +32,11 @@ class Message:
         return self._topic
 
     def partition(self) -> int:
-        """Return the partition; -1 before it was published, where none was asked for."""
+        """Return the partition; -1 before publication, unless one was requested."""
         return self._partition
 
     def offset(self) -> int | None:
-        """Return the offset in the relay, which is the upstream offset of every flow; None before it was published."""
+        """Return the offset in the relay, which is the upstream offset of every flow; None before publication."""
         return self._offset
 
     def key(self) -> bytes | None:
@@ -48,7 +48,7 @@ class Message:
         return self._value
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Return the headers in their order, None where there are none."""
+        """Return the headers in their order, or None without any."""
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
@@ -65,17 +65,17 @@ class Message:
         return len(self._key or b"") + len(self._value or b"") + inner
 
     def place(self, partition: int, offset: int) -> Callable[[], object] | None:
-        """Note where it was published; return the delivery report to serve, None where nobody asked for one."""
+        """Set the published partition and offset; return the delivery report to serve, or None without a callback."""
         self._partition, self._offset = partition, offset
         report = self._on_delivery
         return None if report is None else lambda: report(None, self)
 
 
 def bytes_of(value: bytes | str | None) -> bytes | None:
-    """Encode text as UTF-8; bytes stay as they are.
+    """Encode text as UTF-8; bytes and None are returned as they are.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: the value is of another type.
     """
     if isinstance(value, str):
         return value.encode()
@@ -85,7 +85,7 @@ def bytes_of(value: bytes | str | None) -> bytes | None:
 
 
 def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]] | None:
-    """Make pairs of headers, None where there are none.
+    """Return headers as pairs, or None without any.
 
     Raises:
         TypeError: a key is not text, or a value is neither bytes nor text.

@@ -2,7 +2,8 @@
 
     produce  ->  queue  ->  one commit a batch  ->  delivery reports  ->  poll, flush
 
-A batch keeps its name until it is known to be published, so a flush that failed is repeated without a record twice (law F).
+A batch has the same name until its publication is confirmed, so the retry of a failed flush doubles no record
+(law F).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages under one name; `rows` stay the same however often they are sent."""
+    """Messages under one name; every attempt sends the same `rows`."""
 
     name: str
     messages: list[Message]
@@ -63,10 +64,10 @@ class _Batch:
 class LakeProducer:
     """Publish record by record; threads may share it.
 
-    Records wait in memory. They are published, in one commit, by `flush`, and from a thread of its own when the first of
-    them has waited for `linger.ms`, or `batch.size` bytes or `batch.num.messages` records are waiting. Delivery reports are
-    served by `poll` and `flush`, in their caller's thread. Leave it through its `with` block, or `flush` it: what is only
-    queued is lost with the process.
+    Records wait in memory. They are published, in one commit, by `flush`, and by a thread of the producer once the
+    first of them has waited for `linger.ms`, or `batch.size` bytes or `batch.num.messages` records are waiting.
+    `poll` and `flush` serve delivery reports in their caller's thread. Leave the producer through its `with` block,
+    or `flush` it: queued records are lost with the process.
 
     Args:
         publisher: publishes into the lake cluster.
@@ -107,7 +108,7 @@ class LakeProducer:
         self.close()
 
     def __len__(self) -> int:
-        """Return how many records and delivery reports are waiting."""
+        """Return the number of waiting records and delivery reports."""
         with self._changed:
             return self._produced - self._published + len(self._reports)
 
@@ -126,15 +127,15 @@ class LakeProducer:
         Args:
             topic: the topic.
             value: bytes, or text as UTF-8; None is a tombstone.
-            key: the same.
-            partition: -1 goes by the key as Kafka's default partitioner does (murmur2), without a key one after another.
+            key: bytes, text or None.
+            partition: -1 hashes the key like Kafka's default partitioner (murmur2), without a key one after another.
             on_delivery: called as `on_delivery(error, message)` from `poll` or `flush`.
             timestamp: milliseconds since 1970; 0 is now.
             headers: pairs in their order, or a mapping.
 
         Raises:
             BufferError: the queue is full; `poll` or `flush` and try again.
-            UsageError: a record that no flow could carry on: topic, partition, timestamp, headers or size do not fit.
+            UsageError: no flow could carry the record: topic, partition, timestamp, headers or size do not fit.
         """
         message = Message(
             topic,
@@ -167,7 +168,7 @@ class LakeProducer:
                 self._changed.notify_all()
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports that are waiting, or come within `timeout` seconds; return how many were served."""
+        """Serve delivery reports that are waiting, or come within `timeout` seconds; return their number."""
         with self._changed:
             if not self._reports and timeout and self._produced > self._published:
                 self._changed.wait_for(
@@ -176,10 +177,10 @@ class LakeProducer:
         return self._serve()
 
     def flush(self, timeout: float = -1) -> int:
-        """Publish what is queued now and serve the delivery reports; return how many records still wait.
+        """Publish the queued records and serve the delivery reports; return the number of records that still wait.
 
         Args:
-            timeout: no new batch is begun after so many seconds; negative waits for all.
+            timeout: seconds after which no new batch is begun; negative waits for all.
 
         Raises:
             StoreError: the lake failed; the records stay queued, and another flush repeats none of them.
@@ -205,7 +206,7 @@ class LakeProducer:
         """Flush and end.
 
         Raises:
-            StoreError: the lake failed; what is queued is lost with this producer.
+            StoreError: the lake failed; queued records are lost with this producer.
         """
         try:
             self.flush()
@@ -248,7 +249,7 @@ class LakeProducer:
         return False
 
     def _work(self) -> None:
-        """Publish what is due, until the producer is closed; what fails is tried again after a pause."""
+        """Publish due records until the producer is closed; failures are retried after a pause."""
         failures = 0
         while True:
             with self._changed:
@@ -260,19 +261,19 @@ class LakeProducer:
                 if self._is_closed:
                     return
             with self._sending:
-                # A flush may have been faster.
+                # A flush may have published them meanwhile.
                 if not self._is_due():
                     continue
                 try:
                     self._publish()
                     failures = 0
                 except Exception as error:
-                    # The next flush raises it where somebody can act on it.
+                    # The next flush raises it to the application.
                     failures += 1
                     log.warning("producer.not_published attempt=%s why=%s", failures, error)
 
     def _publish(self) -> None:
-        """Publish one batch: the one that did not come to its end, or what is queued. The caller holds `_sending`."""
+        """Publish one batch: the unfinished one, or the queued records. The caller holds `_sending`."""
         with self._changed:
             if self._under_way is None and self._queue:
                 size = min(len(self._queue), int(self._options["batch.num.messages"]))
@@ -301,7 +302,7 @@ class LakeProducer:
             self._changed.notify_all()
 
     def _rows(self, messages: list[Message]) -> pa.Table:
-        """Sort the messages by topic and partition, each in their order, and make rows of them, with their rank."""
+        """Sort the messages by topic and partition, each in their order, and return them as rows with their rank."""
         self._limits |= self._publisher.limits(sorted({message.topic() for message in messages}))
         partitions = np.array([message.partition() for message in messages], np.int32)
         topics = np.array([message.topic() for message in messages], object)
@@ -341,7 +342,7 @@ class LakeProducer:
                 if not self._reports:
                     return served
                 report = self._reports.popleft()
-            # Without the lock: the application may produce from its report.
+            # Without the lock, because the application may produce from its report.
             report()
             served += 1
 

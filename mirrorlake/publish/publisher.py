@@ -1,12 +1,12 @@
 """Publish: applications write once into the relay of a lake cluster, and flows carry it to every target (issue 5).
 
-Law F (repeatable): offsets are dense, whoever else publishes at the same time. A commit carries the transaction version
-after the last one that its publisher knows, of one transaction id for the cluster. Of two publishers that start from the
-same state Delta takes one; the other's commit fails or is dropped silently. So each commit is signed, looked for in
-the table's history, and made again with fresh offsets where it is missing.
+Law F (repeatable): offsets are dense, even beside other publishers. A commit has the transaction version after the last one that
+its publisher knows, of one transaction id for the cluster. Of two publishers that start from the same state Delta accepts one;
+the other's commit fails or is dropped silently. So each commit is signed, searched in the table's history, and repeated with
+fresh offsets if it is missing.
 
-Times of commits only grow, whatever the publishers' clocks say: everything after a commit is found by its time, and a clock
-that is set back changes no offset. Where the relay ends is read from the relay and its history, never from `positions`.
+Commit times only grow, whatever the publishers' clocks say: later commits are selected by time, and a clock that is
+set back changes no offset. The end of the relay is read from the relay and its history, never from `positions`.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from mirrorlake.topics import LakeTopics
 
 log = logging.getLogger(__name__)
 
-# A commit takes about half a second: of a hundred publishers at once, each has its turn within this time.
+# A commit takes about half a second, so each of a hundred parallel publishers gets its turn within this time.
 _PATIENCE_S = 300.0
-# As often as a Kafka producer asks for partition counts is often enough (`metadata.max.age.ms` is five minutes).
+# A Kafka producer reads partition counts every five minutes (`metadata.max.age.ms`).
 _REFRESH_S = 60.0
-# Delta's own words where another commit came first.
+# Delta's errors for a commit that came second.
 _OVERTAKEN = ("DELTA_CONCURRENT", "ConcurrentTransaction", "ConcurrentAppend", "ConcurrentWrite", "MetadataChanged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRange:
-    """What was published to one partition: its first and last offset, both included."""
+    """The records published to one partition: first and last offset, both included."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class PublishedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What one call published; `repeated` where the batch had been published before and nothing was done now."""
+    """The records that one call published; `repeated` if an earlier call had published the batch and this one did nothing."""
 
     cluster: str
     records: int
@@ -77,7 +77,7 @@ class Published:
 
 
 class _OvertakenError(Exception):
-    """Another publisher's commit came first: begin again with fresh offsets."""
+    """Another publisher's commit came first: retry with fresh offsets."""
 
 
 def publisher_of(context: Context, cluster: str | None = None) -> Publisher:
@@ -132,7 +132,7 @@ class Publisher:
         """Return the limits of the topics: partitions and record size; a new topic, or a grown one, is recorded first.
 
         Raises:
-            UsageError: nobody may publish to a topic of that name.
+            UsageError: no record may be published to a topic of that name.
         """
         wanted = sorted(set(names))
         with self._lock:
@@ -165,8 +165,8 @@ class Publisher:
 
         Args:
             rows: `topic, partition, timestamp, key, value, headers, rank`, in the order of the relay's files.
-            batch_id: what makes a second call with it do nothing.
-            is_new: only this publisher can have used that name, so that the history before it need not be searched.
+            batch_id: a second call with it does nothing.
+            is_new: only this publisher can have used that name, so the earlier history need not be searched.
 
         Raises:
             UsageError, StoreError: as `publish`.
@@ -185,7 +185,7 @@ class Publisher:
 
     def append_batch(self, rows: pa.Table, *, name: str) -> Published:
         """Append placed rows of a producer's batch, whose name no other publisher uses."""
-        # One file a batch, which holds its partitions one after another.
+        # One file a batch, with its partitions one after another.
         return self.append(self._lake.spark.createDataFrame(rows).coalesce(1), batch_id=name, is_new=True)
 
     # -- one attempt ----------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Publisher:
             return found
         tail = self._tail if self._tail and self._is_fresh else self._log.tail(self._tail)
         self._tail = tail
-        # Where the relay ends is known again when this attempt has come to its end.
+        # The end of the relay is unknown until this attempt has finished.
         self._is_fresh = False
         signature = Signature(
             id=uuid.uuid4().hex,
@@ -216,7 +216,7 @@ class Publisher:
                 signature=signature.to_text(),
             )
         except Exception as error:
-            # A commit may stand although its writer failed after it.
+            # The commit may have succeeded although its writer failed after it.
             failure = error
         if not self._is_committed(signature):
             if failure is None or any(word in f"{type(failure).__name__} {failure}" for word in _OVERTAKEN):
@@ -264,7 +264,7 @@ class Publisher:
     def _batch(self, batch_id: str | None, *, is_new: bool) -> Published | None:
         if batch_id is None:
             return None
-        # The log knows what this publisher itself has done, except where an attempt did not come to its end.
+        # The log has this publisher's own commits, unless an attempt did not finish.
         if not is_new or not self._is_fresh:
             self._log.refresh(whole=not is_new)
         signature = self._log.batches.get(batch_id)
@@ -280,9 +280,9 @@ class Publisher:
             self._is_ready = True
 
     def _sample(self) -> None:
-        """Write how far the relay has come to `positions` now and then, so that nobody reads all of it to find out.
+        """Write the end of the relay to `positions` now and then, so that no reader must scan the relay for it.
 
-        Every sample covers all commits up to its time, others' included.
+        Every sample covers all commits up to its time, also those of other publishers.
         """
         if self._tail is None or not self._is_fresh or time.monotonic() < self._next_sample:
             return
@@ -297,7 +297,7 @@ class Publisher:
                 opened={source: 0 for source in moved if source not in self._accounted},
             )
         except Exception as error:
-            # What was published stands, and the next sample covers it.
+            # The records are published, and the next sample covers them.
             log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))
             return
         self._accounted = dict(reached)

@@ -1,4 +1,4 @@
-"""From a frame of records that an application publishes to rows of a lake cluster's relay.
+"""Conversion of a published frame of records to rows of a lake cluster's relay.
 
 Law D (order): within a partition, offsets follow the order of the frame's rows.
 """
@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import TopicPartition
 
-# A failed Spark job whose text holds this met a record that cannot be published; any other is a store that failed.
+# A failed Spark job with this text had a record that cannot be published; any other failure is the store's.
 REFUSAL = "mirrorlake.publish refuses "
 # Kafka's default `max.message.bytes`; a record alone in a batch has 61 bytes of header and some of lengths before it.
 DEFAULT_LIMIT = 1_048_588
@@ -28,19 +28,19 @@ _COLUMNS = ("topic", "partition", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLimits:
-    """What decides where a topic's records go: its partition count, and the largest record that its targets accept."""
+    """The limits of a topic: its partition count, and the largest record that its targets accept."""
 
     partitions: int
     max_bytes: int = DEFAULT_LIMIT
 
 
 def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
-    """Select `topic, partition, timestamp, key, value, headers` from a frame as people write them.
+    """Select `topic, partition, timestamp, key, value, headers` from a person's frame.
 
     `timestamp` may be milliseconds since 1970, `headers` a map; `topic` is that of all records, instead of a column.
 
     Raises:
-        UsageError: a column is missing or of a type that says nothing about its bytes.
+        UsageError: a column is missing, or its type does not define its bytes.
     """
     held = {field.name: field.dataType for field in frame.schema.fields}
     unknown = sorted(held.keys() - {*_COLUMNS})
@@ -68,14 +68,15 @@ def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
 
 
 def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
-    """Give shaped rows their partition, and `rank`, their place within it from 0 on, in the order of the frame.
+    """Add the partition to shaped rows, and `rank`, their number within it from 0, in the order of the frame.
 
-    A record goes where it says; else by its key as Kafka's default partitioner has it (murmur2); else, without a key, one
-    after another over all partitions. Rows that cannot be published fail the job with a text that holds `REFUSAL`.
+    A record's own partition wins; else its key decides as in Kafka's default partitioner (murmur2); without a key,
+    records go one after another over all partitions. Rows that cannot be published fail the job with a text that
+    contains `REFUSAL`.
     """
     from mirrorlake.publish.key_hashes import hashes
 
-    # Before anything else is done with the rows: the number follows their order in the frame.
+    # Before any other operation on the rows, so that the number follows their order in the frame.
     numbered = rows.withColumn("row", F.monotonically_increasing_id())
     hashed = numbered.withColumn("hash", F.pandas_udf(hashes, "int")("key"))
     count = _by_topic({name: limits.partitions for name, limits in topics.items()})
@@ -87,7 +88,7 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
     )
     tasks = min(_MAX_TASKS, sum(limits.partitions for limits in topics.values()))
     place = Window.partitionBy("topic", "partition").orderBy("row")
-    # Each task writes one file, and holds its partitions one after another, in order. Two partitions may share a task.
+    # Each task writes one file, with its partitions one after another, in order. Two partitions may share a task.
     return (
         hashed.withColumn("partition", partition)
         .repartition(max(1, tasks), "topic", "partition")
@@ -97,9 +98,9 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
 
 
 def relay_rows(rows: DataFrame, next_offsets: Mapping[TopicPartition, int], *, landed_at: datetime) -> DataFrame:
-    """Make placed rows rows of the relay, with dense offsets from the next ones on, or from 0.
+    """Return placed rows as rows of the relay, with dense offsets from the next ones on, or from 0.
 
-    `landed_at` is the time of the commit, and the timestamp of records that have none.
+    `landed_at` is the time of the commit, and the timestamp of records without one.
     """
     known = [(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
     bases = rows.sparkSession.createDataFrame(known, "topic string, partition int, base bigint")
@@ -125,7 +126,7 @@ def _by_topic(values: Mapping[str, int]) -> Column:
 
 
 def _problem(count: Column, limit: Column) -> Column:
-    """Why a row cannot be published, null where it can; it would stop every flow that carries it."""
+    """Return why a row cannot be published, or null; such a row would stop every flow that carries it."""
     headers = F.coalesce("headers", F.array().cast(_HEADERS))
     size = _bytes(F.col("key")) + _bytes(F.col("value"))
     size += F.aggregate(headers, F.lit(0), lambda total, h: total + _bytes(h["key"]) + _bytes(h["value"]))
