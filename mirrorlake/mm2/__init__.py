@@ -1,4 +1,4 @@
-"""MirrorMaker 2: take over where it ended, and write the topics that its clients read."""
+"""MirrorMaker 2: take over from it, and write the topics that its clients read."""
 
 from mirrorlake.face import attach
 

@@ -1,4 +1,4 @@
-"""The face of `mirrorlake.mm2`: what other rooms use of it; its modules are its own."""
+"""The interface of `mirrorlake.mm2` for other packages; its modules are internal."""
 
 from mirrorlake.mm2.emit import mm2_duties as mm2_duties
 from mirrorlake.mm2.survey import OtherMirror as OtherMirror

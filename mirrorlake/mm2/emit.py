@@ -1,4 +1,4 @@
-"""MirrorMaker 2's topics as duties of a flow: heartbeats at an interval, offset syncs from the ledger's exact runs."""
+"""MirrorMaker 2's topics as periodic tasks of a flow: heartbeats, and offset syncs from the ledger's exact mapped ranges."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mirrorlake.republish import merged_positions
 from mirrorlake.runtime import PeriodicTask
 from mirrorlake.topics import TopicSource
 
-# MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
+# MirrorMaker searches new topics every 600 s (`refresh.topics.interval.seconds`).
 _REFRESH_S = 60.0
-# A heartbeats topic says the same thing over and over; its last minute is enough to begin with.
+# A heartbeats topic repeats itself, so its last minute is enough to begin with.
 _TAIL = 60
 _UNKNOWN = Remote("")
 
@@ -38,11 +38,12 @@ def mm2_duties(
     landed: Callable[[], int | None],
     beside: Iterable[FlowConfig] = (),
 ) -> list[PeriodicTask]:
-    """Make the duties that the flow's `mm2` section asks for.
+    """Build the periodic tasks that the flow's `mm2` section enables.
 
-    Heartbeats have one writer: of several flows between the same ends (`beside`, in the order of the file) the first that asks
-    for them, and the records' own way where a flow mirrors `heartbeats` of the source. A heartbeat says when landing last
-    worked (`landed`, in milliseconds since 1970), so that a lander that stopped is seen. The source is read only (law H).
+    Heartbeats have one writer: of several flows between the same ends (`beside`, in the order of the file) the first
+    that enables them, or the flow's own mirroring if it carries `heartbeats` of the source. A heartbeat has the time
+    of the last landing (`landed`, in milliseconds since 1970), which exposes a stopped lander. The source is read
+    only (law H).
     """
     duties = []
     asking = [each.name for each in beside if each.mm2.heartbeats] or [flow.name]
@@ -68,14 +69,14 @@ def mm2_duties(
 
 
 def _mirrors_heartbeats(flow: FlowConfig) -> bool:
-    """Tell whether the flow would mirror `heartbeats` of its source to the topic that its own heartbeats go to."""
+    """Return whether the flow mirrors `heartbeats` of its source to the topic of its own heartbeats."""
     return flow.carries(HEARTBEATS) and flow.remote_topic(HEARTBEATS) == flow.mm2_names.remote_heartbeats(flow.source)
 
 
 class HeartbeatRelay:
-    """Follow the heartbeats topics of a source, to write them one hop further on.
+    """Follow the heartbeats topics of a source, to write them one hop further.
 
-    Topics that the flow carries anyway are left to it, and so is what came from the target.
+    Topics that the flow carries, and topics that came from the target, are left out.
     """
 
     def __init__(self, flow: FlowConfig, source: TopicSource, options: Mapping[str, Any]) -> None:
@@ -87,7 +88,7 @@ class HeartbeatRelay:
         self._looked_at: float | None = None
 
     def new(self) -> Iterator[tuple[str, RawRecord]]:
-        """Yield the heartbeats that came since the last call, with their topic on the source."""
+        """Yield the heartbeats since the last call, with their topic on the source."""
         now = time.monotonic()
         if self._looked_at is None or now - self._looked_at > _REFRESH_S:
             self._next = {name: self._next.get(name, -1) for name in self._topics()}
@@ -119,10 +120,10 @@ class HeartbeatRelay:
 
 
 class SyncFeed:
-    """Make offset syncs of the ledger records that came since the last time.
+    """Derive offset syncs from the ledger records since the last call.
 
-    The ledger is the truth of the map (DESIGN 9). It holds at least what the flow's present owner has committed; runs
-    of earlier owners may be gone from it, and a sync that is left out makes a translation less exact, never wrong.
+    The ledger is the truth of the map. It has at least the commits of the flow's present owner; mapped ranges of
+    earlier owners may be gone from it. A missing sync makes a translation less exact, never wrong.
     """
 
     def __init__(self, flow: FlowConfig, target: ClusterAdmin, options: Mapping[str, Any]) -> None:
@@ -133,12 +134,12 @@ class SyncFeed:
         self._last: dict[int, LedgerRecord] = {}
 
     def emit(self, writer: Mm2Writer) -> int:
-        """Write the offset syncs of what was republished since the last call; return how many."""
+        """Write the offset syncs of records republished since the last call; return their number."""
         state = self._target.describe([self._flow.ledger_topic]).get(self._flow.ledger_topic)
         if state is None:
             return 0
         records = self._new_records(state.partitions)
-        # A lane's record holds what other lanes had sent when the flow was claimed: the furthest of all counts.
+        # A lane's record has the other lanes' positions at the claim, too: the furthest of all counts.
         for lane, several in records.items():
             last = fold((record for _, record in several), self._last.get(lane))
             if last is None or not last.is_whole:
@@ -151,7 +152,7 @@ class SyncFeed:
             for run in record.runs:
                 topic = run.source.topic
                 now, then = (found.get(topic, _UNKNOWN).topic_id for found in (remotes, record.remotes))
-                # What was republished before it was denied stays in the ledger, and is no longer reported.
+                # Ranges of a topic that was denied later stay in the ledger, and are no longer reported.
                 if not self._flow.denies(topic) and not is_different_topic(now, then):
                     runs.setdefault(run.source, []).append(run)
         newest = {TopicPartition(s.topic, s.partition): s for s in sorted({*positions, *runs})}
@@ -173,13 +174,13 @@ class SyncFeed:
         return LedgerReader(self._flow.target, self._flow.ledger_topic, self._options)
 
     def _new_records(self, lanes: int) -> dict[int, list[tuple[int, LedgerRecord]]]:
-        """Read what each lane of the ledger got since the last call, with offsets; lanes without news are left out."""
+        """Return the records of each ledger lane since the last call, with offsets; lanes without any are left out."""
         found = {}
         for lane in range(lanes):
             _, high = self._ledger.ends(lane)
             start = self._next.get(lane, 0)
             if start > high:
-                # A ledger that ends before what was read of it is another one.
+                # A ledger that ends before the offsets already read is a new one.
                 self._last.pop(lane, None)
                 start = 0
             if several := self._ledger.since(lane, start):

@@ -1,13 +1,13 @@
-"""How far another mirror got: its stored position, moved on over the records that the remote topic holds already.
+"""The position of another mirror: its stored position, advanced over the records that the remote topic already has.
 
-MirrorMaker 2 stores its offsets every `offset.flush.interval.ms` (60 s); one that is killed has produced more than it
-stored. So the end of the remote partition is laid against the source's records around the stored position:
+MirrorMaker 2 stores its offsets every `offset.flush.interval.ms` (60 s); a killed one has produced more than it
+stored. So the end of the remote partition is compared with the source's records around the stored position:
 
     source    … m n | o p q r s …      | stored position
-    remote    … m n   o p q            the longest end that fits says: go on at r
+    remote    … m n   o p q            the longest matching end says: resume at r
 
-Records are compared by content (key, value, headers, timestamp), never by count: MirrorMaker delivers at least once, and
-a worker that was started again has left duplicates further back, which do no harm here.
+Records are compared by content (key, value, headers, timestamp), never by count: MirrorMaker delivers at least once,
+and a restarted worker has left duplicates further back, which do no harm.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int | None) -> bytes:
-    """Return 16 bytes that stand for a record's content; null and empty differ (law C).
+    """Return a 16-byte digest of a record's content; null and empty differ (law C).
 
-    `timestamp_ms` is None where the target gives records timestamps of its own.
+    `timestamp_ms` is None if the target gives records timestamps of its own.
 
     >>> digest(b"", None, (), 1) == digest(None, None, (), 1)
     False
@@ -45,9 +45,9 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class LocatedPosition:
-    """The position is decided: `already_there` records after the stored position are on the target.
+    """A decided position: `already_there` records after the stored position are on the target.
 
-    `compared` records at the end of the remote partition were found equal.
+    `compared` records at the end of the remote partition are equal.
     """
 
     position: int
@@ -57,7 +57,7 @@ class LocatedPosition:
 
 @dataclass(frozen=True, slots=True)
 class UnknownPosition:
-    """The position cannot be told from the records, and why; `more` where reading further might tell."""
+    """The records do not decide the position, and why; `more` if reading further might."""
 
     why: str
     more: bool = False
@@ -66,16 +66,16 @@ class UnknownPosition:
 def locate(
     stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *, at_end: bool
 ) -> LocatedPosition | UnknownPosition:
-    """Find where to go on.
+    """Return the position at which to resume, or why it is unknown.
 
-    `stored` is the position after the last record that the other mirror stored as replicated; `around` are the source's records
-    around it, in upstream order and without a record left out, `at_end` where they come to its end; `tail` are the contents of
-    the last records of the remote partition, oldest first.
+    `stored` is the position after the last record that the other mirror stored as replicated. `around` are the
+    source's records around it, in upstream order and without a record left out, `at_end` if they reach the source's
+    end. `tail` are the contents of the last records of the remote partition, oldest first.
 
     Example:
         >>> around = [SourceRecord(offset, bytes([offset])) for offset in range(10)]
         >>> locate(4, around, [bytes([offset]) for offset in range(6)], at_end=True)
-        Found(position=6, already_there=2, compared=6)
+        LocatedPosition(position=6, already_there=2, compared=6)
     """
     before = sum(place.offset < stored for place in around)
     if not tail:
@@ -83,7 +83,7 @@ def locate(
             return LocatedPosition(stored, 0, 0)
         return UnknownPosition("the remote partition holds no record to compare with")
     lengths = _common_ends([place.content for place in around], tail)
-    # Everything after the stored position has to be on the target, as far as the target still holds anything.
+    # Every record after the stored position must be on the target, as far as the target still has records.
     fits = {
         end: lengths[end]
         for end in range(before, len(around) + 1)
@@ -107,7 +107,7 @@ def locate(
 
 
 def _common_ends(source: Sequence[bytes], tail: Sequence[bytes]) -> list[int]:
-    """Return for each prefix of `source` how long an end it shares with `tail` (the Z-function, read backwards).
+    """Return for each prefix of `source` the length of the end it shares with `tail` (the Z-function, read backwards).
 
     >>> _common_ends([b"a", b"b", b"c"], [b"b", b"c"])
     [0, 0, 0, 2]

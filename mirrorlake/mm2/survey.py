@@ -1,4 +1,4 @@
-"""Look at another mirror's work on a target: does it still run, and how far did it get."""
+"""Survey of another mirror's work on a target: whether it still runs, and its positions."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
 from mirrorlake.render import plural
 
-# Records before the stored position that are compared, too: they tell repeated records apart.
+# Records before the stored position that are compared, too: they distinguish repeated records.
 _BEFORE = 1_000
-# Records after it that are read at most, in steps; MirrorMaker stores its offsets once a minute by default.
+# The maximum of records read after it, in steps; MirrorMaker stores its offsets once a minute by default.
 _STEPS = (1_000, 30_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherMirror:
-    """Where MirrorMaker 2 kept its state; the defaults are those of its dedicated mode.
+    """The location of MirrorMaker 2's state; the defaults are those of its dedicated mode.
 
     Args:
         connector: the source connector's name.
         offsets_topic: Connect's offsets topic on the target; None for `mm2-offsets.<source>.internal`.
-        group: the group of Connect's workers on the target; None for `<source>-mm2`. Empty where Connect runs other
-            connectors and stays on: then only what moves is watched.
-        watch_s: how long nothing of it may move; longer than its heartbeat interval of 1 s.
+        group: the group of Connect's workers on the target; None for `<source>-mm2`. Empty if Connect stays on for other
+            connectors: then only growing partitions are watched.
+        watch_s: the seconds in which none of its partitions may grow; longer than its heartbeat interval of 1 s.
     """
 
     connector: str = SOURCE_CONNECTOR
@@ -40,9 +40,9 @@ class OtherMirror:
 
 
 class Comparison:
-    """Lay the end of remote partitions against their source, as MirrorMaker may have read it.
+    """Compare the end of remote partitions with their source, as MirrorMaker may have read it.
 
-    It reads aborted records by default (`read_uncommitted`) and does not under exactly-once: both are tried.
+    MirrorMaker reads aborted records by default (`read_uncommitted`) and does not under exactly-once: both are tried.
     """
 
     def __init__(self, context: Context, flow: FlowConfig) -> None:
@@ -61,10 +61,10 @@ class Comparison:
     def locate(
         self, stored: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int]
     ) -> LocatedPosition | UnknownPosition:
-        """Find where a source partition goes on, or why that cannot be told.
+        """Return the position of a source partition, or why it is unknown.
 
-        `stored` is the position after what MirrorMaker stored, 0 for nothing. `span`: first offset and end on the source, then on
-        the target.
+        `stored` is the position after MirrorMaker's stored offset, 0 without one. `span`: first offset and end on the
+        source, then on the target.
         """
         found: LocatedPosition | UnknownPosition = UnknownPosition("nothing was read", more=True)
         for step in _STEPS:
@@ -116,9 +116,9 @@ def _content(record: RawRecord, *, stamped: bool) -> bytes:
 
 
 class MirrorMakerWatch:
-    """See whether MirrorMaker still works: its workers' group, and whatever it would move while one looks.
+    """Detect whether MirrorMaker still runs: by its workers' group, and by partitions that grow meanwhile.
 
-    An idle one moves nothing but its heartbeats, and only where they are on; so the group counts first. A killed worker
+    An idle MirrorMaker writes only heartbeats, and only if they are on, so the group counts first. A killed worker
     stays a member until its session ends (10 s by default).
     """
 
@@ -135,11 +135,11 @@ class MirrorMakerWatch:
         self._before = self._target.high_watermarks(watched)
 
     def add(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Watch more partitions, which ended there."""
+        """Watch more partitions, from these ends."""
         self._before |= ends
 
     def moved(self) -> list[str]:
-        """Wait until the time is over, then return what speaks for a mirror that still runs."""
+        """Wait until the watch time is over, then return the evidence that the mirror still runs."""
         reasons = []
         if self._group and (members := self._target.members(self._group)):
             reasons.append(
@@ -154,7 +154,7 @@ class MirrorMakerWatch:
         return reasons
 
     def _beats(self, since: int) -> bool:
-        """Other flows write to the same topic."""
+        """Return whether a heartbeat is the flow's own: other flows share the topic."""
         with self._context.reader(self._flow.target) as reader:
             records = reader.read(HEARTBEATS, 0, since)
             beats = decode_all(HEARTBEATS, records, Heartbeat.from_record).values

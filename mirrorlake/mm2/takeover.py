@@ -1,10 +1,10 @@
-"""Take over from a MirrorMaker 2 that was stopped: go on where it ended, repeating and skipping nothing (laws A, F, G).
+"""Take over from a stopped MirrorMaker 2: resume at its positions, repeating and skipping nothing (laws A, F, G).
 
-    MirrorMaker's stored offsets   what it says it has replicated (Connect's offsets topic, on the target)
-    + the end of each remote       what it has replicated since, when it was killed
-    = the first ledger record      where the flow goes on
+    MirrorMaker's stored offsets   its record of replicated offsets (Connect's offsets topic, on the target)
+    + the end of each remote       the records it has replicated since, when it was killed
+    = the first ledger record      the positions at which the flow starts
 
-Only clusters are read here; the plan needs neither Spark nor the lake.
+A plan reads clusters only; it needs neither Spark nor the lake.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from mirrorlake.republish import read_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTakeover:
-    """Where one source partition goes on.
+    """The position at which one source partition resumes.
 
-    `stored` is the position MirrorMaker stored (None: nothing), `already_there` how many records after it stand on the
-    target, `compared` how many at the remote's end were found equal, `left_source` how many offsets from `position` on
-    the source no longer holds. `refused` says why the position cannot be told.
+    `stored` is MirrorMaker's stored position (None without one), `already_there` the number of later records on the
+    target, `compared` the number of equal records at the remote's end, `left_source` the number of offsets from
+    `position` on that the source no longer has. `refused` is why the position is unknown, or "".
     """
 
     topic: str
@@ -54,10 +54,10 @@ class PartitionTakeover:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TakeoverPlan(Displayable):
-    """What a takeover would do; it is refused while `refused` holds something.
+    """The result of a takeover, before it is applied; it is refused while `refused` is not empty.
 
-    `configs` are the settings of each remote topic that equal the source's: MirrorMaker copied them, and the flow adopts
-    them, so that it takes them back when the source gives them up.
+    `configs` are the settings of each remote topic that equal the source's: MirrorMaker copied them, and the flow
+    adopts them, so it resets them when the source drops them.
     """
 
     flow: str
@@ -68,12 +68,12 @@ class TakeoverPlan(Displayable):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Every reason against it."""
+        """Every reason against the takeover."""
         own = tuple(f"{p.topic}-{p.partition}: {p.refused}" for p in self.partitions if p.refused)
         return (*self.reasons, *own)
 
     def sheet(self) -> Sheet:
-        """Return where each partition goes on, and every reason against it first."""
+        """Return every reason against it first, then the position of each partition."""
         columns = [
             "topic",
             "partition",
@@ -103,7 +103,7 @@ class TakeoverPlan(Displayable):
         )
 
     def changes(self, flow: FlowConfig) -> Plan:
-        """Return the takeover as changes to the target, as other plans show theirs."""
+        """Return the takeover as changes to the target, in the form of other plans."""
         change, ledger = partial(Change, where=flow.target), flow.ledger_topic
         after = {f"{p.topic}-{p.partition}": p.position for p in self.partitions}
         made = change(kind="ledger", name=ledger, action="create", after=after, reason="MirrorMaker 2 ended there")
@@ -126,17 +126,17 @@ class TakeoverPlan(Displayable):
 def make_takeover_plan(
     context: Context, flow: FlowConfig, *, other: OtherMirror | None = None, trust_stored: bool = False
 ) -> TakeoverPlan:
-    """Find where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
+    """Plan the position of each partition of the flow after MirrorMaker 2; reads the clusters and changes nothing.
 
-    The source's alias and the policy of the flow are those that MirrorMaker had; `other` says where it kept its state.
-    `trust_stored` goes on at the stored position where the records cannot tell: right only for one that was stopped cleanly.
+    The source's alias and the policy of the flow must be MirrorMaker's; `other` is the location of its state.
+    `trust_stored` uses the stored position if the records do not decide: right only after a clean stop.
 
     Raises:
-        ClusterError: a cluster does not answer or does not allow the look.
+        ClusterError: a cluster does not answer or denies access.
     """
     other = other or OtherMirror()
     topic = other.offsets_topic or source_offsets_topic(flow.source)
-    # A lake cluster is refused before its target is asked.
+    # The admin of a lake cluster raises before the target is called.
     _, target = context.admin(flow.source), context.admin(flow.target)
     reasons, notes = _of_the_flow(context, flow), list[str]()
     state = target.describe([topic]).get(topic)
@@ -172,7 +172,7 @@ def make_takeover_plan(
 
 
 def _copied_configs(context: Context, flow: FlowConfig, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Find the settings that each remote topic has in common with its source, of those the flow keeps in step."""
+    """Return the settings that each remote topic has in common with its source, of those the flow copies."""
     upstream = context.admin(flow.source).configs(remotes)
     downstream = context.admin(flow.target).configs(remotes.values())
     found: dict[str, dict[str, str]] = {}
@@ -217,7 +217,7 @@ def _partitions(
             last = held.offsets.get(place)
             remote = TopicPartition(flow.remote_topic(place.topic), place.partition)
             if last is None and not target.ends.get(remote):
-                # Neither stored nor sent: the flow begins it as it begins any other.
+                # Neither stored nor sent: the flow starts it like any new partition.
                 continue
             row = PartitionTakeover(
                 topic=place.topic,
@@ -248,7 +248,7 @@ def _partitions_of(topics: Mapping[str, TopicState]) -> list[TopicPartition]:
 
 
 class _Ends:
-    """Where partitions begin and end: with open transactions counted (`ends`) and without (`stable`)."""
+    """The first offsets and ends of partitions: with open transactions counted (`ends`) and without (`stable`)."""
 
     def __init__(self, admin: ClusterAdmin, places: Sequence[TopicPartition]) -> None:
         self.firsts, self.stable, self.ends = (
@@ -259,7 +259,7 @@ class _Ends:
 
 
 def _contradiction(position: int, place: TopicPartition, remote: TopicPartition, source: _Ends, target: _Ends) -> str:
-    """Return why comparing is of no use; empty where it is."""
+    """Return why a comparison is useless, or "" if it is useful."""
     if remote not in target.ends:
         return f"there is no {remote}: is the flow's policy MirrorMaker's?"
     if target.stable[remote] < target.ends[remote]:
@@ -272,10 +272,10 @@ def _contradiction(position: int, place: TopicPartition, remote: TopicPartition,
 def apply_takeover(context: Context, plan: TakeoverPlan) -> TakeoverPlan:
     """Write the flow's first ledger record, with every position, and return the plan; from then on the flow is mirrorlake's.
 
-    One record in one lane holds them all, so that it is there or not (law F); the next owner deals them out to the lanes
-    (`merged_positions`). The tables are written first: without a ledger record they mean nothing.
+    One record in one lane has all positions, so it exists or not (law F); the next owner deals them out to the lanes
+    (`merged_positions`). The tables are written first: without a ledger record they have no effect.
 
-    `positions` remembers what was taken over, for `verify`, and `gaps` what was lost before.
+    `positions` records the takeover, for `verify`, and `gaps` the offsets lost before.
 
     Raises:
         TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
