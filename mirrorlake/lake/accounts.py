@@ -1,8 +1,7 @@
 """Account for every offset of a source partition: landed, or missing with its reason (law E).
 
-Offsets are missing where control records and aborted records stand, where compaction removed records, and where
-retention was faster than the lander. Whatever lies between two landed offsets goes to `gaps` with its kind; how far
-landing has come goes to `positions`.
+Offsets are missing for control records, aborted records, records that compaction removed, and records that expired before the
+lander read them. Offsets between two landed ones go to `gaps` with their kind. The next offset to land goes to `positions`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 
-# Where the relay is no folder, accounting reads the small columns of what was landed since the last time: 0.4 CPU-s a million.
+# If the relay is no folder, accounting reads the small columns of newly landed records: 0.4 CPU-s a million.
 ACCOUNT_INTERVAL_S = 5.0
 _RECORDED = """
     SELECT topic, generation, partition, first_offset, last_offset, missing, kind FROM {gaps}
@@ -32,7 +31,7 @@ _RECORDED = """
 
 
 class _Span(NamedTuple):
-    """What was landed of a partition since the last account: its last offset, how many records, the newest timestamp."""
+    """The records of a partition landed since the last account: last offset, count, newest timestamp."""
 
     last: int
     records: int
@@ -40,7 +39,7 @@ class _Span(NamedTuple):
 
 
 class OffsetAccounts:
-    """Keep the accounts of one source cluster; its topics know where compaction is at work."""
+    """Write the gaps and positions of one source cluster; `topics` has the cleanup policies."""
 
     def __init__(self, lake: Lake, topics: SourceTopics, *, alias: str, now: Callable[[], datetime]) -> None:
         self._lake = lake
@@ -51,16 +50,16 @@ class OffsetAccounts:
         self._explained: dict[SourcePartition, tuple[int, int]] = {}
         self._flushed_until: datetime | None = None
         self._log: RelayLog | None = None
-        # Whether somebody landed what is not accounted for, and died: the source may be silent from then on.
+        # A lander that died may leave landed records without an account, and no new record may ever trigger one.
         self.is_due = False
         self.records = 0
 
     def resume(self, landed: LandedPositions, lost: Sequence[Gap]) -> None:
-        """Go on where the last account ended; what was lost meanwhile is stepped over."""
+        """Resume after the last account, and skip the offsets that were lost since."""
         self._expected = {**landed.accounted, **{gap.source: gap.last_offset + 1 for gap in lost}}
         self._explained = {}
         if not landed.is_accounted:
-            # Who died between a gap and the position past it has explained these offsets.
+            # A lander may have died after writing a gap, before its position.
             for gap in self._recorded(("transactional", "compacted")):
                 if gap.first_offset >= self._explained_to(gap.source)[0]:
                     self._explain(gap)
@@ -69,7 +68,7 @@ class OffsetAccounts:
         self.is_due = not landed.is_accounted
 
     def remaining_offsets(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
-        """Count the offsets between what is accounted for and these ends; None where they are not known."""
+        """Return the number of offsets between the accounted positions and these ends, or None without ends."""
         if ends is None:
             return None
         newest: dict[TopicPartition, SourcePartition] = {}
@@ -79,22 +78,22 @@ class OffsetAccounts:
         return sum(max(0, end - self._expected.get(newest[tp], 0) if tp in newest else end) for tp, end in ends.items())
 
     def open_accounts(self, offsets: Mapping[SourcePartition, int]) -> None:
-        """Open the account of partitions that have none yet at the offset where landing them begins."""
+        """Open the account of each new partition at the offset where landing it begins."""
         opened = {source: offset for source, offset in offsets.items() if source not in self._expected}
         self._expected |= opened
         self.write_positions({source: (offset, None) for source, offset in opened.items()})
 
     def flush_accounts(self, until: datetime, newest: Callable[[], datetime | None] = lambda: None) -> None:
-        """Write the gaps between the offsets that were landed since the last time, and how far landing came.
+        """Write the gaps between newly landed offsets, and the next offsets to land.
 
-        `until` is the time of the newest batch in the relay, `newest` reads it once more: a relay without that batch has gone
-        back (law C). Law E: an account that could not be written is settled from where the last one ended, or its gaps would
-        be stepped over.
+        `until` is the time of the newest batch in the relay, and `newest` reads that time again: a relay that lacks the batch was
+        restored to an older version (law C). Law E: after a failed write the next account starts at the end of the last written
+        one, so that it skips no gap.
         """
         if self._flushed_until == until:
             return
         spans, self._flushed_until = self._spans(until), None
-        # After the files were listed: they may hold a batch that came after `until`.
+        # Read after the files were listed, because they may include a batch later than `until`.
         landed_at = newest()
         # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
         self.open_accounts(dict.fromkeys(spans, 0))
@@ -125,15 +124,15 @@ class OffsetAccounts:
         self._flushed_until, self.is_due = until, False
 
     def _spans(self, until: datetime) -> dict[SourcePartition, _Span]:
-        """Find what was landed since the last time, by partition; where the relay is a folder, files tell it unread."""
+        """Return the records landed since the last account, by partition; in a folder the file statistics suffice."""
         if self._log is None:
-            # After a resumption offsets tell old from new, later the times of this lander's own batches, which only grow.
+            # New records are those past known offsets after a resumption, later those of later batches, whose times only increase.
             already = self._expected if self._flushed_until is None else {}
             return _read_spans(self._lake, self._alias, already, self._flushed_until, until)
         look = self._log.files if self._flushed_until is None else self._log.new_files
         files = [file for file in look(self._expected) if file.last_offset >= self._expected.get(file.source, 0)]
         if any(file.first_offset < self._expected.get(file.source, 0) for file in files):
-            # Rewritten since the last account: only its rows tell which of them are new.
+            # A file was rewritten since the last account, so its rows must be read for the new ones.
             return _read_spans(self._lake, self._alias, self._expected, None, None)
         found: dict[SourcePartition, _Span] = {}
         for file in files:
@@ -149,7 +148,7 @@ class OffsetAccounts:
         self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
 
     def record_new_gaps(self, gaps: Sequence[Gap]) -> None:
-        """Append to `gaps` what a start found, but for what one that died before has written of it (law F)."""
+        """Append the gaps of a start to `gaps`, without those that an earlier, killed start has written (law F)."""
         known: dict[tuple[SourcePartition, str, int], int] = {}
         for one in self._recorded({gap.kind for gap in gaps}):
             key = (one.source, one.kind, one.first_offset)
@@ -160,13 +159,13 @@ class OffsetAccounts:
             if last is None:
                 fresh.append(gap)
             elif last < gap.last_offset:
-                # More has left the source since.
+                # More records expired on the source since.
                 missing = min(gap.missing, gap.last_offset - last)
                 fresh.append(replace(gap, first_offset=last + 1, missing=missing))
         self.record(fresh)
 
     def _explained_to(self, source: SourcePartition) -> tuple[int, int]:
-        """Return up to where gaps explain what the account does not hold yet, and how many offsets they do."""
+        """Return the end of the gaps written past the account's position, and the number of offsets they explain."""
         return self._explained.get(source, (self._expected.get(source, 0), 0))
 
     def _explain(self, gap: Gap) -> None:
@@ -197,8 +196,8 @@ class OffsetAccounts:
     ) -> None:
         """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`.
 
-        `opened` says where partitions began that have no account yet; one commit records both, so that no death between two
-        leaves an account that says less than the relay holds (law F). No batch that it accounts for is newer than `landed_at`.
+        `opened` are the first offsets of partitions without an account. One commit records both, so that a lander killed between
+        two commits cannot leave an account behind the relay (law F). No batch that it accounts for is newer than `landed_at`.
         """
         begins = [(source, (offset, None)) for source, offset in opened.items()]
         self._lake.append_rows(

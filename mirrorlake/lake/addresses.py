@@ -1,4 +1,4 @@
-"""Where the tables of a lake are: in a folder, on an object store, or in a catalog."""
+"""Address the tables of a lake: in a folder, on an object store, or in a catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 class LakeAddresses:
-    """Address the tables of one lake."""
+    """The addresses of one lake's tables."""
 
     def __init__(self, config: LakeConfig, store: Store | None = None) -> None:
         self._store = _attached(config, store)
@@ -22,23 +22,23 @@ class LakeAddresses:
 
     @property
     def address(self) -> str:
-        """Where it is, for a person."""
+        """The lake's address, for display."""
         return self._root or ".".join(self._namespace or ())
 
     def relay_location(self, alias: str) -> str:
-        """Address the relay of a source cluster: its path or its name in the catalog."""
+        """Return the path, or the catalog name, of a source cluster's relay."""
         return self._join(f"relay/{alias}", f"relay_{_identifier(alias)}")
 
     def meta_location(self, table: TableSchema) -> str:
-        """Address a side table."""
+        """Return the path, or the catalog name, of a side table."""
         return self._join(f"meta/{table.name}", table.name)
 
     def view_name(self, name: str) -> str:
-        """Name a view in the schema of a catalog's tables."""
+        """Return the name of a view in the schema of a catalog's tables."""
         return self._join(name, name)
 
     def checkpoint_root(self) -> str:
-        """The folder that holds the checkpoint locations of all streams."""
+        """Return the folder of all streams' checkpoint locations."""
         return self._checkpoints.rstrip("/")
 
     @property
@@ -59,13 +59,13 @@ class LakeAddresses:
 
 
 def _attached(config: LakeConfig, store: Store | None) -> Store | None:
-    """Attach the object store that is given, or that the settings tell how to reach."""
+    """Attach and return the given object store or that of the settings, or return None without one."""
     if store is None:
         told = config.store()
         if told is None:
             return None
         root, values = told
-        # Hadoop's spelling, which delta-rs and Arrow take as well.
+        # Hadoop's spelling, which delta-rs and Arrow also accept.
         store = Store(f"s3a{root[2:]}" if root.startswith("s3:") else root, values)
     attach_stores(store)
     return store

@@ -1,4 +1,4 @@
-"""The columns of a table as Arrow types, and rows of Python values as Arrow tables."""
+"""Convert a table's columns to Arrow types, and rows of Python values to Arrow tables."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WORD = re.compile(r"\w+|[<>,:]")
 
 
 def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
-    """Return the type of each column, in their order."""
+    """Return the Arrow type of each column, in order."""
     return {name: arrow_type(kind) for name, (kind, _) in table.columns.items()}
 
 
 @lru_cache(maxsize=64)
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the type of a column by its name in Spark's SQL.
+    """Return the Arrow type of a type's name in Spark's SQL.
 
     Example:
         >>> arrow_type("array<struct<key:string,value:binary>>")
@@ -40,7 +40,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def _next(words: list[str]) -> pa.DataType:
-    """Take the words of one type from the end of a list."""
+    """Parse one type from the end of a list of words, and remove its words."""
     word = words.pop()
     if word in _SIMPLE:
         return _SIMPLE[word]
@@ -55,5 +55,5 @@ def _next(words: list[str]) -> pa.DataType:
 
 
 def arrow_table(table: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows, by the names of the columns, as an Arrow table; a column that a row leaves out is null."""
+    """Return rows, by column names, as an Arrow table; a column missing in a row is null."""
     return pa.Table.from_pylist(rows, schema=pa.schema(arrow_types(table)))

@@ -1,4 +1,4 @@
-"""The table `audit`: what was changed on which cluster, and what follows from it: whose a setting is."""
+"""The table `audit`: the changes on each cluster, and from them the settings that mirrorlake owns."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class AuditEntry:
 
 
 def who() -> str:
-    """Name user and host of this process."""
+    """Return user and host of this process."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Audit:
-    """Write what was done to clusters, and read it again."""
+    """Write and read the changes made to clusters."""
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self.now = now
 
     def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:
-        """Append changes that were carried out; `plan` is the one they were shown in, themselves by default."""
+        """Append changes that were applied; `plan` is the plan that showed them, by default one of these changes."""
         digest = hashlib.sha256(str(plan or Plan(tuple(changes))).encode()).hexdigest()
         by = who()
         self._lake.append_rows(
@@ -63,7 +63,7 @@ class Audit:
         )
 
     def entries(self, where: str, kind: str) -> list[AuditEntry]:
-        """List the actions on objects of a kind on a cluster, oldest first; empty before the table exists."""
+        """List the actions on objects of a kind on a cluster, oldest first; [] before the table exists."""
         rows = self._lake.query_rows(
             "SELECT object, action, flow, before, after FROM {audit} "
             "WHERE `where` = :cluster AND startswith(object, :kind) ORDER BY at",
@@ -83,7 +83,7 @@ class Audit:
         ]
 
     def copied_configs(self, where: str) -> dict[str, dict[str, str]]:
-        """Read, per remote topic on a cluster, the settings that mirrorlake made there and did not take back."""
+        """Return, by remote topic on a cluster, the settings that mirrorlake set and did not reset."""
         copied: dict[str, dict[str, str]] = {}
         for entry in self.entries(where, "topic"):
             held = copied.setdefault(entry.object, {})

@@ -1,4 +1,4 @@
-"""Find the files of a relay or of a side table that a power cut, or a disk, has left empty, cut or gone."""
+"""Find the files of a relay or side table that a power cut, or a disk, has left empty, truncated or missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGIC = b"PAR1"
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A file that the relay's log names and that does not hold what the log says, the `spans` of its source partitions."""
+    """A file in the relay's log that lacks its records, the `spans` of its source partitions."""
 
     file: LiveFile
     spans: tuple[FileSpan, ...]
@@ -28,15 +28,14 @@ class BrokenFile:
 
     @property
     def records(self) -> int:
-        """How many records it held."""
+        """The number of lost records."""
         return sum(span.records for span in self.spans)
 
 
 def broken_files(table: TableMaintenance) -> Iterator[BrokenFile]:
-    """Find the broken files of a relay by their sizes and last bytes; no record is read.
+    """Find the broken files of a relay by their sizes and last bytes, without reading records.
 
-    A file that holds several source partitions and of which the log does not say which, as Spark's own `OPTIMIZE` makes it, is
-    not judged.
+    A broken file of several source partitions without spans in the log, as Spark's own `OPTIMIZE` writes, is omitted.
     """
     live = table.live()
     wanted = ["path", "size_bytes", "num_records", *(f"{end}.{key}" for end in ("min", "max") for key in SOURCE_KEY)]
@@ -66,11 +65,11 @@ def _by_source(spans: Iterable[FileSpan]) -> list[FileSpan]:
 
 
 def broken_rows(table: TableMaintenance) -> list[tuple[LiveFile, int]]:
-    """Find the broken files of a side table, also those that are gone, each with how many rows it held."""
+    """Find the broken and missing files of a side table, each with its number of rows."""
     named = ["path", "size_bytes", "num_records"]
     rows = table.live().select(named).to_pylist()
     found = [row for row in rows if _is_gone(table, row["path"]) or _is_broken(table, row["path"], row["size_bytes"])]
-    # Upkeep may have rewritten and deleted one since it was listed.
+    # Maintenance may have rewritten and deleted a file since it was listed.
     live = set(table.live().column("path").to_pylist()) if found else ()
     return [(LiveFile(row["path"], row["size_bytes"]), row["num_records"] or 0) for row in found if row["path"] in live]
 
@@ -97,7 +96,7 @@ def _is_broken(table: TableMaintenance, name: str, size: int) -> bool:
     filesystem, path = table.locate(name)
     found = filesystem.get_file_info(path)
     if found.type != fs.FileType.File:
-        # Upkeep may have rewritten and deleted it meanwhile; where the newest version names it, it is lost.
+        # Maintenance may have rewritten and deleted the file meanwhile; if the newest version names it, it is lost.
         return name in table.live()["path"].to_pylist()
     if found.size != size:
         return True

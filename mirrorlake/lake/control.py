@@ -1,4 +1,4 @@
-"""The table `control`: what a person wants of the mirror, heard by running processes within seconds."""
+"""The table `control`: a person's intentions for the mirror, which running processes read within seconds."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mirrorlake.model.control import ControlState, Intention, Subject, state_of
 
 
 class Control:
-    """Read and append intentions; what was read is kept until the table has a newer version."""
+    """Read and append intentions, with a cache until the table has a newer version."""
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self._now = now
         self._location = lake.meta_location(CONTROL)
         self._exists = False
-        # A table is made empty: its first version holds no rows.
+        # The first version of a table has no rows.
         self._version = 0
         self._rows: list[Intention] = []
 
     def state(self) -> ControlState:
-        """Read the state that holds now.
+        """Return the present state.
 
-        A look at an unchanged table asks for the next version: 2 ms in a folder, 20 ms through Spark, and no job.
+        Checking an unchanged table for its next version takes 2 ms in a folder, 20 ms through Spark, and no job.
 
         Raises:
             SafetyError: a later release upgraded the lake meanwhile.
@@ -39,13 +39,13 @@ class Control:
         if not self._exists:
             return ControlState()
         if self._lake.has_version(self._location, self._version + 1):
-            # The version first: a row that comes in between is then read twice, not never.
+            # The version is read first, so that a row committed in between is read twice instead of never.
             self._version = self._lake.version(self._location)
             self._rows = [_intention(row) for row in self._lake.query_rows("SELECT * FROM {control}")]
         return state_of(self._rows)
 
     def append(self, action: str, subject: Subject, *, value: Any = None, reason: str = "") -> None:
-        """Write an intention down; it is newer than every one before, also where clocks disagree."""
+        """Append an intention, newer than every earlier one even if clocks disagree."""
         self._lake.create_side_table(CONTROL)
         self.state()
         at = max([self._now(), *(row.at + TICK for row in self._rows)])

@@ -1,6 +1,6 @@
-"""Delta tables in a folder of this machine or an object store, read and appended to by delta-rs: no Spark job, and no JVM.
+"""Read and append to Delta tables by delta-rs, in a folder of this machine or an object store: no Spark job, no JVM.
 
-An append of 8 rows costs 15 to 40 ms of CPU here and 1 830 ms cold through Spark, a look-up 50 ms and 700 ms (2026-11-22).
+An append of 8 rows costs 15 to 40 ms of CPU by delta-rs and 1 830 ms cold through Spark, a query 50 ms and 700 ms (2026-11-22).
 Spark reads these appends at once, and each engine sees the application transactions of the other.
 """
 
@@ -34,24 +34,24 @@ from mirrorlake.lake.side_files import write_rows
 from mirrorlake.lake.table_schema import TableSchema, measured_columns
 from mirrorlake.runtime import flush_files, open_address, translating_store_errors
 
-# Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
+# Columns with few values: DuckDB reads and groups them in half the time as dictionaries.
 _NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
 _OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
 _KEEPS_LOG = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 class FolderTables:
-    """Open tables by their path, and keep them open: to look for newer commits then costs 2 ms, not 13."""
+    """Open tables by their path and cache them: checking an open one for newer commits costs 2 ms, not 13."""
 
     def __init__(self) -> None:
         self._open: dict[str, DeltaTable] = {}
         self._locks: dict[str, threading.RLock] = {}
 
     def has(self, path: str) -> bool:
-        """Tell whether a folder, or a place on an attached object store, is a table."""
+        """Return whether a folder, or a path on an attached object store, is a table."""
         if path in self._open:
-            # Asked before every use: a look at the folder costs 2 us. On a store it would be a request, and who opens the
-            # newest version of a table that is gone fails.
+            # Called before every use: checking the folder costs 2 us. On a store it would be a request, and opening the
+            # newest version of a deleted table fails anyway.
             if ":/" in path or Path(path, "_delta_log").is_dir():
                 return True
             self._open.pop(path, None)
@@ -64,7 +64,7 @@ class FolderTables:
             return table.version()
 
     def has_version(self, path: str, version: int) -> bool:
-        """Tell whether a table has a version."""
+        """Return whether a table has a version."""
         return self.version(path) >= version
 
     def size(self, path: str) -> tuple[int, int]:
@@ -84,9 +84,9 @@ class FolderTables:
             return table.history(limit)
 
     def dataset(self, path: str, columns: Mapping[str, pa.DataType], part: RelayPart | None = None) -> Any:
-        """Open the newest version, of a relay only the files that may hold a part; lacking columns are null.
+        """Open the newest version, of a relay only the files that may have records of a part; missing columns are null.
 
-        A comparison with a time must allow for the statistics' cut to milliseconds.
+        A comparison with a time must allow for statistics that are truncated to milliseconds.
         """
         with self._newest(path) as table:
             held = pa.schema(table.schema().to_arrow())
@@ -94,8 +94,8 @@ class FolderTables:
             schema = pa.schema([*held, *lacking])
             filesystem, root = open_address(path) if ":/" in path else (fs.LocalFileSystem(), path)
             if part is None:
-                # Through delta-rs' own file system buffers belong to Python: one that Arrow's threads release while the
-                # interpreter ends aborts the process (1 of 40 commands).
+                # Python owns the buffers of delta-rs' own file system: a buffer that Arrow's threads release while the
+                # interpreter exits aborts the process (1 of 40 commands).
                 place = fs.SubTreeFileSystem(root, filesystem)
                 return table.to_pyarrow_dataset(
                     schema=schema if lacking else None, filesystem=place, parquet_read_options=_OPTIONS
@@ -106,18 +106,18 @@ class FolderTables:
         )
 
     def files(self, path: str, part: RelayPart) -> tuple[int, pa.Table]:
-        """Read the newest version of a relay, and its add actions, flattened, of files that may hold a record of a part."""
+        """Return a relay's newest version, and the flattened add actions of files that may have a record of a part."""
         with self._newest(path) as table:
             return table.version(), part.files(pa.table(table.get_add_actions(flatten=True)))
 
     def create(self, path: str, table: TableSchema) -> None:
-        """Create a table where there is none."""
+        """Create a table unless it exists."""
         fields = [
             pa.field(name, kind, metadata={"comment": table.columns[name][1]})
             for name, kind in arrow_types(table).items()
         ]
         for attempt in commit_attempts():
-            # Of two that create it at the same moment, one is refused, and finds it then.
+            # If two processes create it at the same time, one is refused and its retry opens the other's table.
             with attempt, translating_store_errors(path, CommitFailedError):
                 DeltaTable.create(
                     path,
@@ -133,20 +133,20 @@ class FolderTables:
         """Set table properties in one commit."""
         for attempt in commit_attempts():
             with attempt, self._newest(path) as table:
-                # A claim is two commits: the first one must not take away the record of progress that the second one repeats.
+                # A claim is two commits: the first must not clean up the record of progress that the second repeats.
                 table.alter.set_table_properties(
                     dict(values), raise_if_not_exists=False, post_commithook_properties=_KEEPS_LOG
                 )
 
     def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
-        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
+        """Add files that workers wrote, under the same rules as `append`; `signature` is the commit's user metadata."""
         self._add(path, lambda _: files, app_id, version, signature)
 
     def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
-        """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.
+        """Append rows; with `app_id`, drop a version that is not above the last one of that id.
 
-        The version is looked up in the snapshot that the commit is then made on: of two commits at the same moment with the
-        same id, the second is refused (Delta protocol, SetTransaction), and its version is looked up again.
+        The version is read from the snapshot that the commit builds on. Of two commits at the same time with the same id, the
+        second is refused (Delta protocol, SetTransaction), and its version is read again.
         """
 
         def write(table: DeltaTable) -> Sequence[WrittenFile]:
@@ -177,12 +177,12 @@ class FolderTables:
                 given = None if is_plain else table
                 add_files(path, seen, files, transactions, signature, table=given, is_next=False)
                 if (seen + 1) % CHECKPOINT_COMMITS == 0:
-                    # A claim is signed.
+                    # Commits of a claim are signed, and must not be cleaned up.
                     make_log_checkpoint(path, cleans=not signature)
 
     @contextmanager
     def _newest(self, path: str) -> Iterator[DeltaTable]:
-        # One lock a table: an open table is not made for several threads, and commits of one process need not collide.
+        # One lock a table: an open table is not thread-safe, and commits of one process need not conflict.
         with (
             self._locks.setdefault(path, threading.RLock()),
             translating_store_errors(path, CommitFailedError, TableNotFoundError),
@@ -195,14 +195,14 @@ class FolderTables:
                     table.update_incremental()
                 yield table
             except DeltaError as error:
-                # What else fails may leave the open table between two versions.
+                # Any other failure may leave the open table between two versions.
                 if not isinstance(error, CommitFailedError):
                     self._open.pop(path, None)
                 raise
 
 
 def _add_columns(table: DeltaTable, wanted: pa.Schema) -> None:
-    """Add the columns that came after the release which made a table."""
+    """Add the columns that a table of an older release lacks."""
     held = {field.name for field in table.schema().fields}
     if lacking := [field for field in wanted if field.name not in held]:
         table.alter.add_columns(Schema.from_arrow(pa.schema(lacking)).fields)

@@ -1,4 +1,4 @@
-"""One text for a question, answered by DuckDB from a folder's files or by the Spark session."""
+"""Run a query in Spark's SQL by DuckDB on a folder's files, from the same text as the Spark session."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _VALUE = re.compile(r":(\w+)")
-# Of so few values nothing is saved.
+# Encoding fewer values as a dictionary saves no time.
 _FEW = 100
 
 
 def query_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> pa.Table:
-    """Answer a question in Spark's SQL from datasets of Arrow."""
+    """Return the answer of a query in Spark's SQL over Arrow datasets."""
     with engine() as connection:
         for name, dataset in datasets.items():
             connection.register(name, dataset)
         try:
-            # DuckDB refuses values that a text does not name.
+            # DuckDB refuses values that the query does not name.
             named = {name: values[name] for name in _VALUE.findall(text) if name in values}
             return connection.sql(in_duckdb(text), params=named).to_arrow_table()
         finally:
@@ -39,7 +39,7 @@ def to_rows(table: pa.Table) -> list[Any]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return what `to_pylist` does, for a fraction of its time where numbers, times or names are many."""
+    """Return the same as `to_pylist`, in a fraction of its time for many numbers, times or names."""
     import pyarrow as pa
 
     kind = column.type
@@ -47,7 +47,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         return list(column.to_numpy().tolist())
     if not (pa.types.is_timestamp(kind) or pa.types.is_string(kind)) or len(column) < _FEW:
         return list(column.to_pylist())
-    # Of the same moments and topics there are many rows.
+    # Many rows have the same times and topics.
     encoded = column.combine_chunks().dictionary_encode()
     values = [*encoded.dictionary.to_pylist(), None]
     return [values[at] for at in encoded.indices.fill_null(len(values) - 1).to_numpy().tolist()]

@@ -1,11 +1,11 @@
-"""One writer for one relay: what an older lander still wants to write is refused by the table itself.
+"""Fence a relay for one writer: the table itself refuses the commits of an older lander.
 
-Every landing commit carries one application id of the source and a transaction version made of checkpoint number and
-batch. A lander that takes the relay over commits its number first, without a row; from then on Delta drops whatever comes
-with a lower number, and of two commits at the same moment it refuses one. A dropped commit is silent, so the number is
-read again after each: the older lander stops.
+Every landing commit carries one application id of the source and a transaction version made of checkpoint number and batch. A
+lander that claims the relay first commits its number, without a row. From then on Delta drops commits with a lower number, and
+refuses one of two simultaneous commits. A commit is dropped silently, so each writer reads the number again after its commit, and
+an older lander stops.
 
-Law F (repeatable): a woken lander writes nothing twice, whatever it was in the middle of.
+Law F (repeatable): a lander that wakes up writes nothing twice, whatever it was doing.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class FencedRelayWriter:
     Args:
         lake: the lake.
         alias: the source.
-        owner: the name under which it claims; a new one where none is given.
+        owner: the name under which it claims; a new one by default.
 
     Attributes:
         number: the newest checkpoint number.
-        is_held: whether this writer lands under it, or has, before another one took the relay over.
-        cluster_id: the id of the cluster whose records the relay holds; None where nobody has recorded it.
-        history: what the newest landing commits say, by the last look.
+        keeps_number: whether this writer lands under it, or did before another one claimed the relay.
+        cluster_id: the id of the cluster whose records are in the relay; None if it was never recorded.
+        history: the newest landing commits, as last read.
     """
 
     def __init__(self, lake: Lake, alias: str, *, owner: str = "") -> None:
@@ -69,7 +69,7 @@ class FencedRelayWriter:
         """Read the newest number and the newest landing commit of the relay.
 
         Raises:
-            LanderReplaced: this writer held a number, and it is not the newest any more.
+            LanderReplaced: the number of this writer is no longer the newest.
         """
         if self.keeps_number:
             self.require_unfenced()
@@ -77,28 +77,28 @@ class FencedRelayWriter:
         if CHECKPOINT_PROPERTY in properties:
             self._read_history()
         last, recorded = self.history.last, int(properties.get(CHECKPOINT_PROPERTY, "0"))
-        # A lander that slept between two steps of its claim may have set the property back.
+        # A lander that slept between two steps of its claim may have lowered the property.
         self.number = max(recorded, last.checkpoint if last else 0)
         self.cluster_id = properties.get(CLUSTER_PROPERTY)
         self.is_claimed = self.number > 0 and properties.get(CLAIMED_PROPERTY) == str(self.number) == str(recorded)
 
     def keep_number(self) -> None:
-        """Go on with the newest number; from now on another one is somebody else's."""
+        """Use the newest number from now on; any other number belongs to another lander."""
         self.keeps_number = True
 
     def record_cluster(self, cluster_id: str) -> None:
-        """Record the cluster that the relay's records come from."""
+        """Record the cluster of the relay's records."""
         if self.cluster_id != cluster_id:
             self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
             self.cluster_id = cluster_id
 
     def claim(self, cluster_id: str | None = None, read_to: Mapping[SourcePartition, int] | None = None) -> bool:
-        """Take the relay over under a new number; return whether a batch was landed by others since the last look.
+        """Claim the relay under a new number, and return whether others landed a batch since the last read.
 
-        `read_to` is how far the source was read, where more than the commits tells it.
+        `read_to` are the next offsets to read, if the caller knows more than the commits.
 
         Raises:
-            LanderReplaced: another lander did the same at this moment.
+            LanderReplaced: another lander claimed the relay at the same time.
         """
         before, number = self.history, self.number + 1
         claim = LandingCommit(number, CLAIM, self._owner, read_to=before.read_to if read_to is None else read_to)
@@ -124,7 +124,7 @@ class FencedRelayWriter:
                 break
             if failure is None or (last is not None and last.checkpoint >= number):
                 raise lander_replaced_error(self._alias, last) from failure
-            # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
+            # Delta refuses one of two simultaneous commits: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
         self.number, self.keeps_number, self.is_claimed = number, True, True
@@ -139,12 +139,12 @@ class FencedRelayWriter:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Append a batch, its rows without `landed_at`; one that is in the table already is dropped.
+        """Append a batch, its rows without `landed_at`; a batch that is in the table already is dropped.
 
-        `read_to` is how far the source was read, of all partitions with `is_whole`.
+        `read_to` are the next offsets to read, with `is_whole` those of all partitions.
 
         Raises:
-            LanderReplaced: another lander has taken the relay over, and nothing was written.
+            LanderReplaced: another lander has claimed the relay, and nothing was written.
         """
         try:
             as_of = self.history.version if is_whole else None
@@ -165,11 +165,11 @@ class FencedRelayWriter:
 
     def _replaced_error(self) -> LanderReplaced:
         last = self._read_history().last
-        # It sets its number before it commits under it.
+        # A claim sets its number before it commits under it, so the newest commit may still be this writer's.
         return lander_replaced_error(self._alias, last if last is not None and last.owner != self._owner else None)
 
     def newest_owner(self) -> str:
-        """Read who claimed the newest number last, or return "" if a release that recorded no name did."""
+        """Return the owner of the newest number, or "" if its release recorded no name."""
         properties = self._lake.properties(self._location)
         number, _, owner = properties.get(OWNER_PROPERTY, "").partition(" ")
         return owner if number == properties.get(CHECKPOINT_PROPERTY) else ""
@@ -187,15 +187,15 @@ class FencedRelayWriter:
         self.require_unfenced()
 
     def relay_claim(self) -> RelayClaim:
-        """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
+        """Return the claim by which a task lands under the number of this writer."""
         return RelayClaim(self._alias, self._location, self.number, self._owner, as_of=self.history.version)
 
     def newest_landed_at(self) -> datetime | None:
-        """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
+        """Return the time of the newest batch; batch times always increase, whatever the clocks say."""
         last = self.history.last_batch
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
-        # Written by a release whose signatures had no time: looked up once.
+        # The signatures of older releases have no time, so it is queried once.
         [row] = self._lake.query_rows("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
         found: datetime | None = row.newest
         return found

@@ -1,8 +1,8 @@
-"""The spans of a relay's file: which of its rows hold which records of which source partition.
+"""The spans of a relay's file: the rows and offsets of each source partition in it.
 
-A turn of landing writes one file, whatever the number of partitions. Its spans stand in its add action's `tags`, where a reader
-finds them without opening it, and in the file's own footer, for what another writer than `LandingLog` committed: delta-rs
-writes no tags (1.6), nor does it show them, but its log checkpoints keep them.
+A turn of landing writes one file, whatever the number of partitions. Its spans are in its add action's `tags`, which a reader gets
+without opening the file, and in the file's own footer, for commits of other writers than `LandingLog`: delta-rs (1.6) does not
+write or show tags, but its log checkpoints include them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mirrorlake.runtime import open_folder
 
 TAG = "mirrorlake.spans"
 _COMMIT = re.compile(r"(\d{20})\.json")
-# Of one part or of several; what the second version of log checkpoints keeps beside them is read from the footers.
+# Log checkpoints of one part or several. Version 2 has spans in sidecar files; those are read from the footers instead.
 _LOG_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 _NUMBERS = 5
 
 
 class FileSpan(NamedTuple):
-    """Rows of a file that follow one another, with records of one source partition; `newest_ms` is their newest timestamp."""
+    """Consecutive rows of a file with records of one source partition; `newest_ms` is their newest timestamp."""
 
     source: SourcePartition
     first_offset: int
@@ -39,7 +39,7 @@ class FileSpan(NamedTuple):
     newest_ms: int
 
     def joined(self, following: FileSpan) -> FileSpan:
-        """Return this span and the rows of the same source partition that follow it as one."""
+        """Return this span and the following one of the same source partition as one span."""
         return self._replace(
             first_offset=min(self.first_offset, following.first_offset),
             last_offset=max(self.last_offset, following.last_offset),
@@ -49,7 +49,7 @@ class FileSpan(NamedTuple):
 
 
 def spans_to_text(spans: Sequence[FileSpan]) -> str:
-    """Write spans in the order of their rows, about 20 bytes each: offsets and times by their distance.
+    """Return spans, in the order of their rows, as a text of about 20 bytes each, with differences of offsets and times.
 
     Example:
         >>> spans_to_text([FileSpan(SourcePartition("t", 1, 0), 5, 7, 0, 3, 1000)])
@@ -77,7 +77,7 @@ def spans_to_text(spans: Sequence[FileSpan]) -> str:
 
 
 def spans_from_text(text: str | bytes | None) -> list[FileSpan]:
-    """Read spans; none where there is no text, or not ours."""
+    """Parse spans; return [] without a text or for another format."""
     spans: list[FileSpan] = []
     row = 0
     try:
@@ -94,20 +94,20 @@ def spans_from_text(text: str | bytes | None) -> list[FileSpan]:
 
 
 def footer_spans(footer: pq.FileMetaData) -> list[FileSpan]:
-    """Read the spans of a file by its footer; none where another writer has written it."""
+    """Read the spans in a file's footer; return [] for a file of another writer."""
     spans = spans_from_text((footer.metadata or {}).get(TAG.encode()))
     return spans if sum(span.records for span in spans) == footer.num_rows else []
 
 
 def tag_text(tags: Any) -> str | None:
-    """Return the spans' text among an add action's tags."""
+    """Return the text of the spans in an add action's tags, or None."""
     return (tags or {}).get(TAG)
 
 
 def logged_spans(path: str, names: Collection[str]) -> dict[str, list[FileSpan]]:
-    """Read the spans of some files of a table from the tags in its log, as its newest log checkpoint and later commits say.
+    """Read the spans of some files of a table from the tags in its newest log checkpoint and later commits.
 
-    Names are as the log has them. A file is missing where its commit has no tags, as on an object store, or was cleaned up.
+    Names are those in the log. A file is omitted if its commit has no tags, as on an object store, or was cleaned up.
     """
     wanted, found = set(names), dict[str, str]()
     if not wanted or ":/" in path:
@@ -118,7 +118,7 @@ def logged_spans(path: str, names: Collection[str]) -> dict[str, list[FileSpan]]
     newest = max((match[1] for match in checkpoints), default="")
     for match in filter(None, map(_COMMIT.fullmatch, entries)):
         if match[1] > newest:
-            # It may have been cleaned up since.
+            # The commit may have been cleaned up since.
             with suppress(FileNotFoundError):
                 found |= _tagged(log.read(match[0]), wanted)
     for match in checkpoints if wanted - found.keys() else ():

@@ -1,9 +1,9 @@
-"""Which runs of the offset map still stand: those of remote topics that were not deleted since.
+"""Filter rows by the incarnation of their remote topic: current, or deleted since.
 
-A run says where records stood in one life of a remote topic, and carries that topic's id. The table `metadata` says which
-life is the present one; a run from before ids were kept belongs to the life in which it was committed.
+A row of the offset map belongs to one incarnation of a remote topic and has that topic's id. The table `metadata` has the present
+incarnation. A row from before ids were recorded belongs to the incarnation in which it was committed.
 
-Law A (never ahead): a position is never taken from a topic that is gone.
+Law A (never ahead): a position is never taken from a deleted topic.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicIncarnation:
-    """The present life of a remote topic that had an earlier one: its id, None where it is gone, and since when it is known."""
+    """The present incarnation of a remote topic that had an earlier one: its id (None if deleted) and first observation."""
 
     topic_id: str | None
     since: datetime | None
 
 
 def read_incarnations(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], TopicIncarnation]:
-    """Read the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
+    """Read the remote topics that were deleted or recreated, by target alias and name; most lakes have none."""
     targets = sorted({flow.target for flow in flows})
-    # A row for each change of a remote topic: few enough to be looked at here, without a shuffle.
+    # There is a row for each change of a remote topic, few enough to process without a shuffle.
     rows = lake.query_rows(
         "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
         "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
@@ -49,7 +49,7 @@ def read_incarnations(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str
 
 
 def _present_incarnation(rows: Sequence[Any]) -> TopicIncarnation | None:
-    """Tell the present life of a topic from its rows, oldest first; None where there was no other one."""
+    """Return the present incarnation of a topic from its rows, oldest first, or None if it is the only one."""
     since: dict[str, datetime] = {}
     for row in rows:
         if row.present:
@@ -65,9 +65,9 @@ def _present_incarnation(rows: Sequence[Any]) -> TopicIncarnation | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationFilter:
-    """Tell rows of flows apart by whether their remote topic exists.
+    """Separate rows of flows by whether their remote topic exists.
 
-    `recorded` are remote topics that were lost at some time, `held` those that were found to be lost just now.
+    `recorded` are the remote topics that were lost earlier, `lost` those detected as lost now.
     """
 
     flows: tuple[FlowConfig, ...]
@@ -78,23 +78,23 @@ class IncarnationFilter:
         return bool(self.recorded or self.lost)
 
     def current_rows(self, runs: DataFrame) -> DataFrame:
-        """Keep the rows of `offset_map` whose records stand in a remote topic that exists."""
+        """Return the rows of `offset_map` whose remote topic exists."""
         return runs.where(self.current_sql())
 
     def stale_rows(self, runs: DataFrame) -> DataFrame | None:
-        """Keep the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
+        """Return the rows of `offset_map` whose remote topic was deleted, or None if there can be none."""
         gone = self.stale_sql()
         return None if gone is None else runs.where(gone)
 
     def current_sql(self) -> str:
-        """Say in SQL which rows of `offset_map` speak of a remote topic that exists."""
+        """Return a SQL filter for `offset_map` rows of current incarnations."""
         gone = self.stale_sql()
         return "true" if gone is None else f"NOT ({gone})"
 
     def current_withheld_sql(self, topics: Callable[[FlowConfig], Iterable[str]]) -> str:
-        """Say in SQL which rows of `withheld` were written for a remote topic that exists: others were judged again since.
+        """Return a SQL filter for `withheld` rows of current incarnations; the rules have judged the others again since.
 
-        `topics` lists the source topics of a flow; it is asked only where one was lost.
+        `topics` lists the source topics of a flow; it is called only if a topic was lost.
         """
         gone: list[str] = []
         for flow in self.flows if self else ():
@@ -106,7 +106,7 @@ class IncarnationFilter:
         return f"NOT ({' OR '.join(gone)})" if gone else "true"
 
     def stale_sql(self) -> str | None:
-        """Say in SQL which rows of `offset_map` speak of a remote topic that is gone; None where there can be none."""
+        """Return a SQL filter for `offset_map` rows of deleted incarnations, or None if there can be none."""
         gone = [
             f"(flow IN ({quote(flow.name)}, {quote(flow.redrive_name)}) AND target_topic = {quote(remote)} "
             f"AND {_is_other(life, 'committed_at')})"
@@ -134,6 +134,6 @@ def _is_other(incarnation: TopicIncarnation, at: str) -> str:
 
 
 def load_incarnation_filter(lake: Lake, flows: Iterable[FlowConfig]) -> IncarnationFilter:
-    """Read what the lake knows of the remote topics of flows."""
+    """Build the filter of flows from the lost remote topics that the lake has recorded."""
     flows = tuple(flows)
     return IncarnationFilter(flows=flows, recorded=read_incarnations(lake, flows))

@@ -1,4 +1,4 @@
-"""The lake: how its tables are created and written; where they are and how they are read is below it."""
+"""Create and write the tables of a lake; `addresses` and `reader` locate and read them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class Lake(LakeReader):
-    """Address and reach the tables of one lake.
+    """The tables of one lake.
 
     Args:
-        spark: the session that reads and writes, or what gives it when it is first needed: a question about a folder needs
-            none. Never stopped here.
+        spark: the session that reads and writes, or a function that returns it at its first use: a query of a folder needs none.
+            The lake never stops it.
         config: `root`, or `catalog` and `schema` on Unity Catalog.
-        sees_all: whether the session sees what this process sees, or would where it does not stand yet: then what is not in
-            the folder is not there, and tables are created without it.
-        store: the object store with the tables, for a process that was given it in place of the settings.
+        sees_all: whether the session sees, or once started would see, the same files as this process: a table that is not in the
+            folder then does not exist, and tables are created without Spark.
+        store: the object store with the tables, for a process that got it instead of the settings.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Lake(LakeReader):
         self._writer = RelayWriter()
 
     def create_all(self, aliases: Iterable[str], *, is_shown: bool = False) -> list[str]:
-        """Create what is missing: a relay per source alias, and the side tables; return their locations.
+        """Create the missing relays of these aliases and the missing side tables, and return their locations.
 
-        A side table that was there before, and that nobody was shown to be missing (`is_shown`), is remembered as removed.
+        A side table that existed before is recorded as removed, unless a plan showed a person that it was missing (`is_shown`).
 
         Raises:
-            SafetyError: an older lake needs a step before this release may write to it.
+            SafetyError: an older lake needs a migration step before this release may write to it.
         """
         if MIGRATIONS and self.exists(gaps := self.meta_location(GAPS)):
             refuse_unmigrated(self.properties(gaps), self.address)
         missing = self.missing(aliases)
         side = {location: table for location, table in missing.items() if table is not RELAY}
         made = self._made_tables() if side else MadeTables()
-        # Looked at once more: what another process made meanwhile was not removed.
+        # Checked again, because a table that another process made meanwhile was not removed.
         gone = [table.name for location, table in side.items() if made.made and not self.exists(location)]
         with ThreadPoolExecutor(max_workers=4) as pool:
-            # Relays first: where Spark puts them into a folder of this machine, the rest needs no Spark.
+            # Relays first: once they are in a folder of this machine, the rest needs no Spark.
             for is_relay in (True, False):
                 chosen = [item for item in missing.items() if (item[1] is RELAY) == is_relay]
                 list(pool.map(lambda item: self._create(*item), chosen))
@@ -80,7 +80,7 @@ class Lake(LakeReader):
                 log.warning(
                     "lake.table_made_again tables=%s why=%s", ",".join(sorted(removed)), "it was removed by hand"
                 )
-            # Read once more: who starts beside this may have noted what it made again.
+            # Read again, because a process that starts at the same time may have recorded its tables.
             known = self.properties(gaps := self.meta_location(GAPS))
             noted = MadeTables.of(known).after(gone, is_shown=is_shown)
             if not noted.items() <= known.items():
@@ -88,7 +88,7 @@ class Lake(LakeReader):
         return list(missing)
 
     def create_side_table(self, table: TableSchema) -> None:
-        """Create one side table where it is missing."""
+        """Create one side table unless it exists."""
         if not self.exists(self.meta_location(table)):
             self._create(self.meta_location(table), table)
 
@@ -102,7 +102,7 @@ class Lake(LakeReader):
         return {location: table for (location, table), found in zip(wanted.items(), there, strict=True) if not found}
 
     def open_maintenance(self, location: str) -> TableMaintenance | None:
-        """Open a table for its upkeep; None where it is not seen without Spark."""
+        """Open a table for maintenance, or return None if only Spark reaches it."""
         return TableMaintenance(location) if self._is_seen(location) else None
 
     def append(
@@ -115,10 +115,10 @@ class Lake(LakeReader):
         signature: str = "",
         adds_columns: bool = False,
     ) -> None:
-        """Append rows; with `app_id`, a version that is not above the last one of that id is dropped (Delta protocol, SetTransaction).
+        """Append rows; with `app_id`, drop a version that is not above the last one of that id (Delta protocol, SetTransaction).
 
-        `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
-        history as the commit's user metadata. `adds_columns` gives a table of an older release the columns that came since.
+        `app_id` prevents a zombie from writing twice, because its versions are old. `signature` goes into the table's history
+        as the commit's user metadata. `adds_columns` adds the columns that a table of an older release lacks.
         """
         if self._store is not None or (not signature and self._is_seen(location)):
             self._append_arrow(frame, location, app_id=app_id, version=version, signature=signature)
@@ -142,12 +142,12 @@ class Lake(LakeReader):
         version: int,
         signature: str,
     ) -> None:
-        """Append to the relay of a source as `append` does; no rows only leave the version and the signature.
+        """Append to the relay of a source as `append` does; without rows, commit only the version and the signature.
 
-        `rows` have the relay's columns but for `landed_at`, the time of the batch.
+        `rows` have the relay's columns except `landed_at`, the time of the batch.
 
-        Where the relay is a folder of this machine, the workers write its files and delta-rs commits them: 1 830 ms of CPU
-        for a small batch are 300 (2026-11-22).
+        If the relay is a folder of this machine, the workers write its files and delta-rs commits them: a small batch costs 300 ms
+        of CPU instead of 1 830 (2026-11-22).
         """
         from pyspark.sql import functions as F
 
@@ -162,7 +162,7 @@ class Lake(LakeReader):
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
 
     def _append_arrow(self, frame: DataFrame, location: str, *, app_id: str, version: int, signature: str) -> None:
-        """Append what Spark computes by delta-rs: of a store's tables one kind of writer only (DESIGN 7)."""
+        """Append a Spark frame by delta-rs, because the tables of a store may have one kind of writer only."""
         if signature:
             files = self._writer.write(frame, location, None)
             self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
@@ -170,7 +170,7 @@ class Lake(LakeReader):
             self._folder.append(location, frame.toArrow(), app_id=app_id, version=version)
 
     def refuse_spark(self, what: str) -> None:
-        """Raise `UsageError` for what only Spark can do, where the tables are on an object store."""
+        """Raise `UsageError` for an operation of Spark's if the tables are on an object store."""
         if self._store is not None:
             raise UsageError(
                 f"{what} is Spark's work, and tables on an object store are written by delta-rs alone",
@@ -179,14 +179,14 @@ class Lake(LakeReader):
             )
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
-        """Put rows in the place of those that a condition holds for, in one commit."""
+        """Replace the rows that fulfil a condition, in one commit."""
         self.refuse_spark(f"replacing records of {location}")
         self._through_spark.save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
     def append_rows(
         self, table: TableSchema, rows: Sequence[Mapping[str, Any]], *, app_id: str = "", version: int = 0
     ) -> None:
-        """Append rows, by the names of the columns, to a side table; a column that a row leaves out is null.
+        """Append rows, by column names, to a side table; a column missing in a row is null.
 
         Raises:
             ValueError: a row names a column that the table lacks.
@@ -198,7 +198,7 @@ class Lake(LakeReader):
             self._append_rows(table, rows, app_id, version)
 
     def delete_rows(self, table: TableSchema, where: str) -> None:
-        """Delete the rows of a side table that a condition of SQL holds for."""
+        """Delete the rows of a side table that fulfil a SQL condition."""
         location = self.meta_location(table)
         if self._is_seen(location):
             delete_rows(TableMaintenance(location), lambda rows: _holds(rows, where), why="delete")
@@ -206,7 +206,7 @@ class Lake(LakeReader):
             self.spark.sql(f"DELETE FROM {self._through_spark.sql_name(location)} WHERE {where}")  # noqa: S608
 
     def fence(self, table: TableSchema, *, app_id: str, version: int) -> None:
-        """Append nothing under an application id: what comes with an older version from now on is dropped."""
+        """Commit no rows under an application id, so that later appends with an older version are dropped."""
         self._append_rows(table, [], app_id, version)
 
     def _append_rows(self, table: TableSchema, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> None:
@@ -218,7 +218,7 @@ class Lake(LakeReader):
         self.append(frame, location, app_id=app_id, version=version, adds_columns=True)
 
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
-        """Set table properties, all of them in one commit."""
+        """Set table properties in one commit."""
         self._engine(location).set_properties(location, values)
 
     def _create(self, location: str, table: TableSchema) -> None:
@@ -226,14 +226,14 @@ class Lake(LakeReader):
             table = replace(table, properties={**table.properties, **stamp()})
         is_near = self._has_folder and self._sees_all()
         if self._store is not None or is_near or (table is not RELAY and self._has_relays()):
-            # The first table that Spark creates takes its JVM as long as all the rest of its start.
+            # The first table that Spark creates takes as long as the rest of the JVM's start.
             self._folder.create(location, table)
         else:
             self._through_spark.create(location, table)
 
 
 def _holds(rows: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows fulfil a condition of SQL."""
+    """Return which rows fulfil a SQL condition."""
     answer = query_files(f"SELECT coalesce({where}, FALSE) AS holds FROM {{rows}}", {"rows": rows}, {})  # noqa: S608
     found: np.ndarray[Any, np.dtype[np.bool_]] = answer["holds"].to_numpy()
     return found

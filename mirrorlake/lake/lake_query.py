@@ -1,4 +1,4 @@
-"""A question about tables of the lake: its text, and what each name in it stands for."""
+"""A query over tables of the lake: its text, and the table of each name in it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Relays = Mapping[str, tuple[str, RelayPart | None]]
-"""The relays that a question names in braces: the alias of each source, and the part that matters (None: all of it)."""
+"""The relays that a query names in braces: the alias of each source, and the needed part (None: all of it)."""
 
 _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table of the lake that a question names; of a relay the source's alias and the part that matters."""
+    """A table of the lake that a query names; for a relay the source's alias and the needed part."""
 
     table: TableSchema
     alias: str = ""
@@ -31,14 +31,14 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class LakeQuery:
-    """A query in Spark's SQL (see `Lake.ask`).
+    """A query in Spark's SQL (see `Lake.query_rows`).
 
     Args:
         text: the query; names in braces are tables, `:name` is a value.
-        relays: what names of relays stand for.
-        tables: what else the query names in braces; these go before tables of the lake.
+        relays: the alias and part of each relay's name.
+        tables: further tables that the query names in braces; these go before tables of the lake.
         values: the values.
-        cache: whether the answer is kept in mind for as long as its tables get no new version; not of given tables.
+        cache: whether to cache the answer until one of its tables has a new version; not for given tables.
     """
 
     text: str

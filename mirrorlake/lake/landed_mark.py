@@ -1,6 +1,6 @@
-"""The time up to which a relay holds everything that its source had acknowledged: a small file that a live lander replaces.
+"""The time up to which a relay has all records that its source acknowledged: a small file that a live lander replaces.
 
-Samples say the same every half a minute; a source that dies between two of them would be said to have lost that much.
+Samples come only every half a minute: by them alone, a source that dies between two would seem to have lost that much.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mirrorlake.runtime import Folder, open_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedMark:
-    """What a live lander knows of its source and its relay, by the clock of its machine.
+    """The state of a source and its relay by a live lander, with times of its machine's clock.
 
     Attributes:
-        landed: newest batch of the relay then, with the number of its lander; None before the first.
-        complete_at: everything that was acknowledged by then is landed, of each partition that is not in `behind`.
-        behind: the same time for partitions that are later, None where it is not known.
-        answered_at: when the source was last asked and answered.
-        silent_at: when it was first found without an answer after that.
+        landed: the relay's newest batch, after the number of its lander; None before the first.
+        complete_at: all records acknowledged by then are landed, of each partition that is not in `behind`.
+        behind: the same time for partitions that lag behind it, None if unknown.
+        answered_at: when the source last answered.
+        silent_at: when the source first failed to answer after that.
     """
 
     landed: tuple[int, int] | None
@@ -38,13 +38,13 @@ class LandedMark:
     silent_at: datetime | None = None
 
     def complete_for(self, carries: Callable[[str], bool]) -> datetime | None:
-        """Return the time up to which all partitions of some topics are landed; None where that of one is not known."""
+        """Return the time up to which all partitions of some topics are landed, or None if one partition's is unknown."""
         late = [at for tp, at in self.behind.items() if carries(tp.topic)]
         known = [at for at in (self.complete_at, *late) if at is not None]
         return min(known) if len(known) == 1 + len(late) else None
 
     def to_json(self) -> str:
-        """Write the mark, the partitions that are behind by time and topic."""
+        """Return the mark as JSON, with the partitions of `behind` by time and topic."""
         behind: dict[str, dict[str, list[int]]] = {}
         for tp, at in self.behind.items():
             behind.setdefault(str(_micros(at)), {}).setdefault(tp.topic, []).append(tp.partition)
@@ -59,7 +59,7 @@ class LandedMark:
 
     @classmethod
     def from_json(cls, text: str) -> LandedMark:
-        """Read a mark."""
+        """Parse a mark."""
         document: dict[str, Any] = json.loads(text)
         landed = document["landed"]
         return cls(
@@ -77,16 +77,16 @@ class LandedMark:
 
 
 class LandedMarks:
-    """Write the marks of one lander, or of one of its landing groups; a reader takes those of the relay's newest number only."""
+    """Write the marks of one lander, or of one of its landing groups; a reader uses the relay's newest number only."""
 
     def __init__(self, address: str, number: int, group: int | None = None, *, groups: int = 1) -> None:
         self._folder = open_folder(address)
-        # How many there are stands in the name: of one that is missing a reader knows nothing.
+        # The name has the number of groups, so that a reader detects a missing mark.
         self._name = _name(number) if group is None else f"{_name(number)}.{group}.{groups}"
         self._folder.replace_older(self._name, spares_equals=True)
 
     def write(self, mark: LandedMark) -> None:
-        """Replace the mark before.
+        """Replace the last mark.
 
         Raises:
             OSError: the folder cannot be written to.
@@ -95,17 +95,17 @@ class LandedMarks:
 
 
 def marks_address(lake: Lake, alias: str) -> str:
-    """Name the folder with the marks of a source."""
+    """Return the address of the folder with a source's marks."""
     return f"{lake.checkpoint_root()}/marks/{alias}"
 
 
 def read_mark(lake: Lake, alias: str) -> LandedMark | None:
-    """Return the newest mark of a source; None where no live lander has written one that holds for the relay as it is now.
+    """Return the newest mark of a source, or None if no live lander has written one for the present state of the relay.
 
-    A lander that was replaced may go on writing, and of a relay that was put back from a backup an old mark says too much.
+    A replaced lander may continue to write marks, and an old mark overstates a relay that was restored from a backup.
     """
     if lake.relay_log(alias) is None or not lake.exists(lake.relay_location(alias)):
-        # Where only Spark reaches the lake, no task lands.
+        # No task lands into a lake that only Spark reaches.
         return None
     folder = open_folder(marks_address(lake, alias))
     if not folder.names():
@@ -122,7 +122,7 @@ def read_mark(lake: Lake, alias: str) -> LandedMark | None:
 
 
 def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
-    """Read the marks of all landing groups of a number; none where that of one is missing, or says nothing yet."""
+    """Return the marks of all landing groups of a number, or [] if one is missing or still empty."""
     names = [name for name in folder.names() if name.partition(".")[0] == number]
     texts = []
     for name in names:
@@ -133,7 +133,7 @@ def _read_groups(folder: Folder, number: str) -> list[LandedMark]:
 
 
 def _merge_groups(marks: Sequence[LandedMark]) -> LandedMark:
-    """Say of all landing groups what holds for each."""
+    """Return the mark that is true for every landing group."""
     complete = [mark.complete_at for mark in marks if mark.complete_at is not None]
     silent = [mark.silent_at for mark in marks if mark.silent_at is not None]
     return LandedMark(
@@ -141,7 +141,7 @@ def _merge_groups(marks: Sequence[LandedMark]) -> LandedMark:
         complete_at=min(complete) if len(complete) == len(marks) else None,
         behind={tp: at for mark in marks for tp, at in mark.behind.items()},
         answered_at=max((mark.answered_at for mark in marks if mark.answered_at is not None), default=None),
-        # A source is silent once none of its leaders answers.
+        # A source is silent when none of its leaders answers.
         silent_at=max(silent) if len(silent) == len(marks) else None,
     )
 

@@ -1,6 +1,6 @@
-"""The landing commits of a relay: how each is signed and numbered, so that a table tells whose it is (see `fenced_writer.py`).
+"""The signature and number of a relay's landing commits, which identify the lander of each (see `fenced_writer.py`).
 
-Needs no Spark: tasks commit by it, too.
+This module needs no Spark, because tasks commit by it, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirrorlake.model.owner import said_owner
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
-# The same number where its lander has claimed it; lakes of a release whose landers had one id a number lack it.
+# The same number once its lander has claimed it; missing in lakes of releases whose landers had one id a number.
 CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
 CLUSTER_PROPERTY = "mirrorlake.cluster.id"
 # The number and its owner, set in one commit, so that a replaced lander reads who replaced it.
@@ -27,14 +27,14 @@ CLAIM = -1
 
 @dataclass(frozen=True, slots=True)
 class LandingCommit:
-    """What a landing commit is signed with: `batch` is -1 where it only claimed the number.
+    """The signature of a landing commit; `batch` is -1 for a claim of the number.
 
     Attributes:
         landed_at: time of the newest batch with records.
         read_to: the next offset to read of partitions that were read past their last landed record; with `as_of`, of all
-            partitions by the commits up to that version of the table. None where a checkpoint location tells it: in commits of
+            partitions by the commits up to that version of the table. None if a checkpoint location has it: in commits of
             a Structured Streaming query, and of releases before 0.3.
-        group: the landing group, where several tasks land under the number; their batches have numbers in one order.
+        group: the landing group, if several tasks land under the number; their batches share one sequence of numbers.
     """
 
     checkpoint: int
@@ -46,7 +46,7 @@ class LandingCommit:
     group: int | None = None
 
     def to_text(self) -> str:
-        """Write the commit's user metadata."""
+        """Return the commit's user metadata."""
         document: dict[str, Any] = {
             "app": APP,
             "checkpoint": self.checkpoint,
@@ -65,7 +65,7 @@ class LandingCommit:
 
     @classmethod
     def from_document(cls, document: Any) -> LandingCommit | None:
-        """Read a commit's user metadata; None where no lander has written it."""
+        """Parse a commit's user metadata, or return None if no lander wrote it."""
         if document.get("app") != APP:
             return None
         at, read_to = document.get("landed_at"), document.get("read_to")
@@ -81,7 +81,7 @@ class LandingCommit:
 
 
 def _read_to_document(read_to: Mapping[SourcePartition, int]) -> dict[str, dict[str, Any]]:
-    """Write offsets by topic and partition; the generation stands before those that are not of the first.
+    """Return offsets by topic and partition, each after its generation unless that is the first.
 
     Example:
         >>> _read_to_document({SourcePartition("orders", 1, 0): 17, SourcePartition("orders", 2, 1): 5})
@@ -105,7 +105,7 @@ def _parse_read_to(document: Mapping[str, Mapping[str, Any]]) -> dict[SourcePart
 
 
 def txn_version(number: int, batch: int) -> int:
-    """Number the transaction of a batch under a checkpoint number; `batch` is -1 for the claim.
+    """Return the transaction version of a batch under a checkpoint number; `batch` is -1 for the claim.
 
     Example:
         >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
@@ -115,9 +115,9 @@ def txn_version(number: int, batch: int) -> int:
 
 
 def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
-    """Return the time of a batch: past that of the one before, even where the clock is set back by hours.
+    """Return the time of a batch: later than the batch before, even if the clock was set back by hours.
 
-    Accounts are settled by it.
+    Offset accounts rely on increasing times.
 
     Example:
         >>> batch_time(datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 12))
@@ -128,10 +128,9 @@ def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class RelayClaim:
-    """What a task on any machine needs to land for the only lander of a source: the relay's folder and the claimed number.
+    """The relay's folder and the claimed number, by which a task on any machine lands for the only lander of a source.
 
-    Where several tasks land under the number, each has a `group`, and `as_of` is the version of the relay that the lander read
-    last.
+    If several tasks land under the number, each has a `group`, and `as_of` is the relay's version that the lander read last.
     """
 
     alias: str
@@ -143,7 +142,7 @@ class RelayClaim:
 
     @property
     def app(self) -> str:
-        """The application id of this seat alone."""
+        """The application id of this claim's group."""
         return app_id(self.alias, self.group)
 
 
@@ -158,7 +157,7 @@ def app_id(alias: str, group: int | None = None) -> str:
 
 
 def lander_replaced_error(alias: str, newest: LandingCommit | None = None) -> LanderReplaced:
-    """Return the error of a lander whose relay another one has taken over; `newest` is that one's commit, where it is known."""
+    """Return the error of a lander that another one has replaced; `newest` is the commit of the other, if known."""
     who = "" if newest is None else f": {said_owner(newest.owner)}"
     return LanderReplaced(
         f"another lander of {alias} has taken its relay over{who}",

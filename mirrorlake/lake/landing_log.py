@@ -1,20 +1,20 @@
 """Commit a live lander's batches by writing the next file of the relay's log: 0.5 ms of CPU, however large the table is.
 
-A Delta commit that only adds files needs the number of the newest version, and what has come since the last look. delta-rs
-keeps every file of the table in memory and rebuilds that at each commit: 12 ms of CPU at 10 files, 99 ms at 25 000, which is
-an hour of four partitions. It still reads the table at the start, and writes the log checkpoints.
+A Delta commit that only adds files needs the newest version's number and the commits since the last read. delta-rs has every file
+of the table in memory and rebuilds that at each commit: 12 ms of CPU for 10 files, 99 ms for 25 000, an hour of four partitions.
+It still reads the table at the start, and writes the log checkpoints.
 
-Law F (repeatable): a file of the log is made whole or not at all, and only where there is none of that number (a hard link, as
-delta-rs does it). What has come in between is read first: a newer claim, or a transaction of this application that is as new,
-and nothing is written (Delta protocol, conflict resolution of blind appends).
+Law F (repeatable): a log file is created whole or not at all, and only if its number is free (a hard link, as delta-rs does it).
+The commits in between are read first: after a newer claim, or a transaction of this application that is as new, nothing is written
+(Delta protocol, conflict resolution of blind appends).
 
-On an object store, which has no hard links, delta-rs puts the commit, from a table that is kept open: to open it, or to ask it for
-an application's last transaction, takes a request for each commit since the last log checkpoint. It may put the version after the
-one that was followed, and no later one. A table of another protocol than ours is left to delta-rs, too.
+On an object store, which has no hard links, delta-rs commits from a table that stays open: opening it, or reading an application's
+last transaction, takes a request for each commit since the last log checkpoint. delta-rs may commit only the version after the one
+read last. It also commits to a table with a protocol that this module does not support.
 
-Landing groups: tasks of one lander share its number and the application id of the source. Each commit of theirs has the next
-batch number of that id, so that of two at the same moment one is written again after the other, and a claim refuses all of them;
-a second id, that of the group alone, tells two attempts of one task apart.
+Landing groups: tasks of one lander share its number and the application id of the source. Each of their commits has the next batch
+number of that id, so that one of two simultaneous commits is written again after the other, and a claim refuses all of them. A
+second id, that of the group alone, distinguishes two attempts of one task.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.model.flow import SourcePartition, furthest
 from mirrorlake.runtime import flush_files, open_folder, translating_store_errors
 
-# Each attempt that fails is another writer's commit that came first: upkeep makes a few a minute.
+# An attempt fails if another writer's commit came first: maintenance makes a few a minute.
 _ATTEMPTS = 100
-# A log checkpoint names what was rewritten in the last hours, too: at ten turns a second 216 000 files, 0.3 s of CPU. The next one
-# waits so many times as long as the last one took.
+# A log checkpoint includes files rewritten in the last hours: at ten turns a second 216 000 files, 0.3 s of CPU. The next one waits
+# 100 times as long as the last one took.
 _CHECKPOINT_WAITS = 100
 _SIGNED_AMONG = 10
 
 
 class LandingLog:
-    """Append batches to a relay from a seat, or follow what a task appends from there; each process makes its own."""
+    """Append batches to a relay under a claim, or follow the commits of a task with that claim; one object a process."""
 
     _version: int
     _number: int
     _is_plain = False
     _landed_at: datetime | None = None
     _newest: LandingCommit | None = None
-    # The last commit of this seat that was read.
+    # The last commit read of this claim's group.
     _text = ""
-    # For the commits that delta-rs makes.
+    # The open table from which delta-rs commits.
     _table: DeltaTable | None = None
 
     def __init__(self, relay_claim: RelayClaim) -> None:
         self._relay_claim = relay_claim
         self._app = app_id(relay_claim.alias)
         self._done: dict[str, int] = {}
-        # How far other groups have read, by their commits after the lander's last look up to a version.
+        # The read progress of other groups, by their commits after the lander's last read up to the version `_others_to`.
         self._others: Mapping[SourcePartition, int] = {}
         self._others_to = relay_claim.as_of
         self._is_stored = ":/" in relay_claim.path
@@ -83,12 +83,12 @@ class LandingLog:
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether batches were landed under this number before: a number is good for one run of one task."""
+        """Whether batches were landed under this number before; a number is valid for one run of one task."""
         return self._done[self._relay_claim.app] > txn_version(self._relay_claim.number, CLAIM)
 
     @property
     def is_newest(self) -> bool:
-        """Tell whether the number is the relay's newest, as last read: another one with it is an attempt of the same task."""
+        """Whether the number is the relay's newest, as last read; another writer with it is an attempt of the same task."""
         return self._number == self._relay_claim.number and self._done[self._app] < self._next_claim
 
     @property
@@ -96,10 +96,10 @@ class LandingLog:
         return txn_version(self._relay_claim.number + 1, CLAIM)
 
     def newest_landed_at(self) -> datetime | None:
-        """Return the time of the newest batch in the relay; None where the newest commits name none.
+        """Return the time of the newest batch in the relay, or None if the newest commits have none.
 
         Raises:
-            LanderReplaced: another lander has taken the relay over.
+            LanderReplaced: another lander has claimed the relay.
         """
         self._follow()
         self._require(self._next_claim)
@@ -114,13 +114,13 @@ class LandingLog:
         *,
         is_whole: bool = False,
     ) -> LandingCommit:
-        """Commit the files of a batch, and how far the source was read: of all partitions with `is_whole`; return its signature.
+        """Commit the files and read progress of a batch, with `is_whole` that of all partitions, and return the signature.
 
-        `landed_at` is the time of the newest batch with records: of this one, where it has files. `batch` counts those of this
-        task; where it is one of several, the signature has the number and a time after those of all before.
+        `landed_at` is the time of the newest batch with records: of this batch, if it has files. `batch` counts the batches of this
+        task. If the task is one of several, the signature's number and time follow those of all earlier commits.
 
         Raises:
-            LanderReplaced: another lander has taken the relay over, and nothing was written.
+            LanderReplaced: another lander has claimed the relay, and nothing was written.
         """
         seat, version = self._relay_claim, txn_version(self._relay_claim.number, batch)
         wanted = LandingCommit(seat.number, batch, seat.owner, landed_at, read_to, 0 if is_whole else None)
@@ -129,7 +129,7 @@ class LandingLog:
         for attempt in range(_ATTEMPTS):
             self._follow()
             if attempt and self._has_written(files, signed):
-                # The store has taken the commit, and its answer was lost.
+                # The store accepted the commit, and its answer was lost.
                 break
             self._require(version)
             signed, transactions = self._sign(wanted, version, has_rows=bool(files))
@@ -147,8 +147,8 @@ class LandingLog:
         is_due = self._version // CHECKPOINT_COMMITS > self._checkpointed // CHECKPOINT_COMMITS
         if is_due and not self._checkpointing.is_alive() and time.monotonic() >= self._next_checkpoint:
             self._checkpointed = self._version
-            # A large table's takes a second of CPU: records need not wait for it. A process that ends waits: delta-rs does not
-            # survive the end of the interpreter around it.
+            # In a thread, because a large table's takes a second of CPU, and records need not wait for it. A process waits for the
+            # thread at its end, because delta-rs crashes if the interpreter ends under it.
             self._checkpointing = threading.Thread(target=self._checkpoint, name="log checkpoint")
             self._checkpointing.start()
         return signed
@@ -177,12 +177,12 @@ class LandingLog:
         self._next_checkpoint = ended + _CHECKPOINT_WAITS * (ended - began)
 
     def _require(self, version: int) -> None:
-        """Check that this seat's number is the newest, and that what it writes next is new."""
+        """Check that this claim's number is the newest, and that its next transaction version is new."""
         if not self.is_newest or self._done[self._relay_claim.app] >= version:
             raise lander_replaced_error(self._relay_claim.alias, self._newest)
 
     def _load(self) -> None:
-        """Read all of the newest version."""
+        """Read the whole newest version."""
         with translating_store_errors(self._relay_claim.path, TableNotFoundError):
             self._read(open_table(self._relay_claim.path))
 
@@ -200,23 +200,23 @@ class LandingLog:
             self._others_to = self._version
 
     def _step(self) -> None:
-        # Where no commit was missed before, this one is none.
+        # The commit counts as read only if no earlier one was missed.
         self._others_to += self._others_to == self._version
         self._version += 1
 
     def _note_commit(self, signed: LandingCommit | None) -> None:
-        """Take note of what another group has read."""
+        """Record the read progress of another group."""
         seat = self._relay_claim
         if signed is not None and signed.checkpoint == seat.number and signed.group not in (None, seat.group):
             self._others = furthest((self._others, signed.read_to or {}))
             if self._version % CHECKPOINT_COMMITS == 0:
-                # Its task makes the log checkpoint.
+                # The task of that group writes the log checkpoint.
                 self._checkpointed = self._version
 
     def _follow(self) -> None:
-        """Read what has come since the last look."""
+        """Read the commits since the last read."""
         if not self._is_stored and not self._log.has(commit_name(self._version)):
-            # The log was cleaned up while this slept: the file after it might fill a hole in the past.
+            # The log was cleaned up while this process slept: the next number may be free again, but in the past.
             self._load()
         while (text := read_commit(self._log, self._version + 1)) is not None:
             self._step()
@@ -237,11 +237,11 @@ class LandingLog:
                     )
 
     def _has_written(self, files: Sequence[WrittenFile], signed: LandingCommit) -> bool:
-        """Tell whether the newest commit of this seat is one with these files and this signature."""
+        """Return whether the newest commit of this claim's group has these files and this signature."""
         return all(part in self._text for part in (json.dumps(signed.to_text()), *(file.path for file in files)))
 
     def _put(self, files: Sequence[WrittenFile], transactions: dict[str, int], signed: LandingCommit) -> bool:
-        """Write the commit after the version read last; False where others came first, or the answer is not known."""
+        """Write the commit after the version read last, or return False if others came first or the answer was lost."""
         path, is_ours = self._relay_claim.path, self._is_plain and not self._is_stored
         with translating_store_errors(path, TableNotFoundError):
             try:
@@ -251,7 +251,7 @@ class LandingLog:
                 self._has_more()
                 return False
             except DeltaError:
-                # What else fails may leave the open table between two versions.
+                # Any other failure may leave the open table between two versions.
                 self._table = None
                 if not self._has_more():
                     raise
@@ -268,16 +268,16 @@ class LandingLog:
             table.update_incremental()
         self._table = table
         if table.version() != self._version:
-            # It has read further than this has followed: delta-rs would append after a claim that stands there.
+            # The table is newer than the version read last: delta-rs would append after an unread claim.
             raise CommitFailedError(f"{self._relay_claim.path} has other commits")
         return table
 
     def _has_more(self) -> bool:
-        """Tell whether others have committed."""
+        """Return whether others have committed."""
         seen = self._version
         if read_commit(self._log, seen + 1) is not None:
             return True
-        # What came first was cleaned up by now, or nothing came.
+        # The other commit was already cleaned up, or there was none.
         self._load()
         return self._version > seen
 

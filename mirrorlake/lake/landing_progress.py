@@ -1,11 +1,11 @@
 """How far a source was read, by the landing commits of its relay: past control records and empty ends, too.
 
-The records of the relay say where its last record lies. What was read behind that stands in the commits: in each, what its own
-turn read further than its records say; in a whole record, all of it. A claim carries one, and so does a commit every so often, so
-that a start reads back to the newest one, and log cleanup never takes the last one away.
+The relay's records give its last offset. The commits record how far was read past it: each commit for its own turn, a whole record
+for all partitions. A claim and every few commits carry a whole record, so that a start reads back to the newest one, and log
+cleanup never deletes the last one.
 
-Law F (repeatable): nothing is written before the commit. Whoever comes after a kill, a RESTORE or a power cut reads the relay and
-these commits, and goes on at whichever is further.
+Law F (repeatable): nothing is written before the commit. A start after a kill, a RESTORE or a power cut reads the relay and these
+commits, and resumes at the later offset of both.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from mirrorlake.lake.landing_commits import CLAIM, LandingCommit
 from mirrorlake.lake.reader import Commit, LakeReader
 from mirrorlake.model.flow import SourcePartition, furthest
 
-# A start, or a status, reads back over so few commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
+# A start, or a status, reads back over this many commits: 100 take 5 ms (2026-11-26), on an object store as many requests.
 _MIN_WHOLE_EVERY, _MAX_WHOLE_EVERY = 10, 100
 # A partition takes 16 bytes of a whole record, so that it adds 0.3 kB to a commit.
 _PARTITIONS_A_COMMIT = 20
 # Log cleanup goes by age.
 _WHOLE_INTERVAL_S = 3600.0
-# The offsets of so few partitions take no more than the rest of a signature.
+# The offsets of 16 partitions take no more bytes than the rest of a signature.
 _FEW = 16
-# What only moved past control records waits so long for a commit with records.
+# Progress past control records only waits this long for a commit with records.
 CARRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingHistory:
-    """What the newest commits of a relay say of its landers.
+    """The newest landing commits of a relay.
 
     Attributes:
         version: the newest version of the table, -1 without one.
         last: the newest landing commit, claims included.
         last_batch: the newest commit of a batch.
-        was_restored: whether somebody has put an older version back since (Delta RESTORE).
+        was_restored: whether an older version was restored since (Delta RESTORE).
         read_to: the next offset to read of partitions that were read past their last landed record, by the commits that are
-            in the relay. None where a checkpoint location tells it, and where nothing was landed.
+            in the relay. None if a checkpoint location has it, or if nothing was landed.
     """
 
     version: int = -1
@@ -52,7 +52,7 @@ class LandingHistory:
 
 def landing_history(lake: LakeReader, location: str) -> LandingHistory:
     """Read the newest landing commits of a relay, back to a batch and to a whole record."""
-    # Nearly always the newest commits tell; reading a long history costs.
+    # The newest commits nearly always suffice, and reading a long history is expensive.
     for limit in (10, 100, 1000):
         commits = lake.commits(location, limit=limit)
         history, is_whole = _walk(commits)
@@ -62,10 +62,10 @@ def landing_history(lake: LakeReader, location: str) -> LandingHistory:
 
 
 def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
-    """Walk back from the newest commit; return what was met, and whether older commits tell nothing more."""
+    """Return the history by commits, newest first, and whether older commits add nothing to it."""
     last = last_batch = read_to = None
     is_whole = was_restored = False
-    # The table holds commits up to the first; all that is at or before the second stands in a whole record.
+    # The table includes commits up to `held_to`; a whole record covers all up to `told_to`.
     held_to, told_to = (commits[0].version if commits else -1), -1
     version = held_to
     for commit in commits:
@@ -80,13 +80,13 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
             if commit.version > held_to or is_whole or commit.version <= told_to:
                 pass
             elif signed.read_to is None:
-                # Of a query, or of an earlier release; such a claim says nothing of what it found.
+                # A commit of a query or of an earlier release; such a claim has no read progress.
                 is_whole = signed.batch != CLAIM
             else:
                 read_to = furthest((read_to or {}, signed.read_to))
                 if signed.as_of is not None:
-                    # Nobody else lands under a batch's number, and of two groups one signs after the other. Between a claim and
-                    # what it found others may have landed.
+                    # Only one lander has a batch's number, and its groups sign one after another. Between a claim and the version
+                    # that it had read (`as_of`) others may have landed.
                     told_to = max(told_to, signed.as_of if signed.batch == CLAIM else commit.version)
         is_whole = is_whole or commit.version <= told_to
         if is_whole and last_batch is not None:
@@ -98,10 +98,10 @@ def _walk(commits: Sequence[Commit]) -> tuple[LandingHistory, bool]:
 
 
 class ReadProgress:
-    """What the next commit of a lander says of how far it has read.
+    """The read progress that the next commit of a lander carries.
 
-    `start` is the next offset to read of each partition when it begins. Where it lands one group of several (`is_shared`), a whole
-    record costs a look at what the others have committed.
+    `start` is the next offset to read of each partition at the start. If the lander is one of several groups (`is_shared`), a
+    whole record must include the commits of the others.
     """
 
     def __init__(self, start: Mapping[SourcePartition, int], *, is_shared: bool = False) -> None:
@@ -113,7 +113,7 @@ class ReadProgress:
         self._commits, self._whole_at = 0, -_WHOLE_INTERVAL_S
 
     def read(self, read_to: Mapping[SourcePartition, int], rows_to: Mapping[SourcePartition, int]) -> None:
-        """Note the next offsets to read after a turn; `rows_to` are those after the records that its commit will hold."""
+        """Record the next offsets to read after a turn; `rows_to` are those after the records of its commit."""
         self._all.update(read_to)
         if further := {source: offset for source, offset in read_to.items() if offset > rows_to.get(source, 0)}:
             self._moved_at = self._moved_at if self._moved else time.monotonic()
@@ -121,16 +121,16 @@ class ReadProgress:
 
     @property
     def is_pending(self) -> bool:
-        """Whether something was read that no record tells, and that was not committed."""
+        """Whether uncommitted offsets without a record were read."""
         return bool(self._moved)
 
     @property
     def is_due(self) -> bool:
-        """Whether that has waited long enough for a commit with records."""
+        """Whether pending progress has waited `CARRY_S` for a commit with records."""
         return self.is_pending and time.monotonic() - self._moved_at >= CARRY_S
 
     def take(self) -> tuple[dict[SourcePartition, int], bool]:
-        """Return what a commit says, and whether it is a whole record; the next commit says what comes after."""
+        """Return the next commit's offsets, and whether they are a whole record; later commits carry later progress."""
         self._commits, moved = self._commits + 1, self._moved
         self._moved = {}
         every = min(_MAX_WHOLE_EVERY, max(_MIN_WHOLE_EVERY, len(self._all) // _PARTITIONS_A_COMMIT))

@@ -1,4 +1,4 @@
-"""How far landing a source has come, by its relay, by its commits and, of a Structured Streaming query, by its checkpoint location."""
+"""Read how far a source is landed, by its relay, its commits and the checkpoint location of a Structured Streaming query."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mirrorlake.lake.spark_tables import quote
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.runtime import open_folder
 
-# What such a lander wrote into the metadata of a plan, and of a finished batch.
+# Keys that a long-lived lander before 0.3 wrote into the metadata of a planned and of a finished batch.
 _LIVE, _LANDED = "live", "landed"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them.
+    """The newest batches that a query planned and finished (-1 for none), with the offset documents of each source.
 
-    `is_live` where a long-lived lander of a release before 0.3 wrote them, and no query of Spark's. `landed` is the newest batch
-    that the relay held when the newest was finished, with its number; None where nothing tells it.
+    `is_live` if a long-lived lander of a release before 0.3 wrote them, and no query of Spark's. `landed` is the relay's newest
+    batch when the last one was finished, after its checkpoint number; None if unknown.
     """
 
     path: str
@@ -43,27 +43,27 @@ class CheckpointLocation:
 
     @property
     def planned(self) -> Any:
-        """What was planned of the first source, the only one of a mirror's query; None without."""
+        """The planned offsets of the first source, the only one of a mirror's query; None without."""
         return next(iter(self.planned_by_source), None)
 
     @property
     def committed(self) -> Any:
-        """What was finished of the first source; None without."""
+        """The finished offsets of the first source; None without."""
         return next(iter(self.committed_by_source), None)
 
     @property
     def has_progress(self) -> bool:
-        """Whether a query would resume from here."""
+        """Whether a query would resume from this location."""
         return self.last_planned >= 0
 
     @property
     def has_finished_a_batch(self) -> bool:
-        """Whether a query would go on after a batch: a second one is planned when the first is finished."""
+        """Whether a query would resume after a batch: a second one is planned when the first is finished."""
         return self.last_committed >= 0 or self.last_planned > 0
 
     @property
     def ending(self) -> str:
-        """How its plans end, as the predicate of a sentence."""
+        """The last planned batch, as the predicate of an error's sentence."""
         if self.has_progress:
             return f"ends at batch {self.last_planned}"
         return "holds no offsets/ and commits/ any more"
@@ -95,7 +95,7 @@ def _landed(path: str, text: str, batch: int, *, is_live: bool) -> tuple[int, in
         # Every batch of a query is a commit.
         return (int(number), batch) if number.isdigit() else None
     with suppress(ValueError, TypeError, KeyError):
-        # A commit that a power cut has emptied tells nothing; that of the relay came before it.
+        # A power cut may have emptied the file; the relay's commit came before it.
         of, newest = json.loads(text.partition("\n")[2])[_LANDED]
         return int(of), int(newest)
     return None
@@ -108,10 +108,10 @@ def _source_offsets(text: str | None) -> tuple[Any, ...]:
 
 
 def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
-    """Read the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
+    """Read the next offsets of all Kafka sources of a query after its last finished batch, `{"orders": {"0": 17}}`."""
     found: dict[str, dict[str, int]] = {}
     for document in read_checkpoint_location(lake, path).committed_by_source:
-        # A query may read other sources, too: a Delta source's line holds numbers and texts.
+        # A query may have other sources, too: a Delta source's line has numbers and texts.
         if document and all(isinstance(partitions, dict) for partitions in document.values()):
             found |= document
     return found
@@ -127,12 +127,12 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 
 
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
-    """Name the checkpoint location of a source's landing query."""
+    """Return the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
 
 
 def drop_live_locations(lake: Lake, alias: str) -> None:
-    """Delete the checkpoint locations of long-lived landers before 0.3: the commits of the relay carry what they said."""
+    """Delete the checkpoint locations of long-lived landers before 0.3; the relay's commits have their content."""
     folder = open_folder(land_checkpoint_path(lake, alias, 0).rpartition("/")[0])
     for number in folder.names():
         if number.isdigit() and read_checkpoint_location(lake, land_checkpoint_path(lake, alias, int(number))).is_live:
@@ -140,9 +140,9 @@ def drop_live_locations(lake: Lake, alias: str) -> None:
 
 
 def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
-    """Read the newest checkpoint location of a source in which a batch was finished; that of `number` where there is none.
+    """Read the newest checkpoint location of a source with a finished batch, or that of `number` if there is none.
 
-    Where the relay comes from a backup, there are later ones than its number.
+    A relay from a backup has a lower number than the newest locations.
     """
     root = land_checkpoint_path(lake, alias, number).rpartition("/")[0]
     numbers = {number, *(int(name) for name in open_folder(root).names() if name.isdigit())}
@@ -154,10 +154,10 @@ def newest_location(lake: Lake, alias: str, number: int) -> CheckpointLocation:
 
 
 def rewind_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
-    """Take back the positions of a source that are past what its relay holds, or has held and lost on purpose.
+    """Delete the positions of a source past the records that its relay has, or that left it by retention.
 
     Returns:
-        How many offsets of each partition are to be landed again.
+        The number of offsets to land again, by partition.
     """
     held = dict(left_before(lake, alias))
     for source, at in update_landed_positions(lake, alias, LandedPositions(reached={}, accounted={})).reached.items():
@@ -165,7 +165,7 @@ def rewind_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     again = {}
     for row in lake.query_rows(_ACCOUNTS, source=alias):
         source = SourcePartition(row.topic, row.generation, row.partition)
-        # Where the account was opened, nothing was landed yet.
+        # Nothing was landed before the position at which the account was opened.
         last = max(held.get(source, 0), int(row.opened))
         if last < int(row.position):
             lake.delete_rows(
@@ -184,7 +184,7 @@ _ACCOUNTS = """
 
 
 def read_landing_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
-    """Read the next offset that landing will read of each partition; past the control records at its end."""
+    """Read the next offset that landing will read of each partition, past the control records at its end."""
     location = lake.relay_location(alias)
     if not lake.exists(location):
         return {}
@@ -197,7 +197,10 @@ def read_landing_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]
 
 
 def location_positions(location: CheckpointLocation, known: Mapping[str, KnownTopic]) -> dict[SourcePartition, int]:
-    """Convert the next offsets after the last finished batch; a location is left where a partition begins another life."""
+    """Return the next offsets after the last finished batch, of each partition's newest generation.
+
+    A generation of a partition begins with a new checkpoint location.
+    """
     return {
         SourcePartition(tp.topic, known[tp.topic].generation_of(tp.partition), tp.partition): offset
         for tp, offset in kafka_positions(location.committed).items()
@@ -206,10 +209,10 @@ def location_positions(location: CheckpointLocation, known: Mapping[str, KnownTo
 
 
 def landed_and_republished(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
-    """Compute how far a source partition is landed and how far republished, both as next offsets.
+    """Return the landed and the republished position of a source partition.
 
-    Control records at its end are read but never landed. `holds` is the offset after the last that the relay holds, None for
-    nothing; `seen` the next one to read (`read_to`); `end` the source's; `sent` the next one to republish by the flow's ledger.
+    Control records at its end are read but never landed. `holds` is the offset after the relay's last record, None without one;
+    `seen` the next offset to read (`read_to`); `end` the source's; `sent` the next one to republish by the flow's ledger.
 
     Example:
         >>> landed_and_republished(holds=7, seen=9, end=9, sent=7)
@@ -224,9 +227,9 @@ def landed_and_republished(*, holds: int | None, seen: int, end: int, sent: int)
 
 @dataclass(frozen=True, slots=True)
 class LandedPositions:
-    """The next offset to land of each partition; between `accounted` and `reached` holes may still have to go to `gaps`.
+    """The next offset to land of each partition; holes between `accounted` and `reached` may still be missing in `gaps`.
 
-    `log` follows the relay from this look on; where only Spark reaches it, `landed_at` is the time of the newest batch seen.
+    `log` follows the relay from then on. If only Spark reaches it, `landed_at` is the time of the newest batch read.
     """
 
     reached: Mapping[SourcePartition, int]
@@ -236,12 +239,12 @@ class LandedPositions:
 
     @property
     def is_accounted(self) -> bool:
-        """Whether all that was landed is accounted for."""
+        """Whether all landed offsets are accounted for."""
         return self.reached == self.accounted
 
 
 def accounted_until(lake: Lake, alias: str) -> datetime | None:
-    """Read the time of the newest batch that `positions` accounts for; None where no row tells it."""
+    """Read the time of the newest batch that `positions` accounts for, or None if no row has it."""
     text = "SELECT max(landed_at) AS newest FROM {positions} WHERE source = :source AND kind = 'landed'"
     [row] = lake.query_rows(text, source=alias)
     return None if row.newest is None else row.newest.astimezone(timezone.utc)
@@ -254,7 +257,7 @@ def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
 
 
 def count_landed_since(lake: Lake, alias: str, since: datetime) -> dict[TopicPartition, int]:
-    """Count the offsets of each partition that were landed since then."""
+    """Count the offsets of each partition landed since a time."""
     rows = lake.query_rows(
         "SELECT topic, partition, max(position) - min(position) AS records FROM {positions} "
         "WHERE source = :source AND kind = 'landed' AND observed_at >= :since GROUP BY topic, generation, partition",
@@ -266,16 +269,16 @@ def count_landed_since(lake: Lake, alias: str, since: datetime) -> dict[TopicPar
 
 
 def landed_positions(lake: Lake, alias: str) -> LandedPositions:
-    """Read how far landing a source has come: of the relay only what `positions` does not account for, by offset."""
+    """Read how far a source is landed: of the relay only records past the accounted positions."""
     accounted = accounted_positions(lake, alias)
     return update_landed_positions(lake, alias, LandedPositions(reached=accounted, accounted=accounted))
 
 
 def update_landed_positions(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
-    """Look again at what is newer.
+    """Return the positions with the batches since the last read.
 
-    In a folder the log's statistics tell it: to open a file costs 1.3 ms of CPU, and four batches a second write one a partition.
-    By Spark only newer batches are read; each has a later time than the one before, whatever the clock says.
+    In a folder the log's statistics suffice: opening a file costs 1.3 ms of CPU, and four batches a second write one a partition.
+    Spark reads only newer batches; batch times always increase, whatever the clock says.
     """
     reached, newest = dict(known.reached), known.landed_at
     log = known.log or lake.relay_log(alias)

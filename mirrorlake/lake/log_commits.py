@@ -1,7 +1,7 @@
-"""Commit files to a table: by a file of its log that is written here, with tags that delta-rs cannot write, or by delta-rs.
+"""Commit files to a table, by writing the log file directly, with tags that delta-rs cannot write, or by delta-rs.
 
-Law F (repeatable): a file of the log is made whole or not at all, and only where there is none of that number (a hard link, as
-delta-rs does it; an object store, which has no links, is left to delta-rs). Who writes one has read what came before it.
+Law F (repeatable): a log file is created whole or not at all, and only if its number is free (a hard link, as delta-rs does it;
+on an object store, which has no links, delta-rs commits). The writer of a commit has read the ones before it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 # Commits from one log checkpoint of a table to the next.
 CHECKPOINT_COMMITS = 100
-# Either lists all of the log at each commit.
+# Each of these hooks lists the whole log at each commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-# Always on, a commit comes every 40 to 60 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
+# An always-on lander commits every 40 to 60 ms, and reading and committing takes 20 ms: one of 20 attempts succeeds.
 _ATTEMPTS = 20
-# A writer that knows of nothing else may append by the rules above: no generated columns, row ids or commit times of their own.
+# With only these features a direct append is valid: no generated columns, row ids or in-commit timestamps.
 _PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 
@@ -45,12 +45,12 @@ class LiveFile(NamedTuple):
 
 
 def is_plain(reader: int, writer: int, features: Sequence[str]) -> bool:
-    """Tell by a table's protocol whether this module may append to it."""
+    """Return whether a table's protocol allows this module to append."""
     return reader == 1 and (writer <= 2 or (writer == 7 and _PLAIN_FEATURES.issuperset(features)))
 
 
 def is_plain_table(table: DeltaTable) -> bool:
-    """Tell whether this module may append to a table that was read."""
+    """Return whether the protocol of an open table allows this module to append."""
     protocol = table.protocol()
     return is_plain(protocol.min_reader_version, protocol.min_writer_version, protocol.writer_features or ())
 
@@ -65,10 +65,10 @@ def add_files(
     table: DeltaTable | None = None,
     is_next: bool = True,
 ) -> None:
-    """Commit files that are on the disk as the one after a version, under application transactions, and flush the commit.
+    """Commit files on the disk as the version after `version`, under application transactions, and flush the commit.
 
-    `signature` is its user metadata. It says which spans the files hold: in tags, or beside the signature where delta-rs makes it
-    from `table`, which is open at that version; unless it has to be the next one, it follows others that are no conflict.
+    `signature` is the commit's user metadata. The files' spans go into tags, or beside the signature if delta-rs commits from
+    `table`, which is open at that version. Unless `is_next`, delta-rs may commit after later versions without a conflict.
 
     Raises:
         CommitFailedError: another commit came first (delta-rs' own).
@@ -106,14 +106,14 @@ def replace_files(
     signature: str,
     is_change: bool,
 ) -> bool:
-    """Commit files in the place of others that are live in an open table, and flush the commit; False where one is gone.
+    """Replace live files of an open table in one flushed commit, and return whether all of them were still live.
 
-    What was committed since the table was read is passed over, as long as it only adds files: a log that gets fifty commits a
-    second leaves no time to list the files of a table again, 25 us each. delta-rs lets a commit through that removes what another
-    one has removed (1.6, 2026-11-22), so on an object store it commits the very next version, or none.
+    Later commits that only add files are skipped, because a log with fifty commits a second leaves no time to list the files of a
+    table again, 25 us each. delta-rs accepts a commit that removes files which another commit has removed (1.6, 2026-11-22), so on
+    an object store only the very next version is tried.
 
     Raises:
-        CommitFailedError: another commit came first, or changed the table's properties; the table is to be read again.
+        CommitFailedError: another commit came first, or changed the table's properties; the table must be read again.
     """
     version, properties = table.version(), table.metadata().configuration
     is_refused = is_change and properties.get("delta.appendOnly") == "true"
@@ -147,7 +147,7 @@ def replace_files(
 
 
 def commit_attempts() -> Retrying:
-    """Try again where another commit came first, and raise the last such error."""
+    """Return a policy that retries after another commit came first, and raises the last such error."""
     return Retrying(
         retry=retry_if_exception_type(CommitFailedError),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -157,14 +157,14 @@ def commit_attempts() -> Retrying:
 
 
 def make_log_checkpoint(path: str, *, cleans: bool = True) -> None:
-    """Write a log checkpoint of a table's newest version, and delete the commits before it that are old enough."""
+    """Write a log checkpoint of a table's newest version, and delete the expired commits before it."""
     try:
         table = open_table(path)
         table.create_checkpoint()
         if cleans:
             table.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        # Readers read more files of the log until the next one, or upkeep's.
+        # Readers read more log files until the next log checkpoint, or that of maintenance.
         log.info("land.no_log_checkpoint path=%s why=%s", path, error)
 
 
@@ -219,7 +219,7 @@ def _actions(
 
 
 def put_commit(folder: Path, version: int, text: str) -> bool:
-    """Make a file of the log in its folder; False where there is one of that version by now."""
+    """Create the log file of a version, or return False if it exists."""
     # Readers skip names that begin with a dot.
     waiting = folder / f".{uuid.uuid4()}.json.tmp"
     try:

@@ -1,6 +1,6 @@
-"""Which side tables a lake was made with: one that was removed by hand is named, and not only read as one without rows.
+"""Record the side tables that a lake was made with, so that one removed by hand is reported, not read as empty.
 
-Two properties of the table `gaps` keep them, as the version of the lake: no commit is spent unless a table is made.
+Two properties of the table `gaps` store them, like the lake's version; only creating a table costs a commit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MADE, _AGAIN = "mirrorlake.sideTables", "mirrorlake.sideTablesMadeAgain"
 
 @dataclass(frozen=True, slots=True)
 class MadeTables:
-    """The names of the side tables that were `made`, and of those that were missing later and were made `again`, empty."""
+    """The names of the side tables that were `made`, and of those later missing and made `again`, empty."""
 
     made: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> MadeTables:
-        """Read them from the properties; a lake of an older release names none.
+        """Read the names from the properties; a lake of an older release has none.
 
         >>> MadeTables.of({"mirrorlake.sideTables": "gaps,proofs"}).removed(["proofs", "audit"])
         ('proofs',)
@@ -30,16 +30,16 @@ class MadeTables:
         return cls(*(frozenset(filter(None, properties.get(name, "").split(","))) for name in (_MADE, _AGAIN)))
 
     def removed(self, missing: Collection[str]) -> tuple[str, ...]:
-        """Name those that somebody removed: missing ones that were made, and those made again since."""
+        """Return the names of removed tables: missing ones that were made, and those made again since."""
         return tuple(sorted(self.made & set(missing) | self.again))
 
     def after(self, missing: Collection[str], *, is_shown: bool) -> dict[str, str]:
-        """Return the properties once missing tables were made; `is_shown`: a person saw in a plan that they were."""
+        """Return the properties after missing tables were made; `is_shown`: a person saw in a plan that they were missing."""
         again = self.again if is_shown else self.again | (self.made & set(missing))
         names = [table.name for table in SIDE_TABLES]
         return {_MADE: ",".join(sorted({*names, *self.made})), _AGAIN: ",".join(sorted(again))}
 
     @staticmethod
     def forgotten() -> dict[str, str]:
-        """Return the property that forgets which ones were made again."""
+        """Return the property that clears the names of tables made again."""
         return {_AGAIN: ""}

@@ -1,11 +1,11 @@
-"""The table `metadata`: topics and ACLs as they were seen, one row a change. Its rows are made and read here.
+"""Write and read the table `metadata`: topics and ACLs as they were observed, one row a change.
 
-Of a source's topics the lander records what it sees (`SourceTopics`), of targets' topics and any cluster's ACLs the rest.
+The lander records a source's topics (`SourceTopics`); `Observations` records targets' topics and any cluster's ACLs.
 
-A topic that is deleted and created again under its name gets a new topic id (KIP-516). Offsets start again at 0 then, so
-each life is a `generation` of its own. Spark's Kafka source compares offsets only and cannot see this.
+A topic that is deleted and recreated gets a new topic id (KIP-516). Its offsets start again at 0, so each topic id is a
+`generation` of its own. Spark's Kafka source compares offsets only and cannot detect this.
 
-A partition whose log went back keeps its topic id: from the cut on its offsets are of a new generation, too.
+A truncated partition has the same topic id: its offsets from the truncation on are of a new generation, too.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _NEWEST_ACLS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTopic:
-    """A topic's newest recorded life.
+    """The newest recorded generation of a topic.
 
     Attributes:
-        generation: the life of partitions whose log never went back; 0 before the first.
-        cuts: where logs of partitions went back in this life.
-        epochs: the leader epoch of each partition at which everything that was landed was still there.
-        present: whether the topic existed when it was looked at last.
+        generation: the generation of partitions that were never truncated; 0 before the first.
+        truncations: log truncations of partitions since the topic was created.
+        leader_epochs: the leader epoch of each partition at which all landed records were still there.
+        present: whether the topic existed at the last observation.
     """
 
     name: str
@@ -66,11 +66,11 @@ class KnownTopic:
 
     @property
     def inherits_cleanup_policy(self) -> bool:
-        """Whether it sets no `cleanup.policy` itself: that of the brokers holds."""
+        """Whether the topic sets no `cleanup.policy` itself, so that the brokers' applies."""
         return "cleanup.policy" not in self.configs
 
     def may_compact(self, default_cleanup: str = "") -> bool:
-        """Tell whether the cleaner may take records of it; `default_cleanup` is the policy of topics that set none themselves.
+        """Return whether the log cleaner may remove its records; `default_cleanup` is the policy of topics that set none.
 
         Example:
             >>> KnownTopic(name="orders").may_compact("compact"), KnownTopic(name="orders").may_compact("delete")
@@ -79,16 +79,16 @@ class KnownTopic:
         return "compact" in self.configs.get("cleanup.policy", default_cleanup)
 
     def generation_of(self, partition: int) -> int:
-        """Return the newest life of a partition's offsets."""
+        """Return the newest generation of a partition's offsets."""
         return max((cut.generation for cut in self.truncations if cut.partition == partition), default=self.generation)
 
     def generation_at(self, partition: int, offset: int) -> int:
-        """Return the life that an offset of the source belongs to now: the newest that reaches back to it."""
+        """Return the present generation of a source offset: the newest that begins at or before it."""
         lives = (c.generation for c in self.truncations if c.partition == partition and c.first_offset <= offset)
         return max(lives, default=self.generation)
 
     def starts_at(self, partition: int) -> int:
-        """Return the first offset of the newest life of a partition."""
+        """Return the first offset of a partition's newest generation."""
         newest = self.generation_of(partition)
         return next((c.first_offset for c in self.truncations if (c.partition, c.generation) == (partition, newest)), 0)
 
@@ -96,9 +96,9 @@ class KnownTopic:
 def newest_topics(
     lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False, until: datetime | None = None
 ) -> dict[str, KnownTopic]:
-    """Read the last state of every topic that was seen on a cluster, up to a time where one is given.
+    """Return the last state of every topic observed on a cluster, up to `until` if it is set.
 
-    With `missing_ok` there are none before the lake is made.
+    With `missing_ok` the result is {} before the lake exists.
     """
     at = _EVER if until is None else micros(until)
     return {
@@ -119,14 +119,14 @@ def newest_topics(
 
 
 def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
-    """Return the ACLs that a cluster had when it was looked at last."""
+    """Return the ACLs of a cluster at its last observation."""
     return {Acl(**row.acl) for row in lake.query_rows(_NEWEST_ACLS, cluster=cluster)}
 
 
 def read_observations(
     lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None
 ) -> list[Observed]:
-    """Return every observation, oldest first; only of `clusters` and up to `until`, where given."""
+    """Return every observation, oldest first, of `clusters` and up to `until` if they are set."""
     values: dict[str, Any] = {"until": _EVER if until is None else micros(until)}
     of_clusters = "" if clusters is None else "array_contains(:clusters, cluster) AND"
     if clusters is not None:
@@ -150,7 +150,7 @@ def read_observations(
 
 
 def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
-    """Make the row that says what a topic is like from now on."""
+    """Return the row that records a topic's state."""
     return {
         "cluster": cluster,
         "role": role,
@@ -168,24 +168,24 @@ def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
 
 
 def acl_row(cluster: str, acl: Acl, at: datetime, *, present: bool) -> Row:
-    """Make the row that says whether an ACL exists from now on."""
+    """Return the row that records whether an ACL exists."""
     return {"cluster": cluster, "kind": "acl", "acl": acl.as_dict(), "present": present, "observed_at": at}
 
 
 def list_carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
-    """List the topics of the source that were ever seen and that a flow carries; none before the lake is made."""
+    """List the source topics ever observed that a flow carries; [] before the lake exists."""
     return [name for name in newest_topics(lake, flow.source, "source", missing_ok=True) if flow.carries(name)]
 
 
 class HasConfigs(Protocol):
-    """Whatever knows what topics set themselves: a cluster's admin, or a lake cluster's topics."""
+    """A source of the topics' own settings: a cluster's admin, or a lake cluster's topics."""
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself."""
 
 
 class SourceTopics:
-    """Know the topics of one source cluster; every change is recorded before it is acted on.
+    """The recorded topics of one source cluster; every change is recorded before it takes effect.
 
     `default_cleanup` is the brokers' policy for topics that set none themselves, as of the lander's last start.
     """
@@ -202,7 +202,7 @@ class SourceTopics:
         return self.known
 
     def recreated(self, states: Mapping[str, TopicState]) -> list[str]:
-        """List the topics that were deleted and created again since they were recorded."""
+        """List the topics that were deleted and recreated since they were recorded."""
         return [
             name for name, state in states.items() if name in self.known and self.known[name].topic_id != state.topic_id
         ]
@@ -215,9 +215,9 @@ class SourceTopics:
         at: datetime,
         read_leader_epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
     ) -> None:
-        """Record what changed of topics; a topic that is new or `recreated` begins a generation.
+        """Record changed topics; a new or `recreated` topic begins a generation.
 
-        `epochs` returns the leader epochs of partitions of which nothing was landed yet.
+        `read_leader_epochs` returns the leader epochs of partitions of which nothing was landed yet.
         """
         changed = {name: state for name, state in states.items() if self._differs(state)}
         if not changed:
@@ -250,7 +250,7 @@ class SourceTopics:
         leader_epochs: Mapping[str, Mapping[int, int]],
         at: datetime,
     ) -> None:
-        """Record where logs went back, and at which leader epochs everything that was landed was found there."""
+        """Record log truncations, and the leader epochs at which all landed records were still on the source."""
         found = [
             replace(
                 self.known[name],
@@ -262,12 +262,12 @@ class SourceTopics:
         self._record([topic for topic in found if topic != self.known[topic.name]], at)
 
     def compare(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]], at: datetime) -> None:
-        """Record changed partition counts and settings of topics that are known.
+        """Record changed partition counts and settings of known topics.
 
-        New topics and new lives are left to `observe`: only the lander may begin a generation.
+        `observe` records new and recreated topics, because only the lander may begin a generation.
         """
         if self._changed(states, configs):
-            # Another process, or the lander of this one, may have recorded it already.
+            # Another process, or this one's lander, may have recorded the change already.
             self.load()
         self._record([topic for topic in self._changed(states, configs) if topic.generation], at)
 
@@ -291,7 +291,7 @@ class SourceTopics:
 
 
 def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:
-    """Return the life that a topic is in now: the known one, or a new one without partitions yet."""
+    """Return a topic's present generation: the known one, or a new one without partitions yet."""
     if known is None:
         return KnownTopic(name=state.name, generation=1)
     if known.topic_id == state.topic_id:
@@ -303,10 +303,10 @@ def next_generation(known: KnownTopic | None, state: TopicState) -> KnownTopic:
 def unseen_incarnations(
     lost: Mapping[str, str], seen: Iterable[Observed], *, now: datetime
 ) -> list[tuple[KnownTopic, datetime]]:
-    """Return lost lives of remote topics that nobody had looked at, dated before everything that was seen of the topic.
+    """Return the unobserved lost incarnations of remote topics, dated before all observations of each topic.
 
-    A topic that is created again between two looks shows its new life first; runs into the old one must not pass for it.
-    `lost` are the ids of the lost lives by topic.
+    If a topic is recreated between two observations, its first row is of the new incarnation; mapped ranges into the old one must
+    not count as that. `lost` are the ids of the lost incarnations by topic.
     """
     by_topic: dict[str, list[Observed]] = {}
     for one in seen:
@@ -321,7 +321,7 @@ def unseen_incarnations(
 
 
 class Observations:
-    """Record changes of a target's topics, and of any cluster's ACLs; a source's topics are the business of `SourceTopics`."""
+    """Record changes of a target's topics and of any cluster's ACLs; `SourceTopics` records a source's topics."""
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
@@ -335,7 +335,7 @@ class Observations:
         *,
         scope: Iterable[str],
     ) -> None:
-        """Record what changed among a target's topics; a topic of `scope` that has no state is gone."""
+        """Record changes of a target's topics; a topic of `scope` without a state is gone."""
         known, changed = newest_topics(self._lake, cluster, "target"), []
         for name in sorted({*scope, *states}):
             before, state = known.get(name), states.get(name)
@@ -364,7 +364,7 @@ class Observations:
         states: Mapping[str, TopicState],
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Record that remote topics were lost, with the ids they had, and what stands in their place now."""
+        """Record lost remote topics with their old ids, and the topics that now have their names."""
         seen = [one for one in read_observations(self._lake, clusters=[cluster]) if one.role == "target"]
         unseen = unseen_incarnations(lost, seen, now=self._now())
         self._lake.append_rows(METADATA, [topic_row(cluster, "target", topic, at) for topic, at in unseen])

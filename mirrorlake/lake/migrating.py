@@ -13,12 +13,12 @@ from mirrorlake.lake.signs import StreamSign, all_signs
 from mirrorlake.lake.version import LAKE_VERSION, due, stamp, version_in
 from mirrorlake.model.plan import Change
 
-# A stream leaves a sign every 20 s; one that is older belongs to a mirror that ended, or hangs.
+# A stream writes a sign every 20 s; an older sign belongs to a mirror that ended or hangs.
 _QUIET_S = 60
 
 
 def lake_changes(lake: Lake) -> list[Change]:
-    """Plan what brings a lake to the version of this release; nothing where there is none yet.
+    """Plan the changes that bring a lake to the version of this release; [] if there is no lake yet.
 
     Example:
         >>> [change.action for change in lake_changes(mirror.lake)]  # doctest: +SKIP
@@ -42,10 +42,10 @@ def lake_changes(lake: Lake) -> list[Change]:
 
 
 def migrate(lake: Lake, *, now: datetime) -> None:
-    """Take the planned steps, each with its version; taken twice they change nothing (law G).
+    """Apply the planned steps, and record the version after each; a second run changes nothing (law G).
 
     Raises:
-        SafetyError: a mirror lands into the lake or republishes from it; no step is taken beside one. To record a version is.
+        SafetyError: a mirror lands into the lake or republishes from it, and a step is due; a version is recorded anyway.
     """
     location = lake.meta_location(GAPS)
     if not lake.exists(location):
@@ -66,7 +66,7 @@ def migrate(lake: Lake, *, now: datetime) -> None:
 def _refuse_beside(name: str, sign: StreamSign, now: datetime) -> None:
     age_s = now.timestamp() - (sign.read() or 0) / 1000
     if age_s < -_QUIET_S:
-        # The clock of that machine, or of this one, is wrong: no wait makes such a sign old.
+        # That machine's clock, or this one's, is wrong; waiting does not make such a sign old.
         raise SafetyError(
             f"a mirror left a sign on the lake that is dated {-age_s:.0f} s in the future ({name})",
             consequence="nobody can tell by it whether that mirror still works; the lake was not migrated",

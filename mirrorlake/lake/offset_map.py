@@ -1,10 +1,10 @@
-"""The offset map over whole tables of offsets: set-based, no row goes through Python.
+"""Translate whole tables of offsets by the offset map: set-based, no row goes through Python.
 
-Runs are cut at their holes into segments without a break. Offsets and segments are laid on one line per partition, and
-each offset takes the last segment that starts at or before it. `mirrorlake.model.offset_map` says the same of one offset.
-`runs` are always rows of `offset_map` of one flow; further columns of what is asked pass through.
+Mapped ranges are split at their holes into dense segments. A window per partition gives each offset the last segment that
+starts at or before it. `mirrorlake.model.offset_map` translates one offset in the same manner. `runs` are always rows of
+`offset_map` of one flow; further columns of the offsets pass through.
 
-Law A (never ahead): `position` never skips a record of the source that stands before the offset.
+Law A (never ahead): `position` never skips a source record before the offset.
 Law B (monotonic): a later upstream offset never has an earlier position.
 """
 
@@ -23,19 +23,19 @@ TARGET_KEY = ("target_topic", "target_partition")
 
 
 def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Give each upstream offset its counterpart on the target, or why it has none.
+    """Return the downstream offset of each upstream offset, or the reason for none.
 
     Args:
-        offsets: `topic`, `partition`, `offset`, and `generation` where it is known (null or absent: the newest life of the
-            topic that was republished).
+        offsets: `topic`, `partition`, `offset`, and `generation` if it is known (null or absent: the newest generation that
+            was republished).
         runs: rows of `offset_map`.
 
     Returns:
         The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
         `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
-        `downstream_offset` (of an exact answer), and `position`, where on that target partition a reader that has everything
-        before the offset goes on, null where nothing of the partition was ever republished. Where a source partition goes to
-        several target partitions, `mirrorlake.offsets.neighbours` says the same of each.
+        `downstream_offset` (of an exact answer), and `position`, from which a reader of that target partition resumes that has
+        read everything before the offset (null if nothing of the partition was ever republished). If a source partition goes to
+        several target partitions, `mirrorlake.offsets.neighbours` returns the position on each.
     """
     parts = segments(runs)
     if "generation" not in offsets.columns:
@@ -66,7 +66,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Give each downstream offset (`topic` is the remote topic) its upstream one, or why it has none.
+    """Return the upstream offset of each downstream offset (`topic` is the remote topic), or the reason for none.
 
     Adds `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
@@ -100,9 +100,9 @@ def with_stale(
     fallen: DataFrame | None,
     look_up: Callable[[DataFrame, DataFrame], DataFrame],
 ) -> DataFrame:
-    """Look offsets up in the present remote topics (`standing`); `in_a_deleted_topic` is what only an earlier one held.
+    """Translate offsets by the present remote topics (`standing`), or as `in_a_deleted_topic` if only those have them.
 
-    `fallen` are the runs of earlier ones, of any number of lives; `look_up` is `translated` or `translated_back`.
+    `fallen` are the mapped ranges of deleted incarnations, any number of them. `look_up` is `translated` or `translated_back`.
     """
     if fallen is None:
         return look_up(offsets, standing)
@@ -126,9 +126,9 @@ def with_stale(
 
 
 def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
-    """Put records of the relay that the runs cover at their place on the target: `topic`, `partition`, `offset`.
+    """Return the relay's records in the mapped ranges with `topic`, `partition` and `offset` of the target.
 
-    Where they come from stands in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
+    Their origin is in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
     found = _with_segment(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
     return found.where(F.col("part").isNotNull() & _inside()).select(
@@ -147,7 +147,7 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
-    """Cut runs, each once, at their holes: stretches without a break on either side.
+    """Split mapped ranges, each once, at their holes into segments that are dense on both sides.
 
     Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
     `target_topic`, `target_partition`; and those of `of`, which tell the maps of several flows apart.

@@ -1,7 +1,7 @@
-"""Open a table by delta-rs, also one whose log a power cut has left half on the disk.
+"""Open a table by delta-rs, even if a power cut has left its log partly written.
 
-A log checkpoint repeats what the commits before it say, so a broken one is passed over: the one before it and the commits
-after that tell the same. A commit that is cut says nothing any more; what it added is landed again (`landing/start.py`).
+A log checkpoint repeats the commits before it, so a broken one is skipped: the one before it and the commits after that have
+the same content. The content of a truncated commit is lost; its records are landed again (`landing/start.py`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _BROKEN = ".broken"
 
 
 def store_options(path: str) -> dict[str, str] | None:
-    """Return the storage options with which delta-rs reaches a table; None for a folder."""
+    """Return delta-rs' storage options for a table, or None for a folder."""
     store = find_store(path)
     return None if store is None else dict(store.for_delta)
 
 
 def open_table(path: str) -> DeltaTable:
-    """Open the newest version of a table; what a power cut has left of a log checkpoint or a commit is put aside.
+    """Open the newest version of a table, and rename log checkpoints and commits that a power cut broke.
 
     Raises:
-        DeltaError: there is no table (`TableNotFoundError`), or its log cannot be read all the same (delta-rs' own).
+        DeltaError: there is no table (`TableNotFoundError`), or its log is still unreadable (delta-rs' own).
     """
     options = store_options(path)
     try:
@@ -45,18 +45,18 @@ def open_table(path: str) -> DeltaTable:
         if options is not None or not _put_aside(Path(path, "_delta_log")):
             raise
     table = DeltaTable(path)
-    # Or each reader would read all commits since the checkpoint before.
+    # Without it each reader would read all commits since the log checkpoint before.
     table.create_checkpoint()
     return table
 
 
 def commit_name(version: int) -> str:
-    """Name the file of a log with the commit of a version."""
+    """Return the file name of a version's commit."""
     return f"{version:020}.json"
 
 
 def read_commit(log_folder: Folder, version: int) -> str | None:
-    """Read a commit from the folder of a log; None where there is none, or none any more."""
+    """Return a commit's text from the folder of a log, or None if it does not exist or was cleaned up."""
     try:
         return log_folder.read(commit_name(version))
     except FileNotFoundError:
@@ -64,15 +64,15 @@ def read_commit(log_folder: Folder, version: int) -> str | None:
 
 
 def flush_commits(path: str, versions: Iterable[int]) -> None:
-    """Flush commits of a table in a folder to the disk; delta-rs does not."""
+    """Flush commits of a table in a folder to the disk, because delta-rs does not."""
     for version in versions:
-        # Upkeep may have taken any of them away by now.
+        # Maintenance may have deleted any of them by now.
         with suppress(FileNotFoundError):
             flush_files(f"{path}/_delta_log", [commit_name(version)])
 
 
 def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
-    """List the log checkpoints of a table that cannot be read, each with what is wrong with it."""
+    """Yield the unreadable log checkpoints of a table, each with its fault."""
     for file in sorted(folder.glob("*.checkpoint*.parquet")):
         try:
             pq.read_metadata(file)
@@ -81,7 +81,7 @@ def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def broken_commits(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """List the commits among files of a log that are empty or cut, each with what is wrong with it."""
+    """Yield the empty or truncated commits among files of a log, each with its fault."""
     for file in files:
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -93,17 +93,17 @@ def broken_commits(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _put_aside(folder: Path) -> bool:
-    """Put what is broken aside; tell whether there was anything."""
-    # A commit without content changes nothing, and is left alone.
+    """Rename the broken files of a log, and return whether there were any."""
+    # An empty commit changes nothing, so it stays.
     commits = (one for one in broken_commits(sorted(folder.glob("*.json"))) if one[0].stat().st_size)
     found = [*broken_checkpoints(folder), *commits]
     for file, why in found:
         log.warning("lake.log_broken file=%s why=%s", file, why)
         file.replace(file.with_name(f"{file.name}{_BROKEN}"))
         if file.suffix == ".json":
-            # The versions after it stand; an empty commit is one that changes nothing.
+            # Later versions stay valid, because an empty commit changes nothing.
             file.touch()
     if found:
-        # It names a checkpoint that may be gone; readers list the log without it.
+        # The file names a log checkpoint that may be gone; without it readers list the log.
         (folder / "_last_checkpoint").unlink(missing_ok=True)
     return bool(found)

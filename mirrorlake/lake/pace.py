@@ -1,6 +1,6 @@
-"""How often always-on streams work where nobody says it: in a folder for latency, on an object store for what requests cost.
+"""Default intervals of always-on streams: short in a folder for latency, long on an object store for the price of requests.
 
-The numbers of requests are counted at a server (`tests/stores/test_tables.py`); what they cost is Amazon S3's list price.
+The numbers of requests are counted at a server (`tests/stores/test_tables.py`); prices are Amazon S3's list prices.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-# (in a folder, on a store): between the starts of two turns of landing, between two looks at the relay's log, and between two
-# copies of a flow's ledger, each an append of 40 ms; what the copy lacks is read from the ledger.
+# (in a folder, on a store): between the starts of two turns of landing, between two polls of the relay's log, and between two
+# copies of a flow's ledger, each an append of 40 ms; later ledger records are read from the ledger itself.
 _LANDING_S = (0.02, 2.0)
 _LOOK_S = (0.01, 0.5)
 _COPY_S = (5.0, 30.0)
@@ -18,7 +18,7 @@ _PUTS_A_USD, _GETS_A_USD = 200_000, 2_500_000
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests to an object store: those that put or list, and those that get or ask."""
+    """Requests to an object store: PUT and LIST, and GET and HEAD."""
 
     puts: float
     gets: float
@@ -27,7 +27,7 @@ class Requests:
         return Requests(self.puts + other.puts, self.gets + other.gets)
 
     def each(self, seconds: float) -> Requests:
-        """Return how many they are an hour, where they come each so many seconds."""
+        """Return the requests an hour, if these are made every `seconds`."""
         return Requests(self.puts * 3600 / seconds, self.gets * 3600 / seconds)
 
     @property
@@ -37,20 +37,20 @@ class Requests:
 
     @property
     def usd(self) -> float:
-        """What they cost by Amazon's list price: 5 USD a million PUT and LIST, 0.4 a million GET and HEAD."""
+        """The price in USD by Amazon's list: 5 USD a million PUT and LIST, 0.4 a million GET and HEAD."""
         return self.puts / _PUTS_A_USD + self.gets / _GETS_A_USD
 
 
-# A turn that lands: a file, a look for other commits, the commit, a look after it.
+# A turn that lands: a file, a check for other commits, the commit, a check after it.
 TURN = Requests(puts=5, gets=6)
-# A flow takes the commit, and reads its file.
+# A flow reads the commit and its file.
 SENT_TURN = Requests(puts=0, gets=6)
-# A flow asks for the next commit, and whether it is to go on; a landing task only the latter, each turn.
+# A flow polls for the next commit and for its run marker; a landing task only for the marker, each turn.
 LOOK, GOES_ON = Requests(puts=0, gets=2), Requests(puts=0, gets=1)
 # A few rows of a side table.
 APPEND = Requests(puts=5, gets=5)
-# What is written by the clock: a mark each 30 s, and while a flow sends a copy of its ledger, an append with a transaction, which
-# reads the commits since the table's last log checkpoint: 0 to 100 of them.
+# Written at an interval: a landed mark each 30 s, and while a flow sends a copy of its ledger, an append with a transaction,
+# which reads the commits since the table's last log checkpoint: 0 to 100 of them.
 _MARK, _MARK_S = Requests(puts=1, gets=0), 30.0
 _COPY = APPEND + Requests(puts=0, gets=50)
 
@@ -62,18 +62,18 @@ def landing_requests(pace_s: float, *, busy: bool) -> Requests:
 
 
 def sending_requests(look_s: float, landing_s: float, *, busy: bool) -> Requests:
-    """Return the requests an hour of a sending task whose source lands with a pace of its own."""
+    """Return the requests an hour of a sending task whose source lands every `landing_s` seconds."""
     looks = LOOK.each(look_s)
     return looks + SENT_TURN.each(landing_s) + _COPY.each(_COPY_S[1]) if busy else looks
 
 
 def sampling_requests(every_s: float) -> Requests:
-    """Return the requests an hour of looks at all positions, each of which is two appends."""
+    """Return the requests an hour of sampling all positions; a sample is two appends."""
     return (APPEND + APPEND).each(every_s) if every_s else Requests(0, 0)
 
 
 def landing_interval_s(path: str, trigger: timedelta) -> float:
-    """Return the seconds between the starts of two turns of landing into a relay; a trigger that is given is taken.
+    """Return the seconds between the starts of two turns of landing into a relay: the trigger if one is set.
 
     Example:
         >>> landing_interval_s("/lake", timedelta(0)), landing_interval_s("s3a://lake", timedelta(0))
@@ -85,7 +85,7 @@ def landing_interval_s(path: str, trigger: timedelta) -> float:
 
 
 def poll_interval_s(path: str, trigger: timedelta) -> float:
-    """Return the seconds between two looks of a flow for the next commit of a relay; a trigger that is given is taken.
+    """Return the seconds between two polls of a flow for the next commit of a relay: the trigger if one is set.
 
     Example:
         >>> poll_interval_s("/lake", timedelta(0)), poll_interval_s("s3a://lake", timedelta(0))

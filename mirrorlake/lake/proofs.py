@@ -1,7 +1,7 @@
-"""The table `proofs`: ranges of offsets that a verification found equal at two ends. Its rows are made and read here.
+"""Write and read the table `proofs`: ranges of offsets that a verification proved equal at two ends.
 
-A proof holds for the topics it was made of: both ends' topic ids and the generation are part of it. A range that was proven
-stays proven when its records leave an end; records that change afterwards are found by a full verification only.
+A proof is valid for its topics only: it includes both ends' topic ids and the generation. A proven range stays proven when its
+records leave an end. Only a full verification detects records that change afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL, SAMPLED, PRESENT, GONE, DIFFERENT = "full", "sampled", "present", "gone", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeProof:
-    """A row of `proofs` (the columns' comments say what each is); of `first_upstream..last_upstream` both are part."""
+    """A row of `proofs`, with the columns of that table; `last_upstream` is part of the range."""
 
     kind: str
     source: str
@@ -50,9 +50,9 @@ class RangeProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenRange:
-    """Adjoining proofs of one source partition as one: upstream offsets `first..end - 1` between the two ends of `kind`.
+    """Adjoining proofs of one source partition: upstream offsets `first..end - 1` between the two ends of `kind`.
 
-    `is_gone` where an end no longer held them: nothing was compared.
+    `is_gone` if an end no longer had these records, so that nothing was compared.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class ProvenRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestProof:
-    """The newest verification that wrote down proofs of a flow; `records` are those that it compared itself."""
+    """The newest verification that wrote proofs of a flow; `records` is the number that it compared itself."""
 
     flow: str
     verification: str
@@ -79,7 +79,7 @@ class NewestProof:
 
 
 def newest_proofs(lake: Lake, flows: Iterable[str]) -> tuple[NewestProof, ...]:
-    """Read which verification wrote down proofs of each flow last, whatever process ran it; a flow without any is left out."""
+    """Return the verification that wrote the newest proofs of each flow, in any process; omit flows without proofs."""
     rows = lake.query_rows(_NEWEST, missing_ok=True, flows=sorted(flows))
     return tuple(
         NewestProof(
@@ -107,7 +107,7 @@ _NEWEST = f"""
 
 
 def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
-    """Append what one verification proved, in one commit."""
+    """Append the proofs of one verification in one commit."""
     rows = []
     for proof in proofs:
         row = asdict(proof)
@@ -119,7 +119,7 @@ def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str,
 
 
 def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[RangeProof]]:
-    """Read what one verification wrote down, and when; None where it wrote nothing."""
+    """Return the time and the proofs of one verification, or (None, []) if it wrote nothing."""
     rows = lake.query_rows("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
     names = [name for name in RangeProof.__dataclass_fields__ if name != "partition"]
     return max((row.proven_at for row in rows), default=None), [
@@ -136,7 +136,7 @@ _KNOWN = """
     SELECT *, how = 'gone' AS is_gone FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs
     WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND how != 'sampled' AND (flow IS NULL OR <standing>)
 """
-# Proofs of one range, made at different times, overlap: a range begins where no one before it reaches its first offset.
+# Proofs of one range from different times overlap: a range begins at an offset that no earlier proof reaches.
 _RANGES = f"""
     WITH known AS ({_KNOWN}),
     reached AS (
@@ -157,8 +157,8 @@ _RANGES = f"""
         max_by(begins_at, proven_at) AS begins_at, max(proven_at) AS proven_at
     FROM numbered GROUP BY {", ".join(_KEYS)}, number
 """  # noqa: S608
-# What was found to differ since it was proven, and was not proven again after that. Records that differ on the target do so
-# however they were compared: what was found by the relay takes back what the source itself had proven, and the other way round.
+# Ranges that differed after they were proven, and were not proven again. A difference on the target revokes the proofs of both
+# comparisons, the relay's and the source's.
 _DIFFERENT = f"""
     WITH known AS ({_KNOWN}),
     differing AS (
@@ -176,12 +176,12 @@ _DIFFERENT = f"""
 
 
 def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
-    """Read what is proven of a flow, of its source and relay, too; nothing of remote topics that are gone or have another name."""
+    """Return the proven ranges of a flow, also between its source and relay; omit deleted and renamed remote topics."""
     return _read_ranges(lake, flow, load_incarnation_filter(lake, [flow]))[0]
 
 
 def _read_ranges(lake: Lake, flow: FlowConfig, lives: IncarnationFilter) -> tuple[list[ProvenRange], bool]:
-    """Read what is proven of a flow, and whether something was found to differ since it was proven."""
+    """Return the proven ranges of a flow, and whether any range differed after it was proven."""
     standing = lives.current_sql()
     values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
     rows = lake.query_rows(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
@@ -218,11 +218,11 @@ class _CachedProofs:
 
 
 class ProofCache:
-    """What is proven, kept from one verification to the next: what this process wrote itself is not read again.
+    """A cache of proven ranges between verifications, which saves reading proofs that this process wrote.
 
-    To read it costs the more the more was verified before: each verification leaves a file. All of it is read again where another
-    process wrote to `proofs`, which the table's version tells, and as long as something differs or a remote topic of the
-    target had an earlier life (law E).
+    Reading `proofs` costs more with each verification, because each one adds a file. The cache is read again if another process
+    wrote to `proofs` (by the table's version), and as long as a range differs or a remote topic had an earlier incarnation
+    (law E).
 
     Example:
         >>> kept = ProofCache(lake)  # doctest: +SKIP
@@ -235,7 +235,7 @@ class ProofCache:
         self._kept: dict[str, _CachedProofs] = {}
 
     def read(self, flow: FlowConfig) -> list[ProvenRange]:
-        """Return what `proven_ranges` does."""
+        """Return the same as `proven_ranges`."""
         lives, version = load_incarnation_filter(self._lake, [flow]), self._version()
         kept = self._kept.get(flow.name)
         if kept is not None and not lives and (kept.version, kept.flow) == (version, flow):
@@ -247,7 +247,7 @@ class ProofCache:
         return ranges
 
     def write(self, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
-        """Append what one verification proved as `write_proofs` does, and keep it in mind."""
+        """Append the proofs of one verification as `write_proofs` does, and cache them."""
         proofs, before = list(proofs), self._version()
         write_proofs(self._lake, proofs, verification=verification, at=at)
         after = self._version() if proofs else before
@@ -262,7 +262,7 @@ class ProofCache:
                 self._kept.pop(name, None)
 
     def _version(self) -> int | None:
-        """Read the version of `proofs`; None where only a session tells it, or before there is one."""
+        """Return the version of `proofs`, or None if only Spark reads it or it does not exist."""
         location = self._lake.meta_location(PROOFS)
         return self._lake.version(location) if not self._lake.is_spark_only and self._lake.exists(location) else None
 
@@ -283,7 +283,7 @@ def _to_range(proof: RangeProof, at: datetime) -> ProvenRange:
 
 
 def _joined(ranges: Iterable[ProvenRange]) -> list[ProvenRange]:
-    """Make one range of those that adjoin or overlap, as `_RANGES` does."""
+    """Join ranges that adjoin or overlap, as `_RANGES` does."""
     by_key: dict[tuple[Any, ...], list[ProvenRange]] = {}
     for one in ranges:
         key = one.kind, one.partition, one.source_topic_id, one.target_topic, one.target_topic_id, one.is_gone
@@ -316,8 +316,8 @@ def _without(span: tuple[int, int], gone: Iterable[tuple[int, int]]) -> Iterator
 def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:
     """Return the upstream position up to which each landed record is proven to be on the target, by source partition.
 
-    Without a gap from where the flow begins, on both hops: source against relay, and relay against target. What an end no
-    longer held when it came to be compared does not stop it. A partition of which nothing is proven is left out.
+    The proofs are without a break from the flow's first offset, on both hops: source against relay, relay against target. Records
+    that had left an end before they were compared do not break it. A partition without a proof is omitted.
 
     Example:
         >>> proven_until(lake, mirror.flow("east->central").config)  # doctest: +SKIP

@@ -1,10 +1,10 @@
-"""Who has published into a relay, and where it ends, by the history of the table: each commit is signed.
+"""Read the publishers and the end of a relay from the table's history: each commit is signed.
 
-The history goes back as far as `delta.logRetentionDuration` (30 days), and holds the newest commit in any case.
+The history reaches back for `delta.logRetentionDuration` (30 days), and always includes the newest commit.
 
-Law F (repeatable): where the relay ends comes from the relay itself. Each signature says where every partition stood before
-its commit, and the commit's own rows say the rest; where no signature says it, the whole table is read. No window of time
-and no side table is asked, so that neither a death between two tables nor a clock gives an offset out again.
+Law F (repeatable): the end of the relay comes from the relay itself. Each signature has the next offset of every partition before
+its commit, and the commit's rows have the rest. If no signature has them, the whole table is read. No time window or side table is
+used, so that neither a kill between two tables nor a clock makes an offset be assigned twice.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mirrorlake.lake.times import EPOCH, TICK
 from mirrorlake.model.flow import SourcePartition
 
 APP = "mirrorlake.publish"
-# Others' commits since the last look are few; a longer history is read where these do not reach back to it.
+# Few commits of others come between two reads; a longer history is read if these do not reach back to the last one.
 _BATCH_SIZE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What a publisher signs its commit with.
+    """The signature of a publisher's commit.
 
     Attributes:
-        id: this very attempt.
+        id: the id of this attempt.
         version: Delta's transaction version, one above the last.
-        landed_at: time of the commit; each is later than the last, whatever the publishers' clocks say.
+        landed_at: the time of the commit; times always increase, whatever the publishers' clocks say.
         before: the next offset of every partition before this commit; None in a commit of a release that did not record it.
-        batch_id: what the application calls the batch, None for no name.
+        batch_id: the application's name of the batch, None without one.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Signature:
     batch_id: str | None = None
 
     def to_text(self) -> str:
-        """Write the commit's user metadata."""
+        """Return the commit's user metadata."""
         document: dict[str, Any] = {
             "app": APP,
             "id": self.id,
@@ -60,7 +60,7 @@ class Signature:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Signature | None:
-        """Read a commit's user metadata; None where no publisher has written it."""
+        """Parse a commit's user metadata, or return None if no publisher wrote it."""
         if document.get("app") != APP:
             return None
         before = document.get("before")
@@ -75,7 +75,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """Where a relay ends: its newest commit's transaction version and time, and the next offset of each partition."""
+    """The end of a relay: its newest commit's transaction version and time, and the next offset of each partition."""
 
     version: int
     landed_at: datetime
@@ -83,13 +83,13 @@ class Tail:
 
 
 class PublishLog:
-    """The publishers of one relay by its history; each commit is read once.
+    """The publishers' commits in one relay's history; each is read once.
 
     Attributes:
-        table_version: the newest version that was read, -1 before the first look.
+        table_version: the newest version read, -1 before the first.
         newest: the newest signed commit.
-        ids: the attempts that were committed, as far as they were read.
-        batches: the named batches that were committed, as far as they were read.
+        ids: the ids of the committed attempts read so far.
+        batches: the committed named batches read so far.
     """
 
     def __init__(self, lake: Lake, alias: str) -> None:
@@ -103,7 +103,7 @@ class PublishLog:
         self.batches: dict[str, Signature] = {}
 
     def refresh(self, *, whole: bool = False) -> None:
-        """Read the commits that came since the last look; `whole` once reads as far back as the history goes."""
+        """Read the commits since the last read; `whole` reads the whole history once."""
         before = -1 if whole and not self._is_whole else self.table_version
         limit: int | None = _BATCH_SIZE
         while True:
@@ -113,7 +113,7 @@ class PublishLog:
                 break
             if before < 0 and not whole and any(Signature.from_document(commit.signature) for commit in found):
                 break
-            # Others may commit between two looks, so it reaches further than it has to.
+            # Others may commit between two reads, so the limit is higher than needed.
             limit = None if before < 0 else found[0].version - before + _BATCH_SIZE
         self._is_whole = self._is_whole or is_all
         for commit in reversed(found):
@@ -127,8 +127,8 @@ class PublishLog:
         self.table_version = max(self.table_version, found[0].version)
 
     def tail(self, known: Tail | None = None) -> Tail:
-        """Find where the relay ends; with `known`, the end at an earlier look, only what came since is read."""
-        # The history first: rows that are read after it may be newer, and then Delta refuses what is made of both.
+        """Return the end of the relay; with `known`, an earlier end, read only later rows."""
+        # The history first: rows read after it may be newer, and Delta then refuses a commit based on both.
         self.refresh()
         newest = self.newest
         if known is not None and newest is not None:
@@ -144,6 +144,6 @@ class PublishLog:
             last = max(last, span.landed_at.astimezone(timezone.utc))
         if newest is not None:
             return Tail(version=newest.version, landed_at=newest.landed_at, reached=reached)
-        # Without rows and history it is a new table. With rows, one that was restored without its history: every commit
-        # raised both versions, so the table's is free.
+        # Without rows and history it is a new table. With rows it was restored without its history: every commit raised both
+        # versions, so the table's version is unused as a transaction version.
         return Tail(version=self.table_version if reached else 0, landed_at=last, reached=reached)

@@ -1,4 +1,4 @@
-"""How the tables of a lake are read: by delta-rs and DuckDB where this machine reaches their files, else by the session."""
+"""Read the tables of a lake: by delta-rs and DuckDB if this machine reaches their files, else by the Spark session."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
-# Of narrow rows: some 10 MB.
+# 100 000 narrow rows are some 10 MB.
 _MAX_BROADCAST_ROWS = 100_000
-# Bytes of one answer.
+# The limit of one cached answer.
 _MAX_CACHED_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table; `signature` is the document that its writer signed it with, empty without one.
+    """One commit of a table; `signature` is the document in its user metadata, empty without one.
 
-    `restored_to` is the version that a RESTORE has put back, -1 where it names none.
+    `restored_to` is the version that a RESTORE has restored, -1 without one.
     """
 
     version: int
@@ -77,7 +77,7 @@ class LakeReader(LakeAddresses):
 
     @property
     def spark(self) -> SparkSession:
-        """The session; on a cluster its workers were looked at once they had to see the tables."""
+        """The session; its first use checks that a cluster's workers reach the tables."""
         session = self._session_tables.session
         with self._worker_check:
             if not self._are_workers_checked:
@@ -97,7 +97,7 @@ class LakeReader(LakeAddresses):
         return self._session_tables
 
     def _require_version(self, tables: FolderTables | SparkTables) -> None:
-        """Look at the lake's version before anything else is read or written, once."""
+        """Check the lake's version once, before anything else is read or written."""
         if self._is_version_checked:
             return
         location, looked = self.meta_location(GAPS), tables
@@ -109,29 +109,29 @@ class LakeReader(LakeAddresses):
             self._is_version_checked = True
 
     def recheck_version(self) -> None:
-        """Look at the version with the next call once more: a later release may have upgraded the lake meanwhile."""
+        """Check the version again at the next call, because a later release may have upgraded the lake."""
         self._is_version_checked = False
 
     def sql_name(self, location: str) -> str:
-        """Write a location as SQL takes it."""
+        """Return a location as a table name in SQL."""
         return self._session_tables.sql_name(location)
 
     @property
     def is_spark_only(self) -> bool:
-        """Whether only Spark reaches the tables: they are neither in a folder of this machine nor on a store with settings."""
+        """Whether only Spark reaches the tables: neither in a folder of this machine nor on a store with settings."""
         return not self._without_spark
 
     def exists(self, location: str) -> bool:
-        """Tell whether a table exists."""
+        """Return whether a table exists."""
         if self._is_seen(location):
             return True
         if self._has_relays() or (self._has_folder and self._sees_all()):
-            # A lake that is seen in a folder has no table elsewhere.
+            # All tables of a lake are in one folder.
             return False
         return self._through_spark.has(location)
 
     def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
-        """Read the relay of a source cluster as it is now, or as it was at a version."""
+        """Read the relay of a source cluster, at the newest or a given version."""
         return self._through_spark.read(self.relay_location(alias), version)
 
     def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
@@ -139,12 +139,12 @@ class LakeReader(LakeAddresses):
         return self._through_spark.load(reader, self.relay_location(alias))
 
     def relay_log(self, alias: str) -> RelayLog | None:
-        """Open the log of a source's relay; None where the relay is not seen without Spark."""
+        """Open the log of a source's relay, or return None if only Spark reaches it."""
         location = self.relay_location(alias)
         return RelayLog(self._folder, location) if self._is_seen(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
-        """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
+        """Read a side table with the columns of this release; a column that an older lake lacks is null."""
         from pyspark.sql import functions as F
 
         frame = self._through_spark.read(self.meta_location(table))
@@ -165,17 +165,17 @@ class LakeReader(LakeAddresses):
         cache: bool = False,
         **values: Any,
     ) -> list[Any]:
-        """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
+        """Return the rows of a query over the newest tables, without Spark if the lake is a folder of this machine.
 
         Args:
-            text: a query in Spark's SQL; `{offset_map}` stands for that side table, `{relay}` for a relay, `:name` for a value.
-                Times of the relay are compared by `unix_micros` only: file statistics cut them to milliseconds.
-            relay: the alias of the source whose relay is meant.
-            part: the part of it that matters; files without a record of it are not read.
-            relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
-            tables: what else the question names in braces.
-            missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
-            cache: whether the answer is kept until one of the tables has a new version (see `LakeQuery`).
+            text: a query in Spark's SQL; `{offset_map}` is that side table, `{relay}` a relay, `:name` a value.
+                Compare times of the relay by `unix_micros` only, because file statistics truncate them to milliseconds.
+            relay: the source alias of `{relay}`.
+            part: the part of it that the query needs; files without a record of it are not read.
+            relays: for a query of several relays, the alias and part of each of its names in braces.
+            tables: further tables that the query names in braces.
+            missing_ok: return [] if a table does not exist.
+            cache: whether to cache the answer until one of the tables has a new version (see `LakeQuery`).
             values: the values.
 
         Example:
@@ -188,7 +188,7 @@ class LakeReader(LakeAddresses):
         return [] if table is None else to_rows(table)
 
     def query_table(self, query: LakeQuery, *, missing_ok: bool = False) -> pa.Table | None:
-        """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
+        """Return the answer of `query_rows` as an Arrow table, or None if a table does not exist and `missing_ok` is set."""
         locations = {name: self._locate(one) for name, one in query.lake_tables.items()}
         if missing_ok and (absent := [name for name, place in locations.items() if not self.exists(place)]):
             self._missing |= {name: table for name in absent if (table := query.lake_tables[name].table) is not RELAY}
@@ -197,7 +197,7 @@ class LakeReader(LakeAddresses):
             return self.query_table(replace(query, tables={**query.tables, **lacking}))
         if not all(map(self._is_seen, locations.values())):
             return self.query_frame(query).toArrow()
-        # Read before the answer: of what comes meanwhile the answer may hold more than the versions say, never less.
+        # Read before the answer, so that the answer may be newer than the versions, never older.
         versions = {name: self._folder.version(place) for name, place in locations.items()} if query.cache else {}
         key = query.text, repr(sorted(query.values.items()))
         cached = self._answers.get(key) if query.cache else None
@@ -219,7 +219,7 @@ class LakeReader(LakeAddresses):
         return table
 
     def _empty_tables(self, query: LakeQuery) -> dict[str, pa.Table]:
-        """Give side tables without rows for those that came after the release which made this lake; `removed_tables` are named."""
+        """Return empty tables for side tables that a lake of an older release lacks; `removed_tables` reports removed ones."""
         found: dict[str, pa.Table] = {}
         for name, one in query.lake_tables.items():
             place = self._locate(one)
@@ -231,9 +231,9 @@ class LakeReader(LakeAddresses):
         return found
 
     def removed_tables(self, missing: Iterable[TableSchema] | None = None) -> tuple[str, ...]:
-        """Name the side tables that somebody removed: `missing` ones, and those that were made again, empty, since.
+        """Return the names of removed side tables: `missing` ones, and those made again, empty, since.
 
-        Without `missing`, which takes a look at each table, those count that this process asked and did not find.
+        `missing` needs a check of each table; without it, only tables count that a query of this process missed.
         """
         if missing is None:
             missing = [table for table in list(self._missing.values()) if not self.exists(self.meta_location(table))]
@@ -244,7 +244,7 @@ class LakeReader(LakeAddresses):
         return MadeTables.of(self.properties(gaps)) if self.exists(gaps) else MadeTables()
 
     def query_frame(self, query: LakeQuery) -> DataFrame:
-        """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""
+        """Return the answer of a query as a lazy Spark frame."""
         from pyspark.sql import functions as F
 
         named = {}
@@ -260,23 +260,23 @@ class LakeReader(LakeAddresses):
         return self.spark.sql(query.text, args=dict(query.values), **named)
 
     def to_frame(self, table: pa.Table) -> DataFrame:
-        """Make a frame of the session of rows in hand."""
+        """Return an Arrow table as a Spark frame."""
         if len(table):
             return self.spark.createDataFrame(table)
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        # A client of Spark Connect does not take the types of a table without a row.
+        # A Spark Connect client does not accept the types of a table without rows.
         return self.spark.createDataFrame([], schema=from_arrow_schema(table.schema))
 
     def _locate(self, one: NamedTable) -> str:
         return self.relay_location(one.alias) if one.table is RELAY else self.meta_location(one.table)
 
     def texts(self, folder: str) -> dict[str, str]:
-        """Read the files of a folder as texts by their names; a missing folder has none."""
+        """Return the texts of a folder's files by name, or {} if there is no folder."""
         if self._store is None and (":/" in folder or not self._has_relays()):
             return self._session_tables.texts(folder)
         found, files = {}, open_folder(folder)
-        # Spark does not see names that begin with a dot or an underscore either.
+        # Spark ignores names that begin with a dot or an underscore, too.
         for name in files.names():
             if name and not name.startswith((".", "_")):
                 # A running query removes old files of its checkpoint location.
@@ -285,7 +285,7 @@ class LakeReader(LakeAddresses):
         return found
 
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
-        """List the newest commits of a table, newest first; without a limit all that its history still holds."""
+        """List the newest commits of a table, newest first; without a limit all in its history."""
         newest = self._engine(location).history(location, limit)
         return [
             Commit(
@@ -302,7 +302,7 @@ class LakeReader(LakeAddresses):
         return self._engine(location).version(location)
 
     def has_version(self, location: str, version: int) -> bool:
-        """Tell whether a table has a version; cheap, because no job runs."""
+        """Return whether a table has a version, without a job."""
         return self._engine(location).has_version(location, version)
 
     def properties(self, location: str) -> dict[str, str]:
@@ -314,7 +314,7 @@ class LakeReader(LakeAddresses):
         return self._engine(location).size(location)
 
     def _is_seen(self, location: str) -> bool:
-        # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
+        # The table itself is checked, because a cluster's Spark may read the path in a distributed file system.
         return self._without_spark and self._folder.has(location)
 
     @property
@@ -322,17 +322,17 @@ class LakeReader(LakeAddresses):
         return self._has_folder or self._store is not None
 
     def _engine(self, location: str) -> FolderTables | SparkTables:
-        """Choose who reaches a table: delta-rs needs no Spark."""
+        """Return delta-rs' tables if they reach a location, else Spark's."""
         return self._folder if self._is_seen(location) else self._through_spark
 
     def _has_relays(self) -> bool:
         if self._store is not None:
-            # Its settings say that it is meant; of a path Spark may think otherwise.
+            # The settings name the store, whereas Spark may read a path in another file system.
             return True
         return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
 
     def _worker_addresses(self) -> tuple[str, ...]:
-        """Address what this process and Spark's workers must both see; nothing where only Spark reaches the tables."""
+        """Return the addresses that this process and Spark's workers must share, or () if only Spark reaches the tables."""
         if not self._has_relays():
             return ()
         return tuple(dict.fromkeys((str(self._root), self.checkpoint_root())))

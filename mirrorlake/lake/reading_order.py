@@ -1,4 +1,4 @@
-"""In which order the files of several source partitions are read, so that one that holds many of them is read once."""
+"""Order the files of several source partitions so that a file of many partitions is read once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_by_source(
 
 
 def group_overlapping(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
-    """Sort files by source partition and offset; those of one partition whose offsets overlap come as one list."""
+    """Sort files by source partition and offset, and group those of one partition whose offsets overlap."""
     found: list[list[RelayFile]] = []
     reached = -1
     for file in sorted(files, key=_upstream):
@@ -37,10 +37,10 @@ def group_overlapping(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
 
 
 def by_file(files: Iterable[RelayFile]) -> Iterator[list[RelayFile]]:
-    """Yield what is read together: parts of one file, by row, or files of one source partition that overlap.
+    """Yield the parts that are read together: parts of one file, by row, or overlapping files of one source partition.
 
-    Those of a source partition come in offset order (law D). A file comes once, unless two files stand in another order for one
-    of their source partitions than for another.
+    Those of a source partition come in offset order (law D). A file comes once, unless two of its source partitions order it and
+    another file differently.
     """
     queues: dict[SourcePartition, deque[list[RelayFile]]] = defaultdict(deque)
     for several in group_overlapping(files):
@@ -62,14 +62,14 @@ def by_file(files: Iterable[RelayFile]) -> Iterator[list[RelayFile]]:
         if len(parts) == waiting[file.uri]:
             ready.append(begun.pop(file.uri))
 
-    # The last that is ready comes first, so that files of one partition follow one another.
+    # The last ready group comes first, so that files of one partition follow one another.
     for source in reversed(queues):
         advance(source)
     while ready or begun:
         if ready:
             several = ready.pop()
         else:
-            # Each waits for another one: what can be read of the first is read now, and the rest of it later.
+            # The files wait for one another: the ready parts of the first are read now, and the rest of it later.
             several = begun.pop(next(iter(begun)))
             waiting[several[0].uri] -= len(several)
         yield sorted(several, key=lambda file: file.first_row or 0) if several[0].shared else several
@@ -78,6 +78,6 @@ def by_file(files: Iterable[RelayFile]) -> Iterator[list[RelayFile]]:
 
 
 def _upstream(file: RelayFile) -> tuple[str, int, int, int, int]:
-    # Of two thousand files of a turn comparisons of whole ones take 5 ms.
+    # Comparing whole files instead takes 5 ms for the two thousand files of a turn.
     source = file.source
     return source.topic, source.generation, source.partition, file.first_offset, file.last_offset

@@ -1,6 +1,6 @@
-"""Read the last record that a relay holds of each of many source partitions, without Spark.
+"""Read the last record of each of many source partitions from a relay, without Spark.
 
-The relay's log names the last offset of every partition in a file, so a file is read only where its record is wanted.
+The relay's log has the last offset of every partition in a file, so only files with wanted records are read.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class LastRow(NamedTuple):
 
 
 def last_rows(log: RelayLog, within: Mapping[SourcePartition, tuple[int, int]]) -> dict[SourcePartition, LastRow]:
-    """Return the last record of each source partition from an offset on to before another one.
+    """Return the last record of each source partition in a range of offsets `(first, end)`.
 
-    A partition without a record there is left out, and so is one whose newest file goes past the end.
+    Omit a partition without a record in it, or whose newest file goes past the end.
 
     Raises:
         StoreError: a file is broken, or was rewritten while it was read.
@@ -55,7 +55,7 @@ def last_rows(log: RelayLog, within: Mapping[SourcePartition, tuple[int, int]]) 
 def _rows_of(uri: str, parts: Sequence[RelayFile]) -> Iterable[tuple[SourcePartition, LastRow]]:
     keys = ((*astuple(part.source), part.last_offset) for part in parts)
     wanted = pa.table(list(map(list, zip(*keys, strict=True))), schema=_WANTED)
-    # Statistics choose the row groups by these bounds: of a large file the last one is read.
+    # By these bounds the statistics choose the row groups: only the last one of a large file is read.
     least, most = min(part.last_offset for part in parts), max(part.last_offset for part in parts)
     bounds = (pc.field("offset") >= least) & (pc.field("offset") <= most)
     filesystem, path = open_address(uri)

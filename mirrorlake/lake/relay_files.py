@@ -1,6 +1,6 @@
-"""Read the relay's Parquet files in a worker: no record crosses the border between JVM and Python (DESIGN 9).
+"""Read the relay's Parquet files in a Python worker, so that no record passes between JVM and Python.
 
-Runs where Spark's Python workers run; needs pyarrow, no Spark session.
+This module runs in Spark's Python workers; it needs pyarrow and no Spark session.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import find_store, open_address
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-# 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
+# With 10 000 rows Arrow's cost per batch vanishes, and records of 1 KB still partly fit the processor's cache.
 _ROWS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RelayFile:
-    """Records of one source partition in a file; `shared` where the file holds those of other source partitions, too.
+    """Records of one source partition in a file; `shared` if the file has other source partitions, too.
 
-    `newest` is the newest timestamp among them where the relay's log tells it. `first_row` is the row of a shared file at which
-    they begin, None where only its columns tell which are meant.
+    `newest` is their newest timestamp, None if the relay's log lacks it. `first_row` is their first row in a shared file, None if
+    a partition's rows must be chosen by the key columns.
     """
 
     source: SourcePartition
@@ -50,7 +50,7 @@ class RelayFile:
 
 
 def build_files(uri: str, spans: Sequence[FileSpan]) -> list[RelayFile]:
-    """Return what a file holds of each source partition, by its spans."""
+    """Return a file's `RelayFile` of each source partition, by its spans."""
     shared = len(spans) > 1
     return [
         RelayFile(source, first, last, records, uri, shared, _EPOCH + timedelta(milliseconds=newest), row)
@@ -63,8 +63,8 @@ def read_in_order(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one source partition, each upstream offset once and in order (law D).
 
-    A relay may hold a record twice: two landers of an older release, a table that was restored or rewritten. Files that
-    overlap are merged, and of two records with one offset the first counts. A file is opened when its first offset is reached.
+    A relay may have a record twice: by two landers of an older release, or a table that was restored or rewritten. Overlapping
+    files are merged, and the first of two records with one offset counts. A file is opened when its first offset is reached.
     """
     waiting: list[tuple[int, int, pa.RecordBatch | None, Iterator[pa.RecordBatch]]] = [
         (file.first_offset, number, None, read_records(file, position=position, columns=columns))
@@ -94,7 +94,7 @@ def read_in_order(
 
 
 def unreadable_error(uri: str, error: Exception, parts: Sequence[RelayFile] = ()) -> StoreError:
-    """Return the error of a file that is broken or missing; `parts` are what of it was to be read."""
+    """Return the error of a broken or missing file; `parts` are its parts that should be read."""
     *_, kind, alias, name = uri.split("/")
     is_missing = isinstance(error, FileNotFoundError)
     what = "is missing" if is_missing else f"is broken: {' '.join(str(error).split())[:200]}"
@@ -121,7 +121,7 @@ def _naming_broken(parts: Sequence[RelayFile]) -> Iterator[None]:
 
 
 def is_whole_or_replaced(uri: str) -> bool:
-    """Return whether a record file can be read to its end, or its relay does not name it any more."""
+    """Return whether a record file can be read to its end, or is no longer in its relay's log."""
     filesystem, path = open_address(uri)
     folder, _, name = (f"/{path}" if isinstance(filesystem, fs.LocalFileSystem) else uri).rpartition("/")
     files = _list_files(folder, {})
@@ -155,8 +155,8 @@ def read_records(
 
     `columns` begin with `offset`.
 
-    Where the file was rewritten since it was listed and is not on disk any more, those in its place are read, also from the
-    middle on: what was erased is in none of them (law E: the table `removed` says so).
+    If the file was rewritten and deleted since it was listed, its replacements are read, even from the middle of the file on. Erased
+    records are in none of them (law E: the table `removed` lists them).
     """
     for _, rows in read_file([file], columns=columns):
         if position is not None and _first(rows) < position:
@@ -169,7 +169,7 @@ def read_records(
 def read_file(
     parts: Sequence[RelayFile], *, columns: Sequence[str] = COLUMNS
 ) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
-    """Yield the records of parts of one file, which are sorted by row, each as `read_records` does; it is opened once."""
+    """Yield the records of parts of one file, sorted by row, each as `read_records` does; the file is opened once."""
     uri = parts[0].uri
     filesystem, path = open_address(uri)
     local = Path("/", path) if isinstance(filesystem, fs.LocalFileSystem) else None
@@ -181,7 +181,7 @@ def read_file(
             raise
     else:
         with opened, _naming_broken(parts):
-            # Few large reads suit a store. A folder's file is in the page cache: to have another thread read it costs 0.4 ms.
+            # Few large reads suit a store. A folder's file is in the page cache, and reading it by another thread costs 0.4 ms.
             parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", pre_buffer=local is None)
             left = parts = _with_rows(parquet.metadata, parts)
             for several in _decoded(parquet, parts, columns):
@@ -191,7 +191,7 @@ def read_file(
                 left = left[left.index(part) :]
                 if last >= part.last_offset:
                     left, last = left[1:], -1
-                # An open file can be read when it is deleted, for as long as a slow target takes: 2 us for 10 000 records.
+                # An open file stays readable after its deletion, for as long as a slow target takes: 2 us for 10 000 records.
                 if left and local is not None and not local.exists():
                     break
             else:
@@ -202,14 +202,14 @@ def read_file(
 def _read_in_its_place(
     parts: Sequence[RelayFile], local: Path | None, columns: Sequence[str], *, after: int
 ) -> Iterator[tuple[RelayFile, pa.RecordBatch]]:
-    """Read parts of a file that is gone from those that the table names by now; the first part after an offset."""
+    """Read parts of a deleted file from the table's present files, the first part after an offset."""
     uri = parts[0].uri
     folder = uri.rpartition("/")[0] if local is None else str(local.parent)
     listed = _list_files(folder, {part.source: part.first_offset for part in reversed(parts)})
     if listed is None:
         raise FileNotFoundError(uri)
     if any(one.uri == uri for one in listed):
-        # The table names it, and it is gone: lost, not rewritten.
+        # The table still names the missing file, so it is lost, not rewritten.
         with _naming_broken(parts):
             raise FileNotFoundError(uri)
     for part in parts:
@@ -224,13 +224,13 @@ def _read_in_its_place(
 def _decoded(
     parquet: pq.ParquetFile, parts: Sequence[RelayFile], columns: Sequence[str]
 ) -> Iterator[list[tuple[RelayFile, pa.RecordBatch]]]:
-    """Decode some rows at a time, and cut them into parts."""
+    """Decode some rows at a time, and split them into parts."""
     if parts[0].shared and parts[0].first_row is None:
         for part in parts:
             yield from ([(part, rows)] for rows in _filtered(parquet, part, columns) if len(rows))
         return
     groups, ranges = _places(parquet.metadata, parts)
-    # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
+    # Landing writes in order. Another writer's rewrite may not, which the offsets show, a column of 1 byte a record.
     if _are_ordered(parquet.read_row_groups(groups, columns=["offset"], use_threads=False), ranges):
         yield from _sliced(
             parquet.iter_batches(_ROWS, groups, list(columns), use_threads=False), parts, ranges, columns
@@ -242,7 +242,7 @@ def _decoded(
 
 
 def _with_rows(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> list[RelayFile]:
-    """Sort parts of a shared file by row, also where only its footer says at which row they begin."""
+    """Sort parts of a shared file by row, if needed by the first rows in its footer."""
     if not parts[0].shared or parts[0].first_row is not None:
         return list(parts)
     spans = footer_spans(footer)
@@ -256,7 +256,7 @@ def _with_rows(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> list[Rela
 
 
 def _filtered(parquet: pq.ParquetFile, part: RelayFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read the records of a source partition from a file whose spans are not known."""
+    """Read the records of a source partition from a file without known spans."""
     names = [*columns, *SOURCE_KEY]
     places = _mine(parquet.read(columns=["offset", *SOURCE_KEY], use_threads=False), part)
     if not _are_ordered(places, [(0, len(places))]):
@@ -267,7 +267,7 @@ def _filtered(parquet: pq.ParquetFile, part: RelayFile, columns: Sequence[str]) 
 
 
 def _places(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the row groups that hold the parts, and between which of their rows each part lies."""
+    """Return the row groups of the parts, and the range of their rows of each part."""
     if not parts[0].shared:
         return list(range(footer.num_row_groups)), [(0, footer.num_rows)]
     sizes = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
@@ -275,7 +275,7 @@ def _places(footer: pq.FileMetaData, parts: Sequence[RelayFile]) -> tuple[list[i
     counts = np.array([part.records for part in parts])
     low, high = (np.searchsorted(np.cumsum(sizes), rows, side="right") for rows in (firsts, firsts + counts - 1))
     groups = sorted({number for ends in zip(low, high, strict=True) for number in range(ends[0], ends[1] + 1)})
-    # What is left out before each row group.
+    # The rows omitted before each row group.
     skipped = np.cumsum([0 if number in groups else size for number, size in enumerate(sizes)])[low]
     return groups, list(zip((firsts - skipped).tolist(), (firsts - skipped + counts).tolist(), strict=True))
 
@@ -302,12 +302,12 @@ def _sliced(
 
 
 def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
-    """Read the offsets of the file's records of its source partition, as they stand there: one may come twice."""
+    """Read the offsets of the file's records of its source partition in file order; an offset may come twice."""
     filesystem, path = open_address(file.uri)
     try:
         opened = filesystem.open_input_file(path)
     except FileNotFoundError:
-        # Rewritten since it was listed.
+        # The file was rewritten since it was listed.
         parts = [rows.column("offset").to_numpy() for rows in read_records(file, columns=("offset",))]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
     with opened as source:
@@ -322,9 +322,9 @@ def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
 
 
 def newest_timestamp(file: RelayFile) -> datetime:
-    """Return the newest timestamp of a file's records, by the log, its footer, or the column: whichever tells it first."""
+    """Return the newest timestamp of a file's records from the log, else from its footer, else from the column."""
     if file.newest is not None:
-        # Delta's statistics are cut to milliseconds, and Kafka's times have no more. To open a file costs 1 ms of CPU.
+        # Delta's statistics are truncated to milliseconds, as precise as Kafka's times. Opening a file costs 1 ms of CPU.
         return file.newest
     filesystem, path = open_address(file.uri)
     with filesystem.open_input_file(path) as source:
@@ -337,12 +337,12 @@ def newest_timestamp(file: RelayFile) -> datetime:
 
 
 def as_utc(time: datetime) -> datetime:
-    """Return a time of a file's columns or statistics with its time zone."""
+    """Return a time of a file's columns or statistics in UTC."""
     return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
 
 
 def _are_ordered(rows: pa.Table, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether offsets only grow within each of some ranges of rows, which are sorted."""
+    """Return whether offsets increase within each of some sorted ranges of rows."""
     falls = np.flatnonzero(np.diff(rows.column("offset").to_numpy()) <= 0) + 1
     starts, ends = np.array(ranges).T
     at = np.searchsorted(starts, falls, side="right") - 1

@@ -1,4 +1,4 @@
-"""Find the relay's files and what they hold by the table's log: no file is opened, and no query runs (DESIGN 7)."""
+"""List the relay's files and their source partitions by the table's log, without opening a file or running a query."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.runtime import open_address, open_folder
 
-# To ask for the next commit costs nothing; to list the log of a month costs seconds.
+# Checking for the next commit costs nothing; listing the log of a month takes seconds.
 CHECK_INTERVAL_S = 60.0
 _COMMIT = re.compile(r"\d{20}\.json")
 _FIRST, _LAST = (*SOURCE_KEY, "offset"), (*SOURCE_KEY, "offset", "timestamp")
 
 
 class RelayLog:
-    """Follow the files of one relay that is reached without Spark, from commit to commit.
+    """Follow the files of one relay from commit to commit, without Spark.
 
-    `version` is the newest version whose files were listed. A task goes on from it by `RelayLog(FolderTables(), path, version)`.
+    `version` is the newest version whose files were listed. A task continues after it by `RelayLog(FolderTables(), path, version)`.
     """
 
     def __init__(self, tables: FolderTables, path: str, version: int = -1) -> None:
@@ -41,7 +41,7 @@ class RelayLog:
         self._log = open_folder(f"{path}/_delta_log")
 
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
-        """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
+        """List the files that may have a record at or past the positions, or of other partitions, and follow later commits."""
         self.version, actions = self._tables.files(self.path, RelayPart(positions))
         try:
             return [file for file in self._listed(actions) if file.last_offset >= positions.get(file.source, -1)]
@@ -49,7 +49,7 @@ class RelayLog:
             raise unreadable_error(str(error.filename or error), error) from error
 
     def holding(self, source: SourcePartition, offset: int) -> list[RelayFile]:
-        """List the files between whose first and last offset an offset lies."""
+        """List the files whose first and last offset enclose an offset."""
         part = RelayPart({source: offset}, ends={source: offset + 1}, others=False)
         _, actions = self._tables.files(self.path, part)
         return [
@@ -59,15 +59,15 @@ class RelayLog:
         ]
 
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
-        """List what was added since the last look; all files past the positions where the log went on without this reader."""
-        # Kept once all was read: who asks again after a store's failure gets these files, too.
+        """List the files added since the last call, or all past the positions if the log was cleaned up meanwhile."""
+        # `version` advances only after all was read, so that a retry after a store's failure returns these files, too.
         version, found = self.version, list[RelayFile]()
         while (text := read_commit(self._log, version + 1)) is not None:
             version += 1
             try:
                 found += self._held(_added(text))
             except FileNotFoundError:
-                # It had to be opened, and was rewritten and deleted meanwhile.
+                # A file that had to be opened was rewritten and deleted meanwhile.
                 return self.files(positions)
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_INTERVAL_S
@@ -78,11 +78,11 @@ class RelayLog:
         return found
 
     def _newest(self) -> int:
-        """Read the newest commit that the log's folder names."""
+        """Return the number of the newest commit in the log's folder."""
         return max((int(name[:20]) for name in self._log.names() if _COMMIT.fullmatch(name)), default=-1)
 
     def _listed(self, actions: pa.Table) -> list[RelayFile]:
-        # By column: rows as dictionaries of all statistics cost a third of what a list of 100 000 files takes.
+        # By column, because dictionaries of all statistics would take a third of the time for 100 000 files.
         names, count = set(actions.column_names), len(actions)
         ends = [
             zip(*(actions[name].to_pylist() if name in names else [None] * count for name in columns), strict=True)
@@ -93,7 +93,7 @@ class RelayLog:
         return list(self._held(file._replace(spans=several.get(file.path, ())) for file in added))
 
     def _held(self, several: Iterable[_Added]) -> Iterator[RelayFile]:
-        # The log writes names as addresses have them.
+        # Names in the log are URL-encoded, as in addresses.
         base = self.path if ":/" in self.path else Path(self.path).as_uri()
         sources: dict[tuple[Any, ...], SourcePartition] = {}
         for file in several:
@@ -109,7 +109,7 @@ class RelayLog:
 
 
 class _Added(NamedTuple):
-    """A file as an add action names it: the least of `_FIRST` and the most of `_LAST` by its statistics, the spans by its tags."""
+    """A file of an add action: the minima of `_FIRST` and maxima of `_LAST` by its statistics, the spans by its tags."""
 
     path: str
     records: int
@@ -118,7 +118,7 @@ class _Added(NamedTuple):
     spans: Sequence[FileSpan] = ()
 
     def source_key(self) -> tuple[Any, ...] | None:
-        """Return the source partition that the statistics name; None where they name several, or none."""
+        """Return the only source partition in the statistics, or None if there are several or none."""
         *key, _ = self.least
         *last_key, last, _ = self.most
         return None if None in key or key != last_key or last is None else tuple(key)
@@ -127,11 +127,11 @@ class _Added(NamedTuple):
 def _added(commit: str) -> list[_Added]:
     actions = [json.loads(line) for line in commit.splitlines() if line]
     if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
-        # Upkeep and repair rewrite records that were landed, and sent, long before.
+        # Maintenance and repair rewrite records that were landed and sent long before.
         return []
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     stats = [json.loads(add.get("stats") or "{}") for add in added]
-    # delta-rs writes no tags: what it commits for a lander says so beside the signature.
+    # delta-rs writes no tags: its commits for a lander have the spans beside the signature.
     told: dict[str, str] = next(
         (json.loads(action["commitInfo"].get(TAG, "{}")) for action in actions if "commitInfo" in action), {}
     )
@@ -148,19 +148,19 @@ def _added(commit: str) -> list[_Added]:
 
 
 def _time(value: str | datetime | None) -> datetime | None:
-    """Read a time of a file's statistics: a text in the log, delta-rs makes a time of it."""
+    """Return a time of a file's statistics in UTC: from a text in the log, or a time from delta-rs."""
     if isinstance(value, str):
-        # Python 3.10 reads no Z.
+        # Python 3.10 does not parse Z.
         value = datetime.fromisoformat(value.replace("Z", "+00:00"))
     return None if value is None else as_utc(value)
 
 
 def _opened(uri: str) -> list[RelayFile]:
-    """Return what a file holds of each source partition, by its footer; of another writer's file, by its columns.
+    """Return a file's `RelayFile` of each source partition, by its footer, or by its columns if another writer made it.
 
     Raises:
-        FileNotFoundError: it is gone.
-        StoreError: it is broken.
+        FileNotFoundError: the file does not exist.
+        StoreError: the file is broken.
     """
     filesystem, path = open_address(uri)
     try:

@@ -1,4 +1,4 @@
-"""The part of a relay that a question is about: at or past positions, in batches of a time. Statistics find its files."""
+"""The part of a relay that a query needs: at or past positions, in batches of a time. Statistics choose its files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _EVER = 2**62
-# Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
+# Each position is a condition of Spark's query; past 300, planning the query costs more than reading the offsets.
 _MAX_CONDITIONS = 300
 _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "position": pa.int64()})
 
 
 class RelayPart:
-    """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`.
+    """Records at or past the position of their partition, and all of other partitions, landed after `since` up to `until`.
 
-    A question that leaves out other partitions, or what is at or past an end, says so (`others`, `ends`): their files are not
-    read then. Nor is what lies between `places`, where only the first record at or past each of these offsets matters.
+    `others=False` excludes other partitions, and `ends` records at or past an end: their files are not read. With `places` only the
+    first record at or past each of these offsets matters, and files without one are not read.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class RelayPart:
         return pa.table({**columns, "position": list(self._positions.values())}, schema=_KNOWN)
 
     def files(self, actions: pa.Table) -> pa.Table:
-        """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""
+        """Return the add actions, with statistics, of files that may have a record of the part."""
         if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
             return actions
         names = [f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")]
         edges = zip(*(actions[name].to_numpy().tolist() for name in names), strict=True)
-        # Of the same partitions there are many files.
+        # Many files have the same partitions, so the bounds are computed once for all of them.
         kinds: dict[tuple[Any, ...], int] = {}
         kind_of = np.array([kinds.setdefault(edge, len(kinds)) for edge in edges], dtype=np.intp)
         lows, highs = np.array([self._bounds(*kind) for kind in kinds], dtype=np.int64).reshape(-1, 2)[kind_of].T
         first, last = actions["min.offset"].to_numpy(), actions["max.offset"].to_numpy()
         lies_outside = (last < lows) | (first >= highs)
         if self.since > -_EVER:
-            # Times in statistics are cut to milliseconds.
+            # Statistics truncate times to milliseconds.
             landed_by = actions["max.landed_at"].to_numpy() + np.timedelta64(1, "ms")
             lies_outside |= landed_by <= np.datetime64(self.since, "us")
         for number, (topic, last_topic, life, last_life, low, high) in enumerate(kinds) if self._places else ():
@@ -81,9 +81,9 @@ class RelayPart:
     def _bounds(
         self, topic: str | None, last_topic: str | None, life: float, last_life: float, first: float, last: float
     ) -> tuple[int, int]:
-        """Return between which offsets a file of these partitions holds something of the part: the first, and the one past the last.
+        """Return the range `[first, end)` of offsets at which a file of these partitions has records of the part.
 
-        Statistics that a file lacks are None or not a number.
+        Missing statistics are None or not a number.
         """
         if topic is None or topic != last_topic or life != last_life or not first <= last:
             return -1, _EVER
@@ -93,7 +93,7 @@ class RelayPart:
         return low, max((self._ends.get(source, _EVER) for source in asked), default=0)
 
     def rows(self, relay: DataFrame) -> DataFrame:
-        """Leave out what Spark can skip by file statistics; past 300 positions only whole topics, or nothing."""
+        """Add a filter that lets Spark skip files by statistics; past 300 positions by whole topics, or none."""
         from pyspark.sql import functions as F
 
         if not self._others:
@@ -132,7 +132,7 @@ class RelayPart:
 def _holds_first(
     first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell which files of one partition may hold the first record at or past a place; all where some overlap."""
+    """Return which files of one partition may have the first record at or past one of `places`: all if some overlap."""
     order = np.argsort(last, kind="stable")
     if np.any(first[order][1:] <= last[order][:-1]):
         return np.ones(len(first), np.bool_)

@@ -1,7 +1,7 @@
-"""Write the relay's Parquet files, one a turn or a Spark task, with the spans of the source partitions that it holds.
+"""Write the relay's Parquet files, one a turn or a Spark task, with the spans of their source partitions.
 
-Spark's own append of a small batch costs 1 830 ms of CPU, most of it for planning and for the commit. Here a task hands its
-rows to Arrow's writer and answers with files and statistics, and the driver commits them (`Lake.land`).
+Spark's own append of a small batch costs 1 830 ms of CPU, most of it for planning and the commit. Here a task passes its rows to
+Arrow's writer and returns files and statistics, and the driver commits them (`Lake.land`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _WRITTEN = pa.schema(
         *((name, pa.string()) for name in ("stats", "spans")),
     ]
 )
-# One row group a batch of a usual size; a larger one is written in parts, so that a worker never holds more.
+# A batch of usual size is one row group; a larger one is written in parts, which bounds a worker's memory.
 _GROUP_BYTES = 32 << 20
-# Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
-# a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
+# The most rows and bytes that the JVM sends a worker at a time. Spark's own limit of bytes costs 1.5 CPU-us a record, so the widest
+# partition of the last batch decides the rows. Before the first batch records of 100 KB fit.
 _ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
-# Of a batch on a cluster: ten thousand partitions would cost it 500 s of CPU before a record is written.
+# The most tasks of a batch on a cluster: ten thousand partitions would cost 500 s of CPU before a record is written.
 _MAX_TASKS = 256
 _VARIED = ("offset", "timestamp", "landed_at")
 _MEASURED = (*SOURCE_KEY, *_VARIED)
@@ -56,7 +56,7 @@ Batches = Iterator[pa.RecordBatch]
 class WrittenFile(NamedTuple):
     """A file of the relay that no commit names yet: `path` is relative to the table, `stats` are Delta's file statistics.
 
-    `raw_bytes` is the size of its records in memory, `spans` what its add action's tags say of its source partitions.
+    `raw_bytes` is the size of its records in memory, `spans` the text of its source partitions' spans for the add action's tags.
     """
 
     path: str
@@ -68,16 +68,16 @@ class WrittenFile(NamedTuple):
 
 
 class RelayWriter:
-    """Have Spark's workers write batches of the relay."""
+    """Write batches of the relay by Spark's workers."""
 
     def __init__(self) -> None:
         self._arrow_rows = _FIRST_ROWS
 
     def write(self, rows: DataFrame, folder: str, landed_at: datetime | None) -> list[WrittenFile]:
-        """Write rows of the relay's columns below a folder; `landed_at` stamps those that have no such column."""
-        # A stream's batch has settings of its own.
+        """Write rows of the relay's columns into a folder; rows without a column `landed_at` get this time."""
+        # The session of a stream's batch has settings of its own.
         settings = rows.sparkSession.conf
-        # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
+        # A task for each partition of a topic costs 50 ms of CPU before it writes, so one task writes several partitions.
         is_local = settings.get("spark.master", "").startswith("local")
         rows = rows.coalesce((os.cpu_count() or 1) if is_local else _MAX_TASKS)
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
@@ -92,10 +92,10 @@ class RelayWriter:
 
 
 def _require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
-    """Check that the files of a cluster's workers are in the folder that this process sees.
+    """Check that the files of a cluster's workers are in this process's folder.
 
     Raises:
-        SafetyError: one is not; a commit would name what nobody can read (law F).
+        SafetyError: a file is missing, and a commit would name an unreadable file (law F).
     """
     for file in files:
         if not os.path.exists(f"{folder}/{file.path}"):  # noqa: PTH110  a `Path` costs more than the look
@@ -107,7 +107,7 @@ def _require_seen(folder: str, files: Sequence[WrittenFile]) -> None:
 
 
 def relay_schema() -> pa.Schema:
-    """Return the relay's columns as Arrow's; workers get it, because what makes it is dear to import."""
+    """Return the relay's Arrow schema; workers receive it, because the modules that build it are slow to import."""
     from mirrorlake.lake.arrow_types import arrow_types
     from mirrorlake.lake.schema import RELAY
 
@@ -115,7 +115,7 @@ def relay_schema() -> pa.Schema:
 
 
 def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callable[[Batches], Batches]:
-    """Make the function for `mapInArrow` that writes rows of the relay's shape below a folder, and answers `WRITTEN`.
+    """Return the function for `mapInArrow` that writes rows of the relay into a folder and returns `WRITTEN` rows.
 
     Rows of one source partition come one after another, in offset order, without `landed_at`. `schema` is the relay's.
     """
@@ -124,7 +124,7 @@ def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callab
     def write(batches: Batches) -> Batches:
         attach_stores(*stores)
         worker_log.attach()
-        # Not a literal of Spark's: its generated code would be another one, and compiled, for each batch.
+        # As a literal in Spark's plan, it would make Spark generate and compile new code for each batch.
         stamp = pa.scalar(landed_at, schema.field("landed_at").type)
         stamped = (
             batch
@@ -147,10 +147,10 @@ def write_files(
     uncompressed: bool = False,
     apart: bool = False,
 ) -> Iterator[WrittenFile]:
-    """Write rows into one file, however many source partitions they are of, with the spans of each.
+    """Write rows of any number of source partitions into one file, with the spans of each partition.
 
-    Rows of one source partition come one after another, in offset order. Past 32 MiB another file begins with the next source
-    partition, so that large ones have files of their own; with `apart` each has. `fresh` files are left to upkeep to compress.
+    Rows of one source partition come one after another, in offset order. After 32 MiB the next source partition begins a new file,
+    so that large partitions have files of their own; with `apart` each has. Maintenance compresses `uncompressed` files.
     """
     file: _File | None = None
     for batch in batches:
@@ -162,7 +162,7 @@ def write_files(
                     yield file.close()
                     file = None
                 file = file or _File(folder, schema, uncompressed=uncompressed)
-                # What stands in one file is added at once.
+                # All source partitions of one file are added at once.
                 end = begin + 1 if apart or file.is_large else len(sources)
                 first, last = bounds[begin], bounds[end]
                 file.add(rows.slice(first, last - first), sources[begin:end], bounds[begin : end + 1] - first)
@@ -174,17 +174,17 @@ def write_files(
 def land_rows(
     schema: pa.Schema, sources: Sequence[SourcePartition], counts: Sequence[int], records: pa.Table, landed_at: datetime
 ) -> list[pa.RecordBatch]:
-    """Make rows of the relay, whose schema is given, sorted by source partition.
+    """Return fetched records as rows of the relay, sorted by source partition; `schema` is the relay's.
 
-    `records` are fetched ones: `counts` of each of the `sources`, in their order.
+    `records` are `counts` of each of the `sources`, in their order.
     """
     rows_of = np.repeat(np.arange(len(sources)), counts)
     if any(map(gt, sources, sources[1:])):
-        # A life that a cut began comes after all partitions of the lives before it.
+        # A generation that a truncation began sorts after all partitions of earlier generations.
         ranks = np.argsort(sorted(range(len(sources)), key=sources.__getitem__))
         order = np.argsort(ranks[rows_of], kind="stable")
         records, rows_of = records.take(pa.array(order)), rows_of[order]
-    # One batch: a column of a thousand chunks costs a writer 20 ms.
+    # One batch, because a column of a thousand chunks costs a writer 20 ms.
     fetched, of = records.combine_chunks(), pa.array(rows_of)
     columns = {name: fetched.column(name) for name in fetched.schema.names}
     for name in SOURCE_KEY:
@@ -194,13 +194,13 @@ def land_rows(
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows into as many as one row group holds."""
+    """Split rows into batches that fit one row group each."""
     step = max(1, len(rows) // (rows.nbytes // _GROUP_BYTES + 1))
     return (rows.slice(first, step) for first in range(0, len(rows), step))
 
 
 def _group_by_source(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.NDArray[np.int64]]:
-    """Find the source partitions of rows, in their order, and the row at which each begins; the last bound is the end."""
+    """Return the source partitions of rows, in their order, and the first row of each; the last bound is the end."""
     columns = [rows.column(name) for name in SOURCE_KEY]
     changes = np.zeros(len(rows) - 1, bool)
     for column in columns:
@@ -211,7 +211,7 @@ def _group_by_source(rows: pa.RecordBatch) -> tuple[list[SourcePartition], npt.N
 
 
 class _File:
-    """One file in the making."""
+    """One file being written."""
 
     def __init__(self, folder: str, schema: pa.Schema, *, uncompressed: bool) -> None:
         self._name = f"part-{time.time_ns()}-{uuid.uuid4()}{FRESH if uncompressed else '.zstd.parquet'}"
@@ -229,19 +229,19 @@ class _File:
         self._writer = pq.ParquetWriter(
             self._stored or self._path,
             schema,
-            # 5.4 CPU-s per million records of 1 KB, to write and to read; level 3 takes twice that for 3 % fewer bytes.
+            # Level 1 costs 5.4 CPU-s per million records of 1 KB, to write and to read, level 3 twice that for 3 % fewer bytes.
             compression="none" if uncompressed else "zstd",
             compression_level=None if uncompressed else 1,
-            # Keys, values and offsets hardly repeat: dictionaries only cost.
+            # Keys, values and offsets rarely repeat, so dictionaries only cost.
             use_dictionary=[*SOURCE_KEY, "timestamp_type", "landed_at", "headers.list.element.key"],
-            # 3 bytes a record less; of each reader that knows Parquet's second format.
+            # This saves 3 bytes a record, for every reader of Parquet's format version 2.
             column_encoding=dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED"),
             write_statistics=list(_MEASURED),
         )
 
     @property
     def is_large(self) -> bool:
-        """Whether the next source partition belongs into another file."""
+        """Whether the next source partition must begin a new file."""
         return self._raw_bytes + self._bytes >= _GROUP_BYTES
 
     @property
@@ -293,7 +293,7 @@ class _File:
         if self._stored is None:
             size = Path(self._path).stat().st_size
         else:
-            # To ask the store would be a request.
+            # The size from the store would cost a request.
             size = self._stored.tell()
             self._stored.close()
         return WrittenFile(self._name, size, self._records, self._raw_bytes, json.dumps(stats), spans)
@@ -320,8 +320,8 @@ def _too_late(rows: pa.Table) -> StoreError:
 
 
 def stats_value(value: Any) -> Any:
-    """Write a value as Delta's statistics have it."""
-    # Delta's statistics cut times to milliseconds, the greatest, too; its readers allow for that.
+    """Return a value in the format of Delta's statistics."""
+    # Delta's statistics truncate times to milliseconds, also the maximum; its readers allow for that.
     if isinstance(value, datetime):
         # glibc's %Y does not fill years with zeros.
         return f"{value.year:04}-{value:%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"

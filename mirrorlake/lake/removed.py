@@ -1,4 +1,4 @@
-"""The table `removed`: what left a relay. A row stands before the records go, and a second one when they are gone (law E)."""
+"""The table `removed`: records that left a relay, by one row before they leave and a second one after that (law E)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 
 def removed_row(alias: str, removed: Removed) -> Row:
-    """Make a row of `removed`."""
+    """Return a row of `removed`."""
     return {
         "removal": removed.removal,
         "source": alias,
@@ -35,9 +35,9 @@ def removed_row(alias: str, removed: Removed) -> Row:
 
 
 def removed_from(lake: Lake, alias: str) -> list[Removed]:
-    """List what left the relay of a source, oldest first; of an act that is done, what was written when it was.
+    """List the removals from a source's relay, oldest first; of a finished removal, its last row.
 
-    Records of an act that is not done (`is_done`) may still be in the relay. A lake of an older release has none.
+    Records of an unfinished removal (`is_done`) may still be in the relay. A lake of an older release has none.
 
     Example:
         >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
@@ -47,7 +47,7 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
 
 
 def erased_from(lake: Lake, alias: str) -> list[Removed]:
-    """List what was erased from the relay of a source; much fewer rows than retention writes."""
+    """List the erasures from a source's relay, far fewer rows than those of retention."""
     return _read(
         lake.query_rows(
             f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True, cache=True
@@ -56,12 +56,12 @@ def erased_from(lake: Lake, alias: str) -> list[Removed]:
 
 
 def unfinished(lake: Lake, alias: str) -> list[Removed]:
-    """List the acts that were announced and not confirmed."""
+    """List the removals that were announced and not confirmed."""
     return _read(lake.query_rows(_UNFINISHED, source=alias, missing_ok=True))
 
 
 def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int, last: int) -> list[Removed]:
-    """List what left the relay of one source partition and lies, at least in part, between two offsets, both included."""
+    """List the removals of one source partition that overlap the offsets `first` to `last`, both included."""
     here = (
         "AND topic = :topic AND generation = :generation AND partition = :partition "
         "AND first_offset <= :last AND last_offset >= :first"
@@ -87,7 +87,7 @@ def _read(rows: Iterable[Any]) -> list[Removed]:
             relay_version=row.relay_version,
             removed_at=row.removed_at,
         )
-        # Two upkeeps may have announced the same oldest offsets at the same moment; they left once.
+        # Two maintenance runs may have announced the same oldest offsets at the same time; these left once.
         key = (one.kind if one.kind == EXPIRED else one.removal), source, one.first_offset
         if key not in found or one.last_offset >= found[key].last_offset:
             found[key] = one
@@ -95,7 +95,7 @@ def _read(rows: Iterable[Any]) -> list[Removed]:
 
 
 def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
-    """Read, per source partition, the offset before which every record has left by retention; others have lost none so.
+    """Return, by source partition, the offset before which retention removed every record; omit the others.
 
     Example:
         >>> left_before(lake, "east").get(SourcePartition("orders", 1, 0), 0)  # doctest: +SKIP
@@ -106,12 +106,12 @@ def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
 
 
 def write_removed(lake: Lake, alias: str, removed: Iterable[Removed]) -> None:
-    """Append rows to `removed`; the table is made where a lake of an older release lacks it."""
+    """Append rows to `removed`; create the table if a lake of an older release lacks it."""
     lake.create_side_table(REMOVED)
     lake.append_rows(REMOVED, [removed_row(alias, one) for one in removed])
 
 
-# Of the two rows of an act, the one with the relay's version is the later one.
+# Of the two rows of a removal, the one with the relay's version is later.
 _REMOVED = """
     SELECT removal, topic, generation, partition, first_offset, last_offset, ranges, record_count, kind, reason, evidence,
         relay_version, removed_at

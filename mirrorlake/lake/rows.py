@@ -1,4 +1,4 @@
-"""Rows of the side tables that several rooms append to or take apart, each made and read here alone."""
+"""Build and split rows of the side tables that several packages use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def position_row(
     record_timestamp: datetime | None = None,
     landed_at: datetime | None = None,
 ) -> Row:
-    """Make a row of `positions`."""
+    """Return a row of `positions`."""
     return {
         "source": cluster,
         "flow": flow,
@@ -43,7 +43,7 @@ def position_row(
 
 
 def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
-    """Make a row of `gaps`."""
+    """Return a row of `gaps`."""
     return {
         "source": cluster,
         "topic": gap.source.topic,
@@ -58,7 +58,7 @@ def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
 
 
 def each_offset(withheld: DataFrame) -> DataFrame:
-    """Make a row of every offset in `withheld`: its columns without `ranges`, and `offset`.
+    """Return a row for every offset in `withheld`: its columns without `ranges`, and `offset`.
 
     Example:
         >>> each_offset(lake.meta(WITHHELD)).groupBy("rule").count()  # doctest: +SKIP

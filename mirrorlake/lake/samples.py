@@ -1,7 +1,7 @@
-"""Samples in the lake: what the newest look saw, the rows of the next one, and the end of old rows.
+"""Samples in the lake: read the last ones, write the next ones, delete old ones.
 
-A sample is two appends: rows of `positions` for what has changed, then rows of `samples` for what was looked at. Rows without
-their moment, of a sampler that was killed between the two, count as not written (law F).
+A sample is two appends: rows of `positions` for changed positions, then rows of `samples` for the sampled subjects. Rows of
+`positions` without a row of `samples`, of a sampler killed between the two, count as not written (law F).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""
 
 Subject = tuple[str, str]
-"""What is looked at, and its name, as in the table `samples`."""
+"""Kind and name of a sampled subject, as in the table `samples`."""
 
-# Rewriting a day's small files once a day keeps the table at a few files; more often would only cost.
+# Rewriting a day's small files once a day leaves few files in the table; more often would only cost.
 PRUNE_INTERVAL = timedelta(days=1)
 
-# Between two complete looks, as a multiple of the positions: of a mirror in which all move a question reads ten looks more than it
-# asks for, and not six hours, at the price of a tenth more rows. So few rows cost a question nothing.
+# Rows between two complete samples, as a multiple of the positions. If all positions move, a query reads ten samples more than it
+# asks for instead of six hours of them, for a tenth more rows. The second number is rows that a query reads at no cost.
 _MAX_CHANGED_ROUNDS, _MAX_CHANGED_ROWS = 10, 10_000
 
 
 class PositionKey(NamedTuple):
-    """One position that is followed over time; `flow` and `group_id` are None where it has none."""
+    """One position that is sampled over time; `flow` and `group_id` are None if it has none."""
 
     source: str
     flow: str | None
@@ -49,10 +49,10 @@ class PositionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSample:
-    """What one look at a subject saw: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
+    """One sample of a subject: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
 
-    `error` says why there was no answer; `positions` is empty then. `rows` are the positions to write, all of them where the
-    look is `complete`; an offset of None says that the position is gone.
+    `error` is the reason for no answer; `positions` is empty then. `rows` are the positions to write, all of them if the sample
+    is `complete`. An offset of None means that the position is gone.
     """
 
     subject: str
@@ -65,18 +65,18 @@ class SubjectSample:
 
     @property
     def key(self) -> Subject:
-        """What was looked at, and its name."""
+        """Kind and name of the sampled subject."""
         return self.subject, self.name
 
     @property
     def changed(self) -> int:
-        """How many rows were written."""
+        """The number of rows to write."""
         return len(self.rows)
 
 
 @dataclass(slots=True)
 class LastSamples:
-    """What the newest answered look at each subject saw, when everything of it was written last, and how many rows since."""
+    """The last answered sample of each subject, the time of its last complete sample, and the rows written since."""
 
     positions: dict[Subject, dict[PositionKey, int]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class LastSamples:
     def choose_rows(
         self, looks: Iterable[SubjectSample], at: datetime, *, complete_every: timedelta
     ) -> tuple[SubjectSample, ...]:
-        """Choose the rows of each look to write: those that changed, or all of them.
+        """Return the samples with the rows to write: the changed positions, or all of them.
 
-        All are written once in `complete_every`, and of all subjects together once many rows were written since: a question reads
-        from the complete looks before its time on.
+        All are written once in `complete_every`, and for all subjects together after many changed rows, because a query reads from
+        the last complete samples before its time.
         """
         compared = [replace(look, rows=self._changed(look)) for look in looks]
         written = self._written + sum(look.changed for look in compared)
@@ -102,7 +102,7 @@ class LastSamples:
         )
 
     def record(self, look: SubjectSample, at: datetime) -> None:
-        """Remember what was written."""
+        """Store the positions and the number of rows of a written sample."""
         if look.error is None:
             self.positions[look.key] = dict(look.positions)
             if look.complete:
@@ -125,12 +125,12 @@ class LastSamples:
         completed = self.completed_at.get(look.key)
         if completed is None or look.key not in self.positions or at - completed >= complete_every:
             return True
-        # Who did not answer in that round is due at its next answer.
+        # A subject that did not answer in that round is due at its next answer.
         return self._round_at is not None and completed < self._round_at
 
 
 def load_last_samples(lake: Lake) -> LastSamples:
-    """Read what the newest look at each subject saw, from its last complete look on."""
+    """Read the last positions of each subject, from its last complete sample on."""
     newest = lake.query_rows(
         "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
         "GROUP BY subject, name"
@@ -138,7 +138,7 @@ def load_last_samples(lake: Lake) -> LastSamples:
     completed = {(row.subject, row.name): row.completed_at for row in newest}
     if not completed:
         return LastSamples()
-    # A second more, since file statistics cut times: which rows count is decided by the looks.
+    # One second earlier, because file statistics truncate times; the samples decide which rows count.
     rows = lake.query_rows(_REMEMBERED, kinds=list(_KINDS), since=min(completed.values()) - timedelta(seconds=1))
     found = LastSamples(positions={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
@@ -147,7 +147,7 @@ def load_last_samples(lake: Lake) -> LastSamples:
     return found
 
 
-# A row of `positions` belongs to a look by its kind.
+# The subject of a row of `positions` follows from its kind.
 _REMEMBERED = """
     WITH looks AS (SELECT subject, name, observed_at, complete FROM {samples} WHERE error IS NULL),
     completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
@@ -172,35 +172,36 @@ _REMEMBERED = """
 
 
 def write_samples(lake: Lake, at: datetime, looks: Sequence[SubjectSample]) -> None:
-    """Append what is new, and the moment."""
+    """Append the rows of `positions`, then those of `samples`."""
     lake.append_rows(POSITIONS, [row for look in looks for row in sampled_rows(look.rows, at)])
     lake.append_rows(SAMPLES, [sample_row(look, at) for look in looks])
 
 
 def sampled_rows(positions: Mapping[PositionKey, int | None], at: datetime) -> list[Row]:
-    """Make the rows of `positions` that a look found."""
+    """Return the rows of `positions` of a sample."""
     return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
 
 
 def sample_row(look: SubjectSample, at: datetime) -> Row:
-    """Make the row of `samples` of a look."""
+    """Return the row of `samples` of a sample."""
     names = ("subject", "name", "complete", "changed", "took_ms", "error")
     return {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
 
 
 def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
-    """Delete what is older, but of every position the newest such row.
+    """Delete older rows, except the newest one of each position, at most once a day.
 
-    At most once a day; return whether it was done.
+    Returns:
+        Whether rows were deleted.
     """
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
     if last is None or now - datetime.fromisoformat(last) >= PRUNE_INTERVAL:
         lake.set_properties(samples, {_TIDIED: now.isoformat()})
-    # A new lake holds nothing old, and its first look is long enough.
+    # A new lake has no old rows, and its first sample takes long enough.
     if last is None or now - datetime.fromisoformat(last) < PRUNE_INTERVAL:
         return False
-    # The newest position of a group or of landing is what a failover or the next start needs, however old it is.
+    # A failover or the next start needs the newest position of a group or of landing, however old.
     columns, tables = ", ".join(PositionKey._fields), (lake.open_maintenance(positions), lake.open_maintenance(samples))
     if tables[0] is not None and tables[1] is not None:
         rows = lake.query_rows(
@@ -222,13 +223,13 @@ def prune_samples(lake: Lake, *, before: datetime, now: datetime) -> bool:
 
 
 def _delete_older(table: TableMaintenance, before: datetime, keeps: Callable[[Row], bool]) -> None:
-    """Take the rows before a time out of a table, except those that `keeps` holds."""
+    """Delete the rows of a table before a time, except those for which `keeps` is true."""
 
     def leaves(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return np.array([not (row["observed_at"] >= before or keeps(row)) for row in rows.to_pylist()], bool)
 
     def may_hold(file: Mapping[str, Any]) -> bool:
-        # Statistics cut times to milliseconds, so that none is later than what the file holds.
+        # Statistics truncate times to milliseconds, so that a minimum is never later than the oldest row.
         oldest = file.get("min.observed_at")
         return oldest is None or bool(oldest < before)
 

@@ -1,4 +1,4 @@
-"""Every table that mirrorlake owns: columns, units and comments, in one place (DESIGN 7)."""
+"""Every table that mirrorlake owns: columns, units and comments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RELAY = TableSchema(
     properties={
         **APPEND_ONLY,
         "delta.dataSkippingStatsColumns": "topic,generation,partition,offset,timestamp,landed_at",
-        # Payload columns hardly repeat: dictionaries only cost (0.91 -> 0.64 CPU-us a record of 100 B).
+        # Payload values rarely repeat, so dictionaries only cost (0.91 -> 0.64 CPU-us a record of 100 B).
         **{f"parquet.enable.dictionary#{name}": "false" for name in ("key", "value", "offset", "timestamp")},
         # Level 1 is faster than 3 and was smaller on JSON-like values.
         "parquet.compression.codec.zstd.level": "1",
@@ -74,7 +74,7 @@ OFFSET_MAP = TableSchema(
     },
     properties={
         **APPEND_ONLY,
-        # Upkeep sorts by these, too, in this order: by source first.
+        # Maintenance also sorts by these columns, in this order: by source first.
         "delta.dataSkippingStatsColumns": (
             "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,"
             "target_topic,target_partition,first_downstream"

@@ -1,4 +1,4 @@
-"""The Parquet files of side tables, written here and not by delta-rs, which has no step between its files and their commit.
+"""Write the Parquet files of side tables without delta-rs, which allows no step between its files and their commit.
 
 Law F: a file is flushed to the disk before a commit names it (docs/decisions/0042-power-cuts.md).
 """
@@ -26,13 +26,13 @@ from mirrorlake.lake.table_schema import REMOVABLE
 from mirrorlake.runtime import open_address
 
 Leaves = Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
-"""Tells which rows of a table leave it."""
+"""Returns which rows of a table to delete."""
 
-# Within a file, a look-up reads the groups whose statistics fit.
+# A query reads only the row groups of a file whose statistics match.
 _GROUP_ROWS = 20_000
-# Delta cuts texts in statistics; what is cut at the end lies before its beginning with Unicode's last character.
+# Texts in statistics are truncated; a truncated maximum gets Unicode's last character, so that it is above the whole text.
 _MAX_TEXT, _LAST_CHARACTER = 200, "\U0010ffff"
-# Another upkeep may rewrite the same files meanwhile.
+# Another maintenance run may rewrite the same files meanwhile.
 _ATTEMPTS = 10
 
 
@@ -50,7 +50,7 @@ def write_rows(folder: str, rows: pa.Table, measured: Sequence[str]) -> WrittenF
 def read_rows(table: TableMaintenance, names: Sequence[str]) -> pa.Table:
     """Read the rows of files of a side table."""
     places = [table.locate(name) for name in names]
-    # Columns that came with a later release are null in older files, and Spark's times may have 96 bits.
+    # Columns of a later release are null in older files, and Spark's times may have 96 bits.
     return ds.dataset(
         [path for _, path in places], schema=table.schema, format="parquet", filesystem=places[0][0]
     ).to_table()
@@ -63,7 +63,7 @@ def delete_rows(
     why: str,
     may_hold: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> int:
-    """Take rows out of a side table and count them; `may_hold` tells by a file's flattened add action whether it is read.
+    """Delete rows of a side table and return their number; only files for whose flattened add action `may_hold` is true are read.
 
     Raises:
         StoreError: others rewrote the same files again and again.
@@ -81,7 +81,7 @@ def delete_rows(
         if not removed:
             return taken
         table.ensure_properties(REMOVABLE)
-        # The next attempt reads again, also after a commit: Spark may have committed at the same moment.
+        # The table is read again even after a commit, because Spark may have committed at the same time.
         if table.replace(removed, written, data_change=True, why=why):
             taken += count
         else:
@@ -95,7 +95,7 @@ def delete_rows(
 
 
 def _stats(rows: pa.Table, names: Sequence[str]) -> dict[str, Any]:
-    """Return statistics of every column that can have some: delta-rs takes a missing end for one that no value fits."""
+    """Return statistics of every column that can have some, because delta-rs reads a missing bound as one that no value fits."""
     chosen = [name for name in names or rows.column_names if name in rows.column_names and _has_ends(rows.column(name))]
     ends = {name: pc.min_max(rows.column(name)).as_py() for name in chosen}
     ends = {name: end for name, end in ends.items() if end["min"] is not None}
@@ -112,7 +112,7 @@ def _least(value: Any) -> Any:
 
 
 def _greatest(value: Any) -> Any:
-    """Return what no value of the file is past, though long texts and times are cut."""
+    """Return an upper bound of the file's values, though long texts and times are truncated."""
     if isinstance(value, str) and len(value) > _MAX_TEXT:
         return value[:_MAX_TEXT] + _LAST_CHARACTER
     return value + timedelta(milliseconds=1) if isinstance(value, datetime) and value.microsecond % 1000 else value

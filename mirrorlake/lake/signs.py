@@ -1,6 +1,6 @@
-"""The sign that a stream works: the time of its last turn, in a small file next to the checkpoint locations.
+"""Signs that streams run: the time of each stream's last turn, in a small file next to the checkpoint locations.
 
-A source that nobody writes to leaves no trace in the relay, and processes do not ask each other.
+An idle source leaves no trace in the relay, and processes do not call each other.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from mirrorlake.runtime import open_folder
 
 log = logging.getLogger(__name__)
 
-# A store that does not answer, or an address of which nobody here knows the store.
+# The errors of a store that does not answer, and of an address without a known store.
 _AWAY = (OSError, ValueError, StoreError)
 
 SIGN_INTERVAL_S = 20.0
-"""How often a stream signs at least. On an object store each sign is a request that is paid for."""
+"""The longest interval between two signs. On an object store each sign is a paid request."""
 
 
 class StreamSign:
-    """Write and read the sign of one stream: a source's alias where it lands, or `flow_sign`.
+    """Write and read the sign of one stream, named by a source's alias for landing, or by `flow_sign`.
 
     One process runs the stream, any may read. `now_ms` is milliseconds since 1970.
     """
@@ -39,13 +39,13 @@ class StreamSign:
 
     @property
     def place(self) -> str:
-        """Where the sign lies."""
+        """The address of the sign's file."""
         return f"{self._address}/{self._name}"
 
     def write(self) -> bool:
-        """Record that the stream works now; a store that cannot be written to is logged once, since the stream goes on.
+        """Record that the stream runs now, and return whether that was written.
 
-        Return whether it was recorded.
+        A failed write is only logged, once, because the stream continues.
         """
         try:
             open_folder(self._address).write(self._name, str(self._now_ms()))
@@ -57,22 +57,22 @@ class StreamSign:
         return True
 
     def read(self) -> int | None:
-        """Tell when the stream last worked, in milliseconds since 1970; None where that is not known."""
+        """Return when the stream last ran, in milliseconds since 1970, or None if unknown."""
         try:
             return int(open_folder(self._address).read(self._name) or 0) or None
         except _AWAY:
             return None
 
     def signing(self, tell: ProgressCallback, *, interval_s: float = SIGN_INTERVAL_S) -> ProgressCallback:
-        """Pass each turn of a stream on to `tell`, and write the sign at an interval."""
+        """Return a callback that passes each turn of a stream to `tell`, and writes the sign at an interval."""
 
         def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
-            # A drain says by equal numbers that it is done: its last turn always counts.
+            # Equal numbers mean that a drain is done: its last turn always writes the sign.
             is_done = done == total
             began = time.monotonic()
             if began >= self._due or (is_done and not self._is_done):
                 wrote, ended = self.write(), time.monotonic()
-                # A store may take long to refuse: without credentials, S3's client looks for them for seconds.
+                # A store may be slow to refuse: without credentials, S3's client searches for them for seconds.
                 self._due = ended + (interval_s if wrote else max(interval_s, 20 * (ended - began)))
             self._is_done = is_done
             tell(phase, done, total, unit)
@@ -81,17 +81,17 @@ class StreamSign:
 
 
 def flow_sign(flow: str) -> str:
-    """Name the sign of a flow's republishing."""
+    """Return the name of a republisher's sign."""
     return f"republish.{transactional_id(flow, 0)}"
 
 
 def all_signs(lake: Lake) -> dict[str, StreamSign]:
-    """Find the signs of all streams that ever worked on a lake, of every settings file."""
+    """Return the signs of all streams that ever ran on a lake, under any settings file."""
     try:
         names = open_folder(_folder(lake)).names()
     except _AWAY:
         return {}
-    # A name with a dot is a sign that is being written.
+    # A name that begins with a dot is a sign being written.
     return {name: StreamSign(lake, name) for name in names if name and not name.startswith(".")}
 
 

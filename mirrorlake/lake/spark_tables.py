@@ -1,4 +1,4 @@
-"""Delta tables reached through the Spark session: those that are not in a folder of this machine, and what only Spark does."""
+"""Access Delta tables through the Spark session: those not in a folder of this machine, and operations only Spark has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What Delta says of a path without a table: nothing there, other files, a log without a commit.
+# Delta's error classes for a path without a table: no folder, other files, a log without a commit.
 _NO_TABLE = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
@@ -33,12 +33,12 @@ _NO_TABLE = (
 
 
 class SparkTables:
-    """Reach tables by their location, as `FolderTables` does.
+    """Access tables by their location, as `FolderTables` does.
 
     Args:
-        spark: the session, or what gives it when it is first needed.
+        spark: the session, or a function that returns it at its first use.
         is_catalog: whether locations are names in a catalog, not paths.
-        store: the object store that they lie in; Spark only reads there (`Lake`).
+        store: the object store of the tables; Spark only reads there (`Lake`).
     """
 
     def __init__(
@@ -54,21 +54,21 @@ class SparkTables:
         """The session."""
         session = self._given() if callable(self._given) else self._given
         if self._store is not None:
-            # Loads pyspark, which a command that only asks does without.
+            # Loads pyspark, which a command that only queries does not need.
             from mirrorlake.runtime import set_up_hadoop
 
             set_up_hadoop(session, self._store)
         return session
 
     def sql_name(self, location: str) -> str:
-        """Write a location as SQL takes it."""
+        """Return a location as a table name in SQL."""
         self._require_reader()
         return location if self._is_catalog else f"delta.`{location}`"
 
     def has(self, location: str) -> bool:
-        """Tell whether a table exists; one that did is not asked for again before `forget`.
+        """Return whether a table exists; a positive answer is cached until `forget`.
 
-        Over Spark Connect each question is a request of some 10 ms, and every step of a stream begins with several.
+        Over Spark Connect each check is a request of some 10 ms, and every step of a stream begins with several.
         """
         if location in self._there:
             return True
@@ -77,7 +77,7 @@ class SparkTables:
         return found
 
     def forget(self) -> None:
-        """Ask again for tables that existed: somebody may have removed them since."""
+        """Drop the cached answers, because a table may have been removed since."""
         self._there.clear()
 
     def _is_there(self, location: str) -> bool:
@@ -92,7 +92,7 @@ class SparkTables:
 
             return bool(DeltaTable.isDeltaTable(self.session, location))
         try:
-            # The other call wants a plugin on the server.
+            # `isDeltaTable` needs a plugin on the server.
             _ = self.session.read.format("delta").load(location).schema
         except AnalysisException as error:
             if any(sign in str(error) for sign in _NO_TABLE):
@@ -106,7 +106,7 @@ class SparkTables:
         return self.load(reader if version is None else reader.option("versionAsOf", version), location)
 
     def load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
-        """Read by a reader with options of its own, or as a stream.
+        """Read a table by a batch or stream reader with options.
 
         Raises:
             StoreError: the lake is on an object store that this session cannot read.
@@ -128,12 +128,12 @@ class SparkTables:
             )
 
     def save(self, writer: DataFrameWriter, location: str) -> None:
-        """Write by a writer with options of its own."""
+        """Write to a table by a writer with options."""
         writer = writer.format("delta").option("compression", "zstd")
         (writer.saveAsTable if self._is_catalog else writer.save)(location)
 
     def create(self, location: str, table: TableSchema) -> None:
-        """Create a table; another process may be creating it, too, or may have died while it did."""
+        """Create a table, even if another process is creating it or died while it did."""
         spark = self.session
         columns = ", ".join(
             f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
@@ -151,7 +151,7 @@ class SparkTables:
                 if attempt.retry_state.attempt_number > 1 and self.has(location):
                     return
                 if attempt.retry_state.attempt_number > 3:
-                    # A creator that was killed leaves a folder that CREATE TABLE refuses always; an append does not.
+                    # A killed creator leaves a folder that CREATE TABLE always refuses, and an append does not.
                     self.save(spark.createDataFrame([], schema=table.ddl).write.mode("append"), location)
                     spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return
@@ -160,7 +160,7 @@ class SparkTables:
             self._keep_as_written(location)
 
     def _keep_as_written(self, location: str) -> None:
-        """Ask Unity Catalog to leave a table's files as they are; that others rewrite them is survived, and costs."""
+        """Disable Unity Catalog's rewriting of a table's files, which is harmless but expensive."""
         from pyspark.errors import PySparkException
 
         statement = f"ALTER TABLE {location} DISABLE PREDICTIVE OPTIMIZATION"
@@ -186,13 +186,13 @@ class SparkTables:
         return int(row.version)
 
     def has_version(self, location: str, version: int) -> bool:
-        """Tell whether a table has a version; no job runs, but for a small one over Spark Connect."""
+        """Return whether a table has a version, without a job, or with a small one over Spark Connect."""
         from pyspark.errors import AnalysisException
 
         from mirrorlake.runtime import is_connect
 
         if is_connect(self.session):
-            # What a server refuses it logs as an error with 230 lines of trace: a gigabyte a day of a look every few seconds.
+            # A server logs each refusal with 230 lines of trace: a gigabyte a day for a check every few seconds.
             return self.version(location) >= version
         try:
             _ = self.read(location, version).schema
@@ -214,7 +214,7 @@ class SparkTables:
         self.session.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
 
     def texts(self, folder: str) -> dict[str, str]:
-        """Read the files of any folder that Spark can read as texts by their names; a missing folder has none."""
+        """Return the texts of a folder's files by name, or {} if there is no folder."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
@@ -233,5 +233,5 @@ class SparkTables:
 
 
 def quote(text: str) -> str:
-    """Write a text as a literal of SQL."""
+    """Return a text as a SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

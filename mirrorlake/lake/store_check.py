@@ -1,4 +1,4 @@
-"""Look whether an object store does what a lake asks of it, and name what it refuses."""
+"""Check that an object store supports the operations of a lake, and report the first that fails."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyarrow import fs
 from mirrorlake.runtime import Store, describe_fault, open_address
 
 _PROBES = "checkpoints/doctor"
-# Two writers meet at nearly each of them.
+# Two writers conflict in nearly every round.
 _ROUNDS = 8
 _PATIENCE_S = 60.0
 
 
 class StoreCheck(NamedTuple):
-    """One thing that was tried: what it is, and where it failed what was seen and what mends it."""
+    """The result of one operation: its name, and after a failure the problem and its fix."""
 
     what: str
     problem: str = ""
@@ -30,9 +30,9 @@ class StoreCheck(NamedTuple):
 
 
 def check_store(store: Store) -> Iterator[StoreCheck]:
-    """Write a file and list it, commit to a table by two writers at once, and delete both; ends at the first failure.
+    """Write and list a file, commit to a table by two writers at once, and delete both; stop at the first failure.
 
-    Law F (repeatable): two writers of one version of a table are told apart by the store alone, by its conditional put.
+    Law F (repeatable): only the store's conditional put prevents two writers from committing the same version of a table.
     """
     address = f"{store.root}/{_PROBES}/{uuid.uuid4().hex}"
     what = "write and list"
@@ -55,7 +55,7 @@ def check_store(store: Store) -> Iterator[StoreCheck]:
 
 
 def _race(store: Store, address: str) -> tuple[str, str]:
-    """Let two writers commit at the same moments; say what is wrong where a commit of one is gone afterwards."""
+    """Let two writers commit at the same time, and return the problem and fix if a commit was lost, else ("", "")."""
     DeltaTable.create(address, pa.schema([("probe", pa.int64())]), storage_options=dict(store.for_delta))
     together = threading.Barrier(2, timeout=_PATIENCE_S)
 
@@ -67,7 +67,7 @@ def _race(store: Store, address: str) -> tuple[str, str]:
                 together.wait()
                 table.create_write_transaction([], "append", table.schema())
         except threading.BrokenBarrierError:
-            # The other one has failed, and says why.
+            # The other writer has failed and raises its error.
             return
         except Exception:
             together.abort()

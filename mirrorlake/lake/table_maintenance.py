@@ -1,8 +1,8 @@
-"""One table of a lake as its upkeep sees it: live files, a commit that replaces some, log checkpoints, vacuum.
+"""Maintain one table of a lake: live files, commits that replace some, log checkpoints, vacuum.
 
-delta-rs 1.6 lets a commit through that removes a file which another commit has removed meanwhile: two compactors at the same
-moment leave every record twice, its own `optimize.compact` as well (seen 2026-11-22). So a replacement here is committed only
-where its files are live in the version before it (`log_commits.replace_files`).
+delta-rs 1.6 accepts a commit that removes a file which another commit has removed meanwhile: two compactors at the same time leave
+every record twice, also its own `optimize.compact` (2026-11-22). So a replacement is committed only if its files are live in the
+version before it (`log_commits.replace_files`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGNED_AMONG = 200
 
 
 class TableMaintenance:
-    """Keep one table small; it has a snapshot of its own, so that no writer of this process waits for it.
+    """The maintenance of one table, with a snapshot of its own, so that no writer of this process waits for it.
 
     Raises:
         TableNotFoundError: there is no table (delta-rs' own).
@@ -44,7 +44,7 @@ class TableMaintenance:
         self._table = open_table(path)
 
     def locate(self, name: str) -> tuple[fs.FileSystem, str]:
-        """Say where a file is by its name in the log."""
+        """Return the file system and path of a file by its name in the log."""
         if ":/" in self.path:
             return open_address(f"{self.path}/{name}")
         return fs.LocalFileSystem(), str(Path(self.path, unquote(name)))
@@ -63,11 +63,11 @@ class TableMaintenance:
         return filesystem.open_input_file(path)
 
     def list_files(self) -> list[str]:
-        """List the files with rows that lie beside the log, whether it names them or not, as it would name them."""
+        """List all Parquet files of the table's folder, in the log or not, by their names in the log."""
         return sorted(quote(name) for name in open_folder(self.path).names() if name.endswith(".parquet"))
 
     def delete(self, name: str) -> None:
-        """Delete a file that no commit names; one that is gone already is fine."""
+        """Delete a file that no commit names, if it still exists."""
         filesystem, path = self.locate(name)
         with suppress(FileNotFoundError):
             filesystem.delete_file(path)
@@ -79,7 +79,7 @@ class TableMaintenance:
 
     @property
     def measured(self) -> list[str]:
-        """The columns that the table's properties want statistics of, or [] if all of them count."""
+        """The columns with statistics by the table's properties, or [] for all columns."""
         return measured_columns(self._table.metadata().configuration)
 
     def live(self) -> pa.Table:
@@ -88,12 +88,12 @@ class TableMaintenance:
         return pa.table(self._table.get_add_actions(flatten=True))
 
     def spans(self, names: Collection[str]) -> dict[str, list[FileSpan]]:
-        """Read the spans of live files by the log or their footers; those of which neither tells them are missing."""
+        """Read the spans of live files from the log or their footers; omit files without spans in either."""
         found = logged_spans(self.path, names)
         for name in names:
             if name not in found:
                 filesystem, path = self.locate(name)
-                # Gone by now, or broken: others tell that.
+                # A file that is gone or broken is reported by its readers.
                 with suppress(FileNotFoundError, pa.ArrowInvalid):
                     found[name] = footer_spans(pq.read_metadata(path, filesystem=filesystem))
         return {name: spans for name, spans in found.items() if spans}
@@ -101,12 +101,12 @@ class TableMaintenance:
     def replace(
         self, removed: Sequence[LiveFile], added: Sequence[WrittenFile], *, data_change: bool = False, why: str
     ) -> bool:
-        """Put files in the place of others, in one commit; False where one of those is not live any more.
+        """Replace files in one commit, or return False if a removed file is no longer live.
 
-        With `data_change` records are gone, or others than before; an append-only table refuses that.
+        With `data_change` the records differ from before, which an append-only table refuses.
         """
         gone = {file.path for file in removed}
-        # Before the commit: the files that they replace are deleted soon.
+        # Flushed before the commit, because the files that they replace are deleted soon.
         flush_files(self.path, [unquote(file.path) for file in added])
         signature = json.dumps({"app": "mirrorlake.maintenance", "why": why})
 
@@ -114,7 +114,7 @@ class TableMaintenance:
             self._table.update_incremental()
             if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
                 return False
-            # It is on the disk then: without it, the files that it replaces must stay.
+            # `replace_files` flushes the commit: until it is on the disk, the replaced files must not be deleted.
             return replace_files(self.path, self._table, removed, added, signature=signature, is_change=data_change)
 
         return bool(commit_attempts()(attempt))
@@ -136,7 +136,7 @@ class TableMaintenance:
                     )
 
     def checkpoint(self, *, after: int) -> bool:
-        """Write a log checkpoint where so many commits came since the last one."""
+        """Write a log checkpoint if at least `after` commits came since the last one; return whether it was written."""
         self._table.update_incremental()
         known = -1
         with suppress(FileNotFoundError, ValueError):
@@ -147,9 +147,9 @@ class TableMaintenance:
         return True
 
     def clean_log(self, *, keep: timedelta, now: datetime, is_signed: bool) -> bool:
-        """Delete commits of the log that are older than `delta.logRetentionDuration` (`keep`), up to its last log checkpoint.
+        """Delete commits of the log older than `delta.logRetentionDuration` (`keep`), up to its last log checkpoint.
 
-        Where writers say in a commit's signature how far they are (`is_signed`), the newest of those commits stays.
+        If writers record their progress in commit signatures (`is_signed`), the newest such commit must not be deleted.
         """
         self._table.update_incremental()
         newest = self._table.history(_SIGNED_AMONG) if is_signed else ()
@@ -161,9 +161,9 @@ class TableMaintenance:
         return True
 
     def vacuum(self, *, keep: timedelta, orphans: bool = False) -> int:
-        """Delete files that were removed from the table longer ago; count them.
+        """Delete files that were removed from the table before `keep`, and return their number.
 
-        With `orphans` those, too, that are older and that no commit names: what a writer left that died.
+        With `orphans`, also delete older files that no commit names, left by a writer that died.
         """
         self._table.update_incremental()
         hours = max(1, round(keep / timedelta(hours=1)))
@@ -180,7 +180,7 @@ def _is_of_a_writer(signature: str | None) -> bool:
     is_ours = isinstance(document, dict) and document.get("app", "mirrorlake.maintenance") == "mirrorlake.maintenance"
     if not isinstance(document, dict) or is_ours:
         return False
-    # Of a lander's commits that say how far it has read, one that says all of it has to stay.
+    # Of a lander's commits with read progress, one with a whole record must not be deleted.
     return "as_of" in document if "read_to" in document else document.get("batch", 0) >= 0
 
 

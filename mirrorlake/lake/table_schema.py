@@ -1,4 +1,4 @@
-"""What a table of the lake is, before it is made: its columns, what it holds, and its properties."""
+"""The definition of a lake table: its columns, comments and properties."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ APPEND_ONLY = {
     "delta.logRetentionDuration": "interval 30 days",
 }
 
-# Table properties that let rows leave a table.
+# Table properties that allow rows to be deleted.
 REMOVABLE = {"delta.appendOnly": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table: columns as `name -> (SQL type, comment)`, what it holds, and its Delta properties."""
+    """A table: columns as `name -> (SQL type, comment)`, its comment, and its Delta properties."""
 
     name: str
     comment: str
@@ -36,6 +36,6 @@ class TableSchema:
 
 
 def measured_columns(configuration: Mapping[str, Any]) -> list[str]:
-    """Return the columns that a table's properties want statistics of, or [] if all of them count."""
+    """Return the columns with statistics by a table's properties, or [] for all columns."""
     named = str(configuration.get("delta.dataSkippingStatsColumns") or "")
     return named.split(",") if named else []

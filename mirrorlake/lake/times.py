@@ -1,4 +1,4 @@
-"""Times as whole microseconds since 1970, as questions to tables compare them (decision 0021)."""
+"""Times as whole microseconds since 1970, as queries compare them (docs/decisions/0021)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TICK = timedelta(microseconds=1)
 
 
 def micros(at: datetime) -> int:
-    """Return a time as microseconds since 1970; one without a zone is the driver's own, as Spark hands it over."""
+    """Return a time as microseconds since 1970; a time without a zone is in the driver's zone, as Spark returns it."""
     return (at.astimezone(timezone.utc) - EPOCH) // TICK
 
 

@@ -1,4 +1,4 @@
-"""The table `tombstones`: records of remote topics that an erasure wrote there, and that no flow sent (law E)."""
+"""The table `tombstones`: records that an erasure wrote to remote topics, and that no flow sent (law E)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Tombstones:
 
     Attributes:
         removal: the id of the erasure.
-        flow: the flow that had brought the erased records there.
+        flow: the flow that had sent the erased records.
         partition: the target partition.
         topic_id: Kafka's id of the remote topic then.
         ranges: their downstream offsets as pairs `(first, length)`, ascending.
-        reason: what the person said.
+        reason: the person's reason.
     """
 
     removal: str
@@ -35,11 +35,11 @@ class Tombstones:
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """The number of tombstones."""
         return sum(length for _, length in self.ranges)
 
     def holds(self, offset: int) -> bool:
-        """Tell whether a downstream offset is one of theirs."""
+        """Return whether a downstream offset is one of these tombstones."""
         return lies_in(offset, self.ranges)
 
 
@@ -54,7 +54,7 @@ def write_tombstones(
     ids: Mapping[str, str],
     at: datetime,
 ) -> None:
-    """Write down where tombstones stand, before their transaction is committed; the table is made where it lacks."""
+    """Record the offsets of tombstones before their transaction commits; create the table if it is missing."""
     lake.create_side_table(TOMBSTONES)
     rows = []
     for tp, several in sorted(offsets.items()):
@@ -79,7 +79,7 @@ def write_tombstones(
 
 
 def read_tombstones(lake: Lake, target: str, *, at: tuple[TopicPartition, int] | None = None) -> list[Tombstones]:
-    """List the tombstones on a target, of one place only with `at`; a lake of an older release has none.
+    """List the tombstones on a target, or those at one downstream offset (`at`); a lake of an older release has none.
 
     Example:
         >>> sum(one.records for one in read_tombstones(lake, "central"))  # doctest: +SKIP

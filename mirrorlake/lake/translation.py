@@ -1,6 +1,6 @@
-"""From Spark's SQL to DuckDB's; kept between processes, since a command loads sqlglot, and parses, longer than DuckDB answers.
+"""Translate Spark's SQL to DuckDB's, with a cache on disk: loading sqlglot and parsing takes longer than DuckDB's answer.
 
-A translation depends on its text, on sqlglot and on this file: where one of them changes, it is made again.
+A translation depends on its text, on sqlglot and on this file, and is made again after any of them changed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _TABLE = re.compile(r"\{(\w+)\}")
-# Some questions name what they are about: a bound for what nobody asks twice.
+# Some queries have names in their text and are never repeated, so the cache is bounded.
 _MOST_KEPT, _LONGEST_KEPT = 1_000, 20_000
-# Releases that are used side by side keep theirs.
+# Releases that are used side by side have a cache each.
 _MOST_TRANSLATORS = 4
 
 
 def list_tables(text: str) -> tuple[str, ...]:
-    """List the tables that a question names in braces."""
+    """List the tables that a query names in braces."""
     return tuple(dict.fromkeys(_TABLE.findall(text)))
 
 
 @lru_cache(maxsize=256)
 def in_duckdb(text: str) -> str:
-    """Translate a question; the names of its tables lose their braces."""
+    """Translate a query, without the braces around its tables."""
     folder = _folder()
     if folder is None or len(text) > _LONGEST_KEPT:
         return _translated(text)
@@ -52,7 +52,7 @@ def in_duckdb(text: str) -> str:
 
 
 def _drop_old(kept: Path) -> None:
-    """Remove what other releases of this package, or of sqlglot, have kept, but for those that were at work last."""
+    """Delete the caches of other releases of this package or of sqlglot, except the newest ones."""
     import shutil
 
     newest_first = sorted(kept.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
@@ -62,10 +62,10 @@ def _drop_old(kept: Path) -> None:
 
 @cache
 def _folder() -> Path | None:
-    """Return where translations of this sqlglot by this file are kept; None where its version cannot be told without it."""
+    """Return the cache folder of this file and this sqlglot, or None if its version is unknown without importing it."""
     spec = find_spec("sqlglot")
     with suppress(OSError):
-        # `importlib.metadata` would take 30 ms to say it.
+        # `importlib.metadata` would take 30 ms.
         version = Path(str(spec and spec.origin)).with_name("_version.py").read_bytes()
         own: Any = __spec__
         made_by = hashlib.sha256(version + own.loader.get_data(__file__)).hexdigest()[:16]
@@ -74,7 +74,7 @@ def _folder() -> Path | None:
 
 
 def _translated(text: str) -> str:
-    # 50 ms, and 30 for its dialects.
+    # The import takes 50 ms, and its dialects 30.
     import sqlglot
 
     tree = sqlglot.parse_one(_TABLE.sub(r"\1", text), read="spark")
@@ -82,7 +82,7 @@ def _translated(text: str) -> str:
 
 
 def _word_of_duckdb(node: exp.Expr) -> exp.Expr:
-    """Replace what sqlglot leaves as it stands in Spark's SQL, or gives another meaning."""
+    """Replace a node that sqlglot leaves untranslated or changes in meaning."""
     from sqlglot import exp
 
     if isinstance(node, exp.Quantile):
@@ -91,7 +91,7 @@ def _word_of_duckdb(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Anonymous) and node.name.lower() == "timestamp_micros":
         return exp.Anonymous(this="make_timestamptz", expressions=node.expressions)
     if isinstance(node, exp.UnixMillis):
-        # epoch_ms takes the calendar of a time zone: 3 times as long.
+        # epoch_ms uses the calendar of a time zone and takes 3 times as long.
         micros = exp.Anonymous(this="epoch_us", expressions=[node.this])
         return exp.Paren(this=exp.IntDiv(this=micros, expression=exp.Literal.number(1000)))
     return node

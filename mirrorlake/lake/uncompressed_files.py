@@ -1,8 +1,7 @@
-"""Leave files of a relay uncompressed until upkeep writes their records again, as long as the disk has room for them.
+"""Write files of a relay uncompressed until maintenance rewrites them, as long as the disk has space for them.
 
-zstd, to write and to read, costs 5.4 CPU-s per million records of 1 KB; without it 1.6 are left. Upkeep decodes and
-compresses what is small once more, whatever its codec. Nobody need know here whether upkeep runs: where it does not, the room
-is used up, and files are compressed as they are written.
+Writing and reading zstd costs 5.4 CPU-s per million records of 1 KB, no compression 1.6. Maintenance decodes and compresses small
+files again, whatever their codec. If maintenance does not run, the space is used up, and new files are compressed.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from contextlib import suppress
 
 # How the name of such a file ends.
 ENDING = ".fresh.parquet"
-# Of what is free on the disk; rewritten files stay for hours, and count as long as they lie there.
+# An eighth of the free disk space; rewritten files stay on the disk for hours, and count until they are deleted.
 _SHARE = 8
-# To look at 100 000 files costs 0.4 s.
+# Checking 100 000 files takes 0.4 s.
 _CHECK_INTERVAL_S = 60.0
 
 
 def is_uncompressed(path: str) -> bool:
-    """Tell by its name whether a file of a relay waits for upkeep uncompressed.
+    """Return by its name whether a file of a relay is uncompressed and waits for maintenance.
 
     Example:
         >>> is_uncompressed("part-1-0.fresh.parquet"), is_uncompressed("part-1-0.zstd.parquet")
@@ -31,9 +30,9 @@ def is_uncompressed(path: str) -> bool:
 
 
 class UncompressedBudget:
-    """Bound the uncompressed files in a relay's folder to an eighth of what is free on its disk.
+    """Limit the uncompressed files in a relay's folder to an eighth of the free space on its disk.
 
-    An object store has no room: it costs by the byte, to send and to keep. Several tasks that write there share what is left.
+    The limit on an object store is 0, because it charges each byte sent and stored. Tasks that write to one folder share the limit.
     """
 
     def __init__(self, folder: str, *, sharers: int = 1) -> None:
@@ -43,10 +42,10 @@ class UncompressedBudget:
         self._next_check = time.monotonic()
 
     def allows_more(self) -> bool:
-        """Tell whether the next files may stay uncompressed."""
+        """Return whether the next files may be uncompressed."""
         if ":/" not in self._folder and time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + _CHECK_INTERVAL_S
-            # Others fill the disk, too: what it has left is asked without a look at the files.
+            # Other programs fill the disk, too: its free space is checked without scanning the files.
             if self._left > 0:
                 self._left = min(self._left, _share(self._folder) // self._sharers)
             else:
@@ -54,7 +53,7 @@ class UncompressedBudget:
         return self._left > 0
 
     def spend(self, size: int) -> None:
-        """Take note of uncompressed files of so many bytes."""
+        """Subtract the bytes of new uncompressed files."""
         self._left -= size
 
 
@@ -63,7 +62,7 @@ def _budget(folder: str) -> int:
     with os.scandir(folder) as entries:
         for entry in entries:
             if is_uncompressed(entry.name):
-                # Upkeep deletes files meanwhile.
+                # Maintenance deletes files meanwhile.
                 with suppress(FileNotFoundError):
                     held += entry.stat().st_size
     return _share(folder) - held

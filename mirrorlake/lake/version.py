@@ -1,7 +1,7 @@
-"""The version of a lake's formats, in a property of one table, and the steps from one version to the next.
+"""The version of a lake's formats, in a property of one table, and the migrations from one version to the next.
 
-It grows only when an earlier release must not touch the lake any more, or needs a step before it does. New tables and nullable
-columns need neither: readers do without them, and writers make them. A lake without a version is of version 1 (release 0.1.0).
+It increases only if an earlier release must not use the lake any more, or a migration is needed first. New tables and nullable
+columns need neither: readers do without them, and writers create them. A lake without a version has version 1 (release 0.1.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION_PROPERTY = "mirrorlake.lakeVersion"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """A step that makes a lake one of version `to`: why, and what is done; it may be killed and run again (law F)."""
+    """A step that brings a lake to version `to`; a killed step may run again (law F)."""
 
     to: int
     reason: str
@@ -29,16 +29,16 @@ class Migration:
 
 
 MIGRATIONS: tuple[Migration, ...] = ()
-"""All steps in order; each is needed before this release writes to an older lake."""
+"""All steps in order; each must run before this release writes to an older lake."""
 
 
 def stamp(version: int = LAKE_VERSION) -> dict[str, str]:
-    """Return the property that says a version."""
+    """Return the table property of a version."""
     return {VERSION_PROPERTY: str(version)}
 
 
 def version_in(properties: Mapping[str, str]) -> int | None:
-    """Read the version out of a table's properties; None where nobody wrote one.
+    """Return the version in a table's properties, or None without one.
 
     >>> version_in({}), version_in(stamp(3))
     (None, 3)
@@ -48,10 +48,10 @@ def version_in(properties: Mapping[str, str]) -> int | None:
 
 
 def refuse_newer(properties: Mapping[str, str], place: str) -> None:
-    """Refuse a lake that a later release wrote in formats that this one does not know.
+    """Refuse a lake with formats of a later release.
 
     Raises:
-        SafetyError: it has a version that is newer, or none that this release can read.
+        SafetyError: the lake's version is newer, or not a number.
     """
     text = properties.get(VERSION_PROPERTY, "1")
     if not text.isdigit() or int(text) > LAKE_VERSION:
@@ -63,7 +63,7 @@ def refuse_newer(properties: Mapping[str, str], place: str) -> None:
 
 
 def due(version: int) -> list[Migration]:
-    """List the steps from a version to the present one."""
+    """List the steps from a version to that of this release."""
     return [one for one in MIGRATIONS if one.to > version]
 
 
@@ -71,7 +71,7 @@ def refuse_unmigrated(properties: Mapping[str, str], place: str) -> None:
     """Refuse to write to a lake that needs a step first.
 
     Raises:
-        SafetyError: there is one.
+        SafetyError: a step is due.
     """
     version = version_in(properties) or 1
     if due(version):
