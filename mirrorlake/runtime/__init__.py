@@ -1,4 +1,4 @@
-"""What everything runs on: the Spark session, Java and its jars, work in the background."""
+"""The runtime of all packages: the Spark session, Java and its jars, background work."""
 
 from mirrorlake.face import attach
 

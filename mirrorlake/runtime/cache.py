@@ -1,4 +1,4 @@
-"""Where downloaded and generated files are kept between runs, and how two processes share them."""
+"""The cache of downloaded and generated files, which processes share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path` against processes and threads alike; the kernel frees it with its holder."""
+    """Lock `path` exclusively against processes and threads; the kernel releases the lock when its process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -28,14 +28,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Put `content` at `path` so that a reader, or a crash, meets the old file or the new one and nothing between."""
+    """Write `content` to `path` so that a reader, or a crash, gets either the old file or the new one."""
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One name per writer: two that write the same file at once must not share a half-written one.
+    # Each writer has its own name, because two writers at once must not share a partly written file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    # Made with its final mode: settings may hold passwords.
+    # Created with its final mode, because settings may contain passwords.
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
         handle.write(data)
     temporary.replace(path)

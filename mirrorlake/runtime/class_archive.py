@@ -1,9 +1,9 @@
-"""Archives of class data: a JVM maps them, where it else finds, parses and checks ten thousand classes at each start.
+"""Class data archives: a JVM maps them instead of loading, parsing and verifying ten thousand classes at each start.
 
-An archive is made once for a Java and the jars that it is to load, from a list of classes that comes with the package, and is
-kept in the cache (190 MB for Spark). Java itself compares it with its class path and goes on without it where they differ.
+An archive is made once for a Java and its jars, from a list of classes in this package, and is cached (190 MB for Spark). Java
+compares it with its class path, and starts without it if they differ.
 
-The lists are what `-XX:DumpLoadedClassList=FILE` writes, without its comments and columns, in `SPARK_SUBMIT_OPTS` of a
+The lists are the output of `-XX:DumpLoadedClassList=FILE`, without comments and columns, in `SPARK_SUBMIT_OPTS` of a
 `mirrorlake run --once` with records to mirror, and in the options of a broker with a transactional producer and a group.
 """
 
@@ -25,24 +25,24 @@ from mirrorlake.runtime.java import Java
 
 log = logging.getLogger(__name__)
 
-# Of older jars, or another Java's, as many stay as one machine may use in turn.
+# The archives of older jars, or of another Java, that one machine may use in turn.
 _KEPT = 3
-# Whoever starts a JVM for the first time has work of their own for it.
+# Low, because the user's own work runs at the first start of a JVM.
 _NICENESS = 19
-# It speaks on standard output, where a command's answer goes.
+# Java would log to standard output, which has a command's answer.
 _QUIET = "-Xlog:disable"
 
 
 def class_data(name: str, java: Java, jars: Iterable[Path], command: Callable[[Sequence[str]], list[str]]) -> list[str]:
-    """Return the Java options that use an archive; none before it is made, which the first call begins in the background.
+    """Return the Java options that use an archive, or [] until it exists; the first call starts making it in the background.
 
-    Nothing depends on it: where it cannot be made, the JVM starts as it would without.
+    If it cannot be made, the JVM starts without it.
 
     Args:
         name: the list of classes: `spark` or `broker`.
         java: the Java that starts.
-        jars: what its class path holds.
-        command: builds the command that starts it, with more Java options.
+        jars: the jars of its class path.
+        command: builds the command that starts it, with further Java options.
     """
     try:
         archive = _folder() / f"{name}-{_key(name, java, jars)}.jsa"
@@ -72,7 +72,7 @@ def _classes(name: str) -> Path:
 
 
 def _make(name: str, archive: Path, command: Callable[[Sequence[str]], list[str]]) -> None:
-    """Begin to make an archive, unless somebody does, or it failed before."""
+    """Start making an archive, unless another process does so, or it failed before."""
     part, said = archive.with_suffix(".part"), archive.with_suffix(".log")
     if said.exists() and not part.exists():
         return
@@ -86,7 +86,7 @@ def _make(name: str, archive: Path, command: Callable[[Sequence[str]], list[str]
         write_atomically(listed, gzip.decompress(_classes(name).read_bytes()))
         options = ["-Xshare:dump", f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={part}"]
         done = f"mv {shlex.quote(str(part))} {shlex.quote(str(archive))} && rm -f {shlex.quote(str(said))}"
-        # It outlives a short command, so it cleans up by itself; what it said stays where it failed, and is the sign of it.
+        # The process outlives a short command, so it cleans up itself; after a failure its log file remains, and marks the failure.
         script = f'nice -n {_NICENESS} "$@" && {done}; rm -f "$0" {shlex.quote(str(listed))}'
         with said.open("wb") as output:
             part.touch()

@@ -1,4 +1,4 @@
-"""Whether tasks run on a cluster, and what is said where it has no slots for them."""
+"""Detect Spark clusters, and build the error of one without free slots."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MASTERS = ("spark://", "k8s://", "yarn", "local-cluster")
-# A new machine or pod may take a minute to come.
+# A new machine or pod may take a minute to start.
 SLOT_TIMEOUT_S = 120.0
 PAGE = "docs/clusters.md"
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Tell whether tasks run in executors of their own; not in a local session, nor where a platform answers for its workers."""
+    """Return whether tasks run in separate executors: not in a local session, nor on a platform that manages its workers."""
     return (spark.conf.get("spark.master", "") or "").startswith(_MASTERS)
 
 
 def no_slots_error(what: str) -> StoreError:
-    """Say that a cluster has no slots for tasks."""
+    """Return the error of a cluster without slots for tasks."""
     return StoreError(
         f"Spark's cluster has too few free slots: {what}",
         consequence="what was landed and sent until now stands",

@@ -1,4 +1,4 @@
-"""How long requests to a server of Spark Connect are tried again; importing this needs the client's packages."""
+"""The retry policy of requests to a Spark Connect server; importing it needs the client's packages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 
 from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 
-# A client of Spark Connect tries a request 15 times, for ten minutes. A server that is away for a quarter of a minute has most
-# likely ended, and the session with it: 0.05, 0.2, 0.8, 3.2, 5 and 5 s, with up to half a second more for each of the last three.
+# A Spark Connect client tries a request 15 times, for ten minutes. A server without an answer for 15 s has probably ended, and its
+# session too. The pauses are 0.05, 0.2, 0.8, 3.2, 5 and 5 s, with up to half a second more for each of the last three.
 _MAX_RETRIES, _MAX_BACKOFF_MS = 6, 5_000
-# Longer than any pause: as long as requests fail one after another, the server is not there again.
+# Longer than any pause, so that consecutive failures count as one outage.
 _AWAY_S = 10.0
 
 
 class ConnectRetryPolicy(DefaultPolicy):  # type: ignore[misc]  # pyspark is not followed (pyproject)
-    """Wait for a server with the first request that it does not answer, and not again with each that comes after.
+    """Retry only the first request that a server does not answer, not each later one.
 
-    What a stream cleans up after a failure asks the same server, and would double and triple the time until its process ends.
+    A stream's clean-up after a failure calls the same server, and would double or triple the time until its process ends.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class ConnectRetryPolicy(DefaultPolicy):  # type: ignore[misc]  # pyspark is not
         self.away_until = 0.0
 
     def to_state(self) -> RetryPolicyState:
-        """Begin a request."""
+        """Return the retry state of a new request."""
         return _Request(self)
 
 

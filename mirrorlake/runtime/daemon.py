@@ -1,15 +1,15 @@
-"""Start Spark's Python workers light: `spark.python.daemon.module` names this module where mirrorlake makes the session.
+"""Start Spark's Python workers fast: sessions that mirrorlake creates set `spark.python.daemon.module` to this module.
 
-PySpark's daemon imports from `pyspark.zip`, which holds no compiled modules, and its workers call
-`importlib.invalidate_caches()` for each task, on which every importer of a zip reads the zip's directory again: 190 ms of
-CPU before a task reaches its own code. From the installed package of the same Spark it is 50 ms.
+PySpark's daemon imports from `pyspark.zip`, which has no compiled modules, and its workers call `importlib.invalidate_caches()` for
+each task, after which every zip importer reads the zip's directory again: 190 ms of CPU before a task reaches its own code. From
+the installed package of the same Spark it is 50 ms.
 
-Arrow's default memory pool gives each buffer back to the kernel, which then clears the next one page by page: with malloc's
-own pool a fetch of 1 KB records costs 2.7 CPU-s per million for 5.3. malloc does the same, with what it frees at the end of its
-heap: kept, 1 KB records cost 1.8 CPU-s per million less on their way into the relay and out of it.
+Arrow's default memory pool returns each buffer to the kernel, which then clears the next one page by page: with malloc's pool a
+fetch of 1 KB records costs 2.7 CPU-s per million instead of 5.3. malloc returns free memory at the end of its heap: without that,
+1 KB records cost 1.8 CPU-s per million less to land and to republish.
 
-What long-lived tasks import, and pandas, for which pyarrow looks, is imported before workers are forked: once, not by each of
-three, which then share its pages.
+The imports of long-lived tasks, and pandas, which pyarrow tries to import, are loaded before workers are forked: once, not by each
+of three, which then share the memory pages.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pathlib import Path
 from zipimport import zipimporter
 
 LOADED_BY_WORKERS = "MIRRORLAKE_LOADED_BY_WORKERS"
-"""The variable that names modules, with commas, to import before workers are forked."""
+"""The environment variable with comma-separated modules to import before workers are forked."""
 
-# Of glibc's malloc.h: how much free memory at the end of the heap is kept, and from which size on a buffer is mapped alone.
+# From glibc's malloc.h: the free memory at the heap's end that is not returned, and the size from which a buffer is mapped alone.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def prefer_package(path: list[str]) -> list[str]:
-    """Drop from an import path the `pyspark.zip` of a pyspark that the same path holds as an installed package.
+    """Remove the `pyspark.zip` of an installed pyspark package from an import path.
 
     Example:
         >>> prefer_package(["/spark/python/lib/pyspark.zip", "/app"])
@@ -44,8 +44,8 @@ def prefer_package(path: list[str]) -> list[str]:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep what is freed, up to 256 MB a process; `BacklogMemory` gives it back when a backlog is worked off."""
-    # Another C library has no such function.
+    """Let malloc retain up to 256 MB of freed memory a process; `BacklogMemory` releases it after a backlog."""
+    # Other C libraries lack this function.
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
@@ -53,13 +53,13 @@ def keep_freed_memory() -> None:
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import what workers import; one that cannot be imported fails in the task that needs it, which says so."""
+    """Import the modules of workers; ignore failures, because the task that needs a module reports them."""
     # Spark reads the daemon's port from its standard output.
     with redirect_stdout(sys.stderr), suppress(Exception):
         for name in modules:
             import_module(name)
         import_module("pyarrow").scalar(0)
-    # A worker that looked for cycles among it would get pages of its own.
+    # The garbage collector of a worker would write to the objects' pages, and so copy them.
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""Small files side by side, in a folder of this machine or under a prefix of an object store."""
+"""Read and write small files in a folder of this machine or under a prefix of an object store."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from mirrorlake.runtime.stores import open_address
 
 
 class Folder(ABC):
-    """A place with small files by name. One that does not exist has none; it comes with its first file."""
+    """A folder of small files by name. A missing folder has none; its first file creates it."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """List the names of files and folders in it."""
+        """List the names of its files and folders."""
 
     @abstractmethod
     def read(self, name: str) -> str:
         """Read a file.
 
         Raises:
-            OSError: it does not exist (`FileNotFoundError`), is a folder, or cannot be read.
+            OSError: the file does not exist (`FileNotFoundError`), is a folder, or cannot be read.
         """
 
     @abstractmethod
     def write(self, name: str, text: str) -> None:
-        """Write a file as a whole: a reader sees what was before, or all of this; a name with a dot is never seen."""
+        """Write a file atomically: a reader gets the old or the new text; a file being written has a dot before its name."""
 
     def flush(self, name: str) -> None:  # noqa: B027  a store keeps what it has taken
-        """Have a file outlast a power cut."""
+        """Flush a file, so that it survives a power cut."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Tell whether a file exists."""
+        """Return whether a file exists."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete a file; one that is gone already is fine."""
+        """Delete a file, if it still exists."""
 
     @abstractmethod
     def remove_folder(self, name: str) -> None:
-        """Delete a folder with what it holds; what cannot be deleted stays."""
+        """Delete a folder with its files; ignore those that cannot be deleted."""
 
     def replace_older(self, name: str, *, spares_equals: bool = False) -> None:
-        """Write an empty file for an owner, and remove those of owners before; a name begins with the number in twenty digits.
+        """Write an owner's empty file, and delete those of earlier owners; a name begins with the number in twenty digits.
 
-        With `spares_equals` several of one number stand side by side.
+        With `spares_equals` files of the same number are not deleted.
         """
         for other in self.names():
             is_older = other[:20] < name[:20] or (other[:20] == name[:20] and not spares_equals)
-            # A name with a dot is a file that another owner is writing.
+            # A name that begins with a dot is a file that another owner is writing.
             if is_older and not other.startswith("."):
                 self.remove(other)
         self.write(name, "")
@@ -66,7 +66,7 @@ class LocalFolder(Folder):
     """A folder of this machine."""
 
     def __init__(self, path: str | Path) -> None:
-        # Asked up to a hundred times a second by each live task: to make a `Path` costs more than the look.
+        # Each live task checks up to a hundred times a second, and building a `Path` costs more than the check.
         self._path = str(path)
 
     def names(self) -> list[str]:  # noqa: D102  as the base says, likewise below
@@ -100,7 +100,7 @@ class LocalFolder(Folder):
 
 
 class StoreFolder(Folder):
-    """A prefix of an object store: a file is written by one request, and listed as soon as it is there."""
+    """A prefix of an object store: a file is written by one request, and listed at once."""
 
     def __init__(self, address: str) -> None:
         self._address = address

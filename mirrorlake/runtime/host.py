@@ -1,4 +1,4 @@
-"""Whether what this process works through is still there: the JVM that it started, or the one that started it."""
+"""Detect the end of this process' JVM: the one that it started, or that started it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARENT = os.getppid()
 
 
 def spark_gone_error() -> StoreError:
-    """Return the error of a process that nothing can run in any more."""
+    """Return the error of a process whose Spark has ended."""
     return StoreError(
         "Spark does not answer: its JVM has ended, or its Connect server is away or was started again",
         consequence="no stream can run in this process; what was under way is finished by the next one",
@@ -22,15 +22,15 @@ def spark_gone_error() -> StoreError:
 
 
 def is_host_gone() -> bool:
-    """Tell whether the JVM has ended that this process started, or that started it: nothing can be carried out any more.
+    """Return whether the JVM has ended that this process started, or that started it.
 
-    A signal to `spark-submit` ends its JVM, and leaves the Python driver behind.
+    A signal to `spark-submit` ends its JVM but not the Python driver.
     """
     if _SUBMITTED in os.environ:
         return os.getppid() != _PARENT
-    # PySpark keeps the way to a JVM for ever, and would ask it again at each new start; one that was killed over its start leaves
-    # no session to ask.
-    # Another thread may be importing pyspark just now: a module without the class has started nothing.
+    # PySpark caches the gateway to a JVM for ever, and would use it again at each new start; a JVM killed during its start leaves
+    # no session to check.
+    # Another thread may be importing pyspark: a module without the class has started no JVM.
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     started = getattr(getattr(context, "_gateway", None), "proc", None)
     return started is not None and started.poll() is not None

@@ -1,13 +1,13 @@
-"""The jars of the sandbox: resolved once with the Ivy that pyspark ships, checked against checked-in sums, then cached.
+"""Resolve the sandbox's jars once with pyspark's Ivy, check them against checked-in sums, and cache them.
 
 | set      | for                                                                       |
 |----------|---------------------------------------------------------------------------|
 | `broker` | a Kafka broker, its storage tool and its console clients                  |
 | `mm2`    | MirrorMaker 2, for comparison                                             |
-| `spark`  | what Spark needs besides its own jars to read Kafka and to speak Delta    |
-| `s3a`    | what it needs besides those to read a lake on S3                          |
+| `spark`  | Spark's Kafka connector and Delta, besides its own jars                   |
+| `s3a`    | reading a lake on S3, besides those                                       |
 
-A broker's jars and Spark's never meet on one class path: they carry different Kafka clients.
+A broker's jars and Spark's must never share a class path, because they include different Kafka clients.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOUND = re.compile(r"found ([^#]+)#([^;]+);(\S+) in .+")
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """What to resolve: Maven coordinates, and which of the modules they pull in stay out (`organisation:module`)."""
+    """A set to resolve: Maven coordinates, and the dependencies to exclude (`organisation:module`)."""
 
     coordinates: tuple[str, ...]
     excludes: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ JAR_SETS: Mapping[str, JarSet] = {
             f"{_KAFKA}:kafka-tools:{_KAFKA_VERSION}",
             _LOGGING,
         ),
-        # The tools ask for Kafka Connect and its web server; only `connect-plugin-path` uses them.
+        # The tools depend on Kafka Connect and its web server, which only `connect-plugin-path` uses.
         excludes=(
             *(f"{_KAFKA}:connect-{part}" for part in ("api", "json", "runtime", "transforms")),
             "com.fasterxml.jackson.jakarta.rs:*",
@@ -65,7 +65,7 @@ JAR_SETS: Mapping[str, JarSet] = {
         ),
     ),
     "mm2": JarSet((f"{_KAFKA}:connect-mirror:{_KAFKA_VERSION}", _LOGGING)),
-    # Not transitive: of the hundred megabytes they depend on, Spark already carries everything else that is used.
+    # Not transitive: Spark already includes all other used parts of the hundred megabytes of dependencies.
     "spark": JarSet(
         (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -77,8 +77,8 @@ JAR_SETS: Mapping[str, JarSet] = {
         ),
         transitive=False,
     ),
-    # Spark's way into S3, for SQL over a lake there. Of Amazon's SDK the parts that are used: 13 MB, not the bundle's 600.
-    # From 2.30 on its checksums are more than other servers know; Hadoop itself is Spark's own, in this version.
+    # For Spark SQL over a lake on S3. Only the used parts of Amazon's SDK: 13 MB, not the bundle's 600. From 2.30 on it sends
+    # checksums that other servers do not support. The version of Hadoop is that of Spark's own Hadoop.
     "s3a": JarSet(
         (
             "org.apache.hadoop:hadoop-aws:3.4.1",
@@ -93,7 +93,7 @@ JAR_SETS: Mapping[str, JarSet] = {
             "org.apache.httpcomponents:*",
         ),
     ),
-    # A Java compiler for the tests: the Java that comes as a wheel has none.
+    # A Java compiler for the tests, because the wheel's Java has none.
     "compiler": JarSet(("org.eclipse.jdt:ecj:3.33.0",), transitive=False),
 }
 
@@ -118,7 +118,7 @@ def jars(set_name: str) -> list[Path]:
 
 
 def inspect_jars(set_name: str) -> tuple[Path, list[str]]:
-    """Return where the jars of a set are, or would be, and what is wrong with them; nothing where there are none yet."""
+    """Return the directory of a set's jars, and their faults, or [] if they were not downloaded yet."""
     expected = expected_sums(set_name)
     directory = _directory(set_name, expected)
     if not directory.is_dir():
@@ -137,7 +137,7 @@ def classpath(set_name: str) -> str:
 
 
 def _directory(set_name: str, expected: Mapping[str, str]) -> Path:
-    # The sums are part of the name: a release with other jars never finds the old ones in its place.
+    # The name includes the sums, so that a release with other jars never uses the old ones.
     return cache_directory() / "jars" / set_name / _digest(sum_lines(expected).encode())[:12]
 
 
@@ -153,12 +153,12 @@ def actual_sums(directory: Path) -> dict[str, str]:
 
 
 def sum_lines(sums: Mapping[str, str]) -> str:
-    """Write sums in the form of a `.sha256` file."""
+    """Return sums in the format of a `.sha256` file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
 def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
-    """Refuse jars that are not exactly the expected ones, naming every missing, additional and different one."""
+    """Refuse jars that differ from the expected ones, and name every missing, additional and different one."""
     differences = {
         "missing": expected.keys() - actual.keys(),
         "not expected": actual.keys() - expected.keys(),
@@ -175,7 +175,7 @@ def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[st
 
 
 def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> None:
-    """Resolve a set into `directory` with Ivy, whatever its sums; `say` gets one line per resolved artifact."""
+    """Resolve a set into `directory` with Ivy, without checking sums; `say` gets one line per resolved artifact."""
     root = cache_directory()
     java = find_java()
     module = directory.parent / f"{directory.name}.ivy.xml"
@@ -205,7 +205,7 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
 
 
 def ivy_module(set_name: str, jar_set: JarSet) -> str:
-    """Write the Ivy file for a set; one file for all coordinates, so that versions are settled between them."""
+    """Return the Ivy file of a set: one file for all coordinates, so that Ivy resolves version conflicts."""
     lines = [
         '<ivy-module version="2.0">',
         f'  <info organisation="mirrorlake" module={quoteattr(set_name)}/>',
@@ -257,7 +257,7 @@ def _run(command: list[str], say: Callable[[str], None]) -> tuple[int, list[str]
 
 
 def resolved_artifact(line: str) -> str | None:
-    """Read the artifact that a line of Ivy's output reports as found.
+    """Return the artifact that a line of Ivy's output reports as resolved, or None.
 
     >>> resolved_artifact("found org.slf4j#slf4j-api;1.7.36 in public")
     'org.slf4j slf4j-api 1.7.36'

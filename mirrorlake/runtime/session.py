@@ -1,4 +1,4 @@
-"""The Spark session: the running one where there is one, else a local one with the jars of the pinned set."""
+"""Get the Spark session: the running one, else a local one with the jars of the pinned set."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from mirrorlake.runtime.stores import Store
 if TYPE_CHECKING:
     from pyspark import SparkConf
 
-# Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
+# Settings that belong to the host; an existing session (Databricks, spark-submit) is used unchanged.
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What its pages would show: 1 000 finished jobs, stages and queries each, and 100 000 tasks by default.
+    # For the UI's pages Spark retains 1 000 finished jobs, stages and queries each, and 100 000 tasks by default.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.driver.memory": "2g",
-    # With the default cache of 100 entries, a warm drain compiles 127 pieces of code again.
+    # With the default cache of 100 entries, a warm drain compiles 127 classes again.
     "spark.sql.codegen.cache.maxEntries": "3000",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Nothing is kept there, and a folder in the working directory would only confuse.
+    # Nothing is stored there, and a folder in the working directory would only confuse.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "mirrorlake-warehouse"),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Two attempts of one lane must never run at once (DESIGN 9).
+    # Two attempts of one lane must never run at once.
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
-    # 140 ms of CPU for each Python task without it, 40 ms with it (2026-11-22, 40 warm tasks, 2 cores).
+    # Each Python task costs 140 ms of CPU without it, 40 ms with it (2026-11-22, 40 warm tasks, 2 cores).
     "spark.python.daemon.module": "mirrorlake.runtime.daemon",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
-    # Secrets travel as reader options; these are the names under which Kafka hides them.
+    # Secrets are passed as reader options; these are the option names that hold Kafka's secrets.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|pem|credential",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",
 }
@@ -62,14 +62,14 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's launcher appends it to the class path that it builds.
 _LAST_ON_CLASS_PATH = "SPARK_DIST_CLASSPATH"
 _JAVA_OPTIONS = (
-    # G1 spends a third core on a driver of two cores; ParallelGC does not.
+    # On a driver of two cores G1 uses a third one; ParallelGC does not.
     "-XX:+UseParallelGC",
-    # Spark's parser of its own messages recurses deeply where a job is interrupted.
+    # Spark's parser of its own messages recurses deeply when a job is interrupted.
     "-Xss4m",
     f"-Dlog4j2.configurationFile={Path(__file__).absolute().with_name('log4j2.properties').as_uri()}",
 )
 
-# What a session lacks that this process makes on a host's Spark, under spark-submit; what the host says holds.
+# Settings that a new session under spark-submit needs; the host's own values take precedence.
 _HOSTED = (
     "spark.sql.extensions",
     "spark.sql.catalog.spark_catalog",
@@ -77,56 +77,56 @@ _HOSTED = (
     "spark.redaction.regex",
     "spark.sql.redaction.options.regex",
 )
-# Set by spark-submit and by a client of Spark Connect: a JVM, or a server, is there.
+# Set by spark-submit and by a Spark Connect client: a JVM, or a server, exists.
 _HOSTS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
 
 # Runtime settings of the mirror's own queries; each is safe for other queries of the same session.
 RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # The byte check asks every vector for its size after each row, and a NULL header list makes that quadratic.
+    # The byte check computes every vector's size after each row, and a NULL header list makes that quadratic.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.shuffle.partitions": "2",
-    # A table's state is computed in 50 tasks by default, at every commit and look-up: 89 CPU-s for a first run, not 47.
+    # By default 50 tasks compute a table's state at every commit and query: 89 CPU-s for a first run, not 47.
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.adaptive.enabled": "false",
 }
 
 
-# Tasks that live as long as their stream hold a slot each; without slots to spare they would leave none to other work.
+# Each task that runs as long as its stream uses a slot; without spare slots they would leave none for other work.
 _STANDING_SLOTS = 24
 
 
 def local_session(
     *, cores: int | None = None, also: Sequence[str] = (), workers_load: Sequence[str] = ()
 ) -> SparkSession:
-    """Return the active session, make one on the host's Spark, or start a local one with the pinned connector and Delta jars.
+    """Return the active session, create one on the host's Spark, or start a local one with the pinned connector and Delta jars.
 
     Args:
-        cores: by how many a local session parallelises ordinary work; None takes this machine's. It gets more task slots
+        cores: the parallelism of ordinary work in a local session; None for this machine's cores. The session gets more task slots
             than that, for tasks that mostly wait.
-        also: sets of jars that a local session loads besides (see `JAR_SETS`).
-        workers_load: modules that tasks import; a local session's Python workers are forked with them.
+        also: further sets of jars that a local session loads (see `JAR_SETS`).
+        workers_load: modules that tasks import; a local session loads them before its Python workers are forked.
     """
     active = SparkSession.getActiveSession()
     if active is None and any(map(os.environ.get, _HOSTS)):
         active = _hosted_session()
     if active is None:
-        # A client of Spark Connect has none of it, and needs none.
+        # A Spark Connect client has no SparkConf, and needs none.
         from pyspark import SparkConf
 
         java, cores = find_java(), cores or os.cpu_count() or 1
-        # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
+        # Spark's launcher reads only this variable, once, when the JVM starts.
         os.environ["JAVA_HOME"] = str(java.spark_java_home)
-        # Workers run this very interpreter, with the packages that are installed beside it.
+        # Workers must run this interpreter, with its installed packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if also:
             _append_jars(also)
         settings = {
             "spark.app.name": "mirrorlake",
             "spark.master": f"local[{cores + _STANDING_SLOTS}]",
-            # Ranges, file splits and RDDs would else be cut for the slots.
+            # Otherwise ranges, file splits and RDDs would be partitioned by the number of slots.
             "spark.default.parallelism": str(cores),
             **_LOCAL,
             **_driver_conf(java),
@@ -141,12 +141,12 @@ def local_session(
 
 
 def _hosted_session() -> SparkSession:
-    """Make a session where spark-submit has started the JVM: its master, jars and memory are those of the command line."""
+    """Create a session on the JVM of spark-submit, with the master, jars and memory of its command line, or over Connect."""
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" in os.environ and "SPARK_REMOTE" not in os.environ:
         from pyspark import SparkConf, SparkContext
 
-        # Without a JVM a conf knows nothing of what was submitted.
+        # Before the JVM is connected, a SparkConf lacks the submitted settings.
         SparkContext._ensure_initialized()  # noqa: SLF001  PySpark has no other way to it
         said = SparkConf()
         for key in _HOSTED:
@@ -161,16 +161,16 @@ def _hosted_session() -> SparkSession:
 
 
 def stop_retrying(session: SparkSession) -> None:
-    """Let no request of a session that is gone be tried again, also of those under way: a process waits for them at its end."""
+    """Stop all retries of an ended Connect session, also of running requests, because a process waits for them at its end."""
     if is_connect(session):
         for policy in session.client.get_retry_policies():
             policy.max_retries = 0
 
 
 def _launch(conf: SparkConf) -> None:
-    """Start the JVM where there is none, with its words, and those of its Python workers, in the log file.
+    """Start the JVM unless it runs, with its output and that of its Python workers in the log file.
 
-    Java warns of incubating modules, Spark advises on log levels, and a job that is interrupted prints stack traces.
+    Java warns of incubating modules, Spark advises on log levels, and an interrupted job prints stack traces.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -181,7 +181,7 @@ def _launch(conf: SparkConf) -> None:
     known = SparkContext._gateway  # noqa: SLF001  a session that was stopped leaves its JVM
     with path.open("ab") as out:
         try:
-            # What `launch_gateway` has `popen_kwargs` for; the session's builder has no way to give them.
+            # Only `launch_gateway` accepts `popen_kwargs`; the session's builder does not.
             SparkContext._ensure_initialized(  # noqa: SLF001
                 gateway=known or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
             )
@@ -194,15 +194,15 @@ def _launch(conf: SparkConf) -> None:
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Tell whether what runs a session's work does not answer: its JVM was killed, or the server it speaks to is away."""
+    """Return whether a session's JVM or Connect server does not answer within 30 s."""
     answers: list[str] = []
 
     def ask() -> None:
         with suppress(Exception):
-            # A client of Connect remembers the version, and asks for a setting each time.
+            # A Connect client caches the version, but requests a setting each time.
             answers.append(session.conf.get("spark.sql.session.timeZone"))
 
-    # Over Connect it is a request that is tried again for a while, and whoever asks has other streams to look after.
+    # In a thread, because over Connect the request is retried for a while, and the caller has other streams to run.
     thread = threading.Thread(target=ask, name="is Spark there", daemon=True)
     thread.start()
     thread.join(_ANSWER_TIMEOUT_S)
@@ -210,9 +210,9 @@ def is_gone(session: SparkSession) -> bool:
 
 
 def _driver_conf(java: Java) -> dict[str, str]:
-    """Say what the driver's JVM loads, and how it starts."""
+    """Return the class path and Java options of the driver's JVM."""
     home, own = Path(_find_spark_home()), jars("spark")
-    # On its own class path, not as `spark.jars`: Spark would copy those at each start, and read them class by class.
+    # On the JVM's own class path, because Spark would copy `spark.jars` at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
 
     def command(options: Sequence[str]) -> list[str]:
@@ -227,7 +227,7 @@ def _driver_conf(java: Java) -> dict[str, str]:
 
 
 def _append_jars(also: Sequence[str]) -> None:
-    """Put sets of jars at the end of the JVM's class path: Java uses an archive whose class path its own begins with."""
+    """Append sets of jars to the JVM's class path: Java uses a class archive only if its class path is a prefix of its own."""
     given = os.environ.get(_LAST_ON_CLASS_PATH, "").split(os.pathsep)
     wanted = [str(jar) for name in also for jar in jars(name)]
     os.environ[_LAST_ON_CLASS_PATH] = os.pathsep.join(dict.fromkeys([*filter(None, given), *wanted]))
@@ -238,9 +238,9 @@ def _conf(settings: Mapping[str, str]) -> list[str]:
 
 
 def set_up_hadoop(spark: SparkSession, store: Store) -> None:
-    """Tell the session's Hadoop how to reach a store, for its bucket alone; a session over Connect has no Hadoop of ours.
+    """Configure the session's Hadoop for a store's bucket alone; do nothing over Connect, whose Hadoop is the server's.
 
-    Nothing of it is a setting of Spark's: it stands in no plan, no event log and no query's checkpoint location.
+    These are no settings of Spark's, so that they appear in no plan, event log or checkpoint location.
     """
     with suppress(PySparkException, AttributeError):
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  PySpark has no other way to it
@@ -249,7 +249,7 @@ def set_up_hadoop(spark: SparkSession, store: Store) -> None:
 
 
 def reads_store(spark: SparkSession, store: Store) -> bool:
-    """Tell whether the session's Hadoop has a file system for a store; true where it cannot be asked."""
+    """Return whether the session's Hadoop has a file system for a store, or True if that is unknown."""
     with suppress(PySparkException, AttributeError):
         context = spark.sparkContext
         hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  likewise
@@ -262,19 +262,19 @@ def reads_store(spark: SparkSession, store: Store) -> bool:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Tell whether a session is a client of Spark Connect, whose Python functions run in processes of the server."""
+    """Return whether a session is a Spark Connect client, whose Python functions run in processes of the server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Return a session that nothing else uses; over Connect there is none, and `InterruptibleJobs` tells jobs by their tag."""
+    """Return a session that nothing else uses, or over Connect the same one, whose jobs `InterruptibleJobs` tags."""
     return spark if is_connect(spark) else prepare(spark.newSession())
 
 
 def prepare(spark: SparkSession) -> SparkSession:
-    """Set what the mirror's queries need at run time, and return the session; what a platform locks is left as it is."""
+    """Set the runtime settings of the mirror's queries, except those a platform locks, and return the session."""
     for key, value in RUNTIME.items():
-        # `isModifiable` says no to Delta's own settings as long as Delta is not loaded.
+        # Setting is tried, because `isModifiable` is false for Delta's own settings until Delta is loaded.
         with suppress(PySparkException):
             spark.conf.set(key, value)
     return spark

@@ -1,4 +1,4 @@
-"""The slots of Spark that long-lived tasks hold."""
+"""Reserve Spark's task slots for long-lived tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class _Slots:
-    """The slots of this process' Spark that long-lived tasks hold; as many as there are cores stay free for all other work."""
+    """The slots that long-lived tasks use in this process' Spark; one a core stays free for all other work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class _Slots:
             taken = max(0, min(count, max_slots - self._taken))
             if taken < min_count:
                 if is_cluster(spark):
-                    # Nothing fails, and everything is slower: said once a stream.
+                    # Nothing fails but everything is slower; logged once a stream.
                     log.warning(
                         "tasks.by_batches asked=%s held=%s most=%s next=--conf spark.mirrorlake.liveSlots=%s (%s)",
                         *(count, self._taken, max_slots, self._taken + count, PAGE),
@@ -48,9 +48,9 @@ _SLOTS = _Slots()
 
 
 class LiveTaskSlots:
-    """Hold slots for long-lived tasks in a `with` block; `enough` tells whether there were as many.
+    """Reserve `count` slots for long-lived tasks in a `with` block; `is_enough` is whether they were free.
 
-    With `least` fewer are enough, and `held` says how many. The session is asked for only where slots are.
+    With `min_count` fewer are enough; `taken` is their number. The session is created only if `count` is not 0.
     """
 
     def __init__(self, spark: Callable[[], SparkSession], count: int, *, min_count: int | None = None) -> None:
@@ -70,7 +70,7 @@ class LiveTaskSlots:
 
 
 def _live_slots(spark: SparkSession) -> int:
-    """Tell how many slots long-lived tasks may hold: those past the cores of a local session, on a cluster what it says."""
+    """Return the slots for long-lived tasks: by `spark.mirrorlake.liveSlots`, else those past a local session's cores."""
     setting = spark.conf.get("spark.mirrorlake.liveSlots", "")
     if setting:
         return int(setting)

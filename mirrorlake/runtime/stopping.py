@@ -1,4 +1,4 @@
-"""End Spark's work after a stop was asked for."""
+"""Interrupt Spark's jobs after a stop was requested."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class InterruptibleJobs:
     """The jobs that one thread starts in a `with` block, for another thread to interrupt.
 
-    The session is the caller's alone (`own_session`): Spark's tags would name single jobs, but can only be used by the thread
-    that started them. Over Connect it is the other way round: a session is shared, and any thread may use a tag.
+    The session is the caller's alone (`own_session`), because only the thread that started jobs can use Spark's tags for them. Over
+    Connect a session is shared, and any thread may use a tag.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        # Loads pyspark, which a command that only asks does without.
+        # Loads pyspark, which a command that only queries does not need.
         from mirrorlake.runtime.session import is_connect
 
         self._spark = spark
@@ -36,7 +36,7 @@ class InterruptibleJobs:
             self._spark.removeTag(self._tag)
 
     def interrupt(self) -> None:
-        """Interrupt those that run now."""
+        """Interrupt the jobs that run now."""
         if self._tag:
             self._spark.interruptTag(self._tag)
         else:
@@ -45,9 +45,9 @@ class InterruptibleJobs:
 
 @contextmanager
 def interrupt_jobs_on_stop(spark: SparkSession, stop: threading.Event, *, name: str, grace_s: float) -> Iterator[None]:
-    """Interrupt all jobs of this thread (`InterruptibleJobs`), when `stop` was set and the grace has passed before the block ends.
+    """Interrupt all jobs of this thread (`InterruptibleJobs`) if the block runs on for `grace_s` after `stop` was set.
 
-    Their thread then gets Spark's own error. A second thread watches the time, and has the name.
+    The thread then gets Spark's own error. A second thread, called `name`, watches the time.
     """
     left = threading.Event()
     with InterruptibleJobs(spark) as jobs:
@@ -55,7 +55,7 @@ def interrupt_jobs_on_stop(spark: SparkSession, stop: threading.Event, *, name: 
         def watch() -> None:
             while not left.wait(0.2):
                 if stop.is_set():
-                    # Again and again: a job may begin between two of them.
+                    # Repeatedly, because a job may start between two interrupts.
                     while not left.wait(grace_s):
                         jobs.interrupt()
                     return

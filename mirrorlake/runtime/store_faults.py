@@ -1,4 +1,4 @@
-"""What an error of the lake's store means: delta-rs, Arrow and the stores themselves have words of their own for the same trouble."""
+"""Explain errors of the lake's store: delta-rs, Arrow and the stores themselves word the same fault differently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 from mirrorlake.errors import StoreError
 from mirrorlake.runtime.stores import Store, find_store
 
-# What stores and their libraries say, by the part of their texts that does not change; the first that is found counts.
+# The constant parts of the errors of stores and their libraries; the first match counts.
 _SIGNS = (
     (
         ("requesttimetooskewed", "request_time_too_skewed"),
@@ -46,7 +46,7 @@ _SIGNS = (
     ),
 )
 
-# The same of a folder; any other error there is a defect and keeps its traceback.
+# The same for a folder; any other error of a folder is a defect and is raised with its traceback.
 _SIGNS_OF_FOLDER = (
     (
         ("no space left on device", "disk quota exceeded"),
@@ -62,7 +62,7 @@ _SIGNS_OF_FOLDER = (
 
 
 def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
-    """Say in a sentence what a store's error means, and what mends it."""
+    """Return the meaning of a store's error in one sentence, and its remedy."""
     text = " ".join(str(error).split())
     lower, bucket = text.lower(), urlparse(store.root).netloc
     place = store.values.get("endpoint", urlparse(store.root).scheme)
@@ -74,7 +74,7 @@ def describe_fault(store: Store, error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def translating_store_errors(address: str, *passed: type[Exception]) -> Iterator[None]:
-    """Raise as `StoreError` what an object store refuses in a block, or a folder's disk; `passed` and missing files as they are.
+    """Raise errors of an object store, or of a folder's disk, as `StoreError`, except `passed` ones and missing files.
 
     Raises:
         StoreError: the store failed.

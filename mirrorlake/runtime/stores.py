@@ -1,7 +1,7 @@
-"""Object stores as three libraries reach them by one spelling: delta-rs, Arrow, and Hadoop in Spark's JVM.
+"""Configure object stores once for three libraries: delta-rs, Arrow, and Hadoop in Spark's JVM.
 
-A store is attached to the process, so that an address below its root is enough to open a file: `run_tasks` attaches the
-driver's stores to each worker. Credentials travel inside tasks, as Kafka's do, never in an address.
+A store is attached to the process, so that an address below its root is enough to open a file: `run_tasks` attaches the driver's
+stores to each worker. Credentials are sent inside tasks, as Kafka's are, never in an address.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _S3A = {
     "secret_key": "secret.key",
     "session_token": "session.token",
 }
-# A region is asked for even where the server has none.
+# The libraries require a region even for servers without any.
 _REGION = "us-east-1"
-# 180 s of tries by default; a store that is away is a failure of the turn, which is tried again with pauses of its own.
+# By default the libraries retry for 180 s; an unreachable store fails the turn, which is retried with pauses of its own.
 _PATIENCE = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "5s"}
 _CONNECT_S, _REQUEST_S = 5.0, 30.0
 
@@ -55,15 +55,15 @@ class Store:
 
     Args:
         root: the address, `s3a://bucket/path`, `abfss://container@account.dfs.core.windows.net/path` or `gs://bucket/path`.
-        values: the settings of `lake.storage`, references resolved; what they leave out is found as the store's own tools
-            find it (the environment, a role of the machine).
+        values: the settings of `lake.storage`, references resolved; missing ones come from the sources of the store's own tools
+            (the environment, a role of the machine).
     """
 
     root: str
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def holds(self, address: str) -> bool:
-        """Tell whether an address is below the root, or the root."""
+        """Return whether an address is the root or below it."""
         ours, its = _parts(self.root), _parts(address)
         return its == ours or its.startswith(f"{ours}/")
 
@@ -72,7 +72,7 @@ class Store:
         """The storage options of delta-rs."""
         if self._is_s3:
             options = _PATIENCE | _rename_keys(_DELTA_S3, self.values)
-            # Of two writers of one version the store refuses the second (law F).
+            # The store refuses the second of two writers of one version (law F).
             options["aws_conditional_put"] = "etag"
             options.setdefault("aws_region", _REGION)
             if "path_style" in self.values:
@@ -95,7 +95,7 @@ class Store:
         return fs.GcsFileSystem()
 
     def for_hadoop(self) -> dict[str, str]:
-        """Hadoop's settings of this bucket alone, for Spark's S3A; empty for other stores, which a host sets up itself."""
+        """Return Hadoop's S3A settings of this bucket alone, or {} for other stores, which a host configures itself."""
         if not self._is_s3:
             return {}
         bucket = urlparse(self.root).netloc
@@ -112,7 +112,7 @@ class Store:
 
     @property
     def jar_sets(self) -> tuple[str, ...]:
-        """The sets of jars by which a local session's SQL reads it."""
+        """The sets of jars that a local session's SQL needs to read the store."""
         return ("s3a",) if self._is_s3 else ()
 
     def _s3_arguments(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Store:
             arguments |= {"endpoint_override": place.rstrip("/"), "scheme": scheme or "https"}
             arguments["force_virtual_addressing"] = self.values.get("path_style") == "false"
             arguments.setdefault("region", _REGION)
-        # A file below 10 MB is put by one request, not by three.
+        # A file below 10 MB is written by one request, not by three.
         return arguments | {"allow_delayed_open": True, "connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
 
     @property
@@ -134,7 +134,7 @@ class Store:
         return self._scheme in _S3
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was opened stays with its process.
+        # Opened file systems cannot be pickled.
         return Store, (self.root, dict(self.values))
 
 
@@ -143,7 +143,7 @@ def _rename_keys(names: Mapping[str, str], values: Mapping[str, str]) -> dict[st
 
 
 def _parts(address: str) -> str:
-    """Name a place in a store, whatever the scheme's spelling: `s3/bucket/path`."""
+    """Return an address independent of the scheme's spelling: `s3/bucket/path`."""
     parsed = urlparse(address)
     scheme = "s3" if parsed.scheme in _S3 else "abfs" if parsed.scheme in _AZURE else parsed.scheme
     return f"{scheme}/{parsed.netloc}{parsed.path}".rstrip("/")
@@ -153,19 +153,19 @@ _ATTACHED: dict[str, Store] = {}
 
 
 def attach_stores(*stores: Store) -> None:
-    """Let addresses below the roots of stores be opened in this process."""
+    """Make addresses below the roots of stores usable in this process."""
     for store in stores:
         if _ATTACHED.get(store.root) != store:
             _ATTACHED[store.root] = store
 
 
 def attached_stores() -> tuple[Store, ...]:
-    """Return the stores of this process."""
+    """Return the stores attached to this process."""
     return tuple(_ATTACHED.values())
 
 
 def find_store(address: str) -> Store | None:
-    """Return the store that an address lies in; None for a folder, and for a store that nobody attached."""
+    """Return the attached store of an address, or None for a folder or a store that is not attached."""
     if ":/" not in address:
         return None
     found = [store for store in attached_stores() if store.holds(address)]

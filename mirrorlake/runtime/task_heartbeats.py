@@ -1,6 +1,6 @@
-"""Signs of life of long-lived tasks on a cluster, by which their driver sees one that has no slot.
+"""Heartbeats of long-lived tasks on a cluster, by which their driver detects a task without a slot.
 
-Spark starts a task again whose executor died, and where the cluster has shrunk it waits for a slot, without a word, for ever.
+Spark restarts a task whose executor died. On a cluster that has shrunk it waits for a slot silently and for ever.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ INTERVAL_S = 5.0
 
 
 class TaskHeartbeats:
-    """Keep the signs of life of an owner's tasks as small files; `name` begins with the owner's number in twenty digits."""
+    """The heartbeats of an owner's tasks, as small files; `name` begins with the owner's number in twenty digits."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self._name = name
 
     def create(self) -> None:
-        """Remove those of owners before, and leave what shows a task that it sees this folder."""
+        """Delete the files of earlier owners, and write one by which a task checks that it reads this folder."""
         self._folder.replace_older(self._name)
 
     def are_visible(self) -> bool:
-        """Tell whether this process sees what the owner wrote."""
+        """Return whether this process can read the owner's file."""
         return self._folder.has(self._name)
 
     def write(self, task: int, text: str) -> None:
-        """Leave a task's sign of life."""
+        """Write a task's heartbeat."""
         self._folder.write(f"{self._name}.{task}", text)
 
     def read(self, task: int) -> str:
-        """Read a task's newest sign of life; empty before there is one."""
+        """Return a task's newest heartbeat, or "" before the first."""
         try:
             return self._folder.read(f"{self._name}.{task}")
         except FileNotFoundError:
@@ -51,13 +51,13 @@ class TaskHeartbeats:
         return open_folder(self._address)
 
     def __getstate__(self) -> dict[str, str]:
-        # An open file system stays with its process.
+        # An open file system cannot be pickled.
         return {"_address": self._address, "_name": self._name}
 
 
 @contextmanager
 def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVAL_S) -> Iterator[None]:
-    """Say a new text every `every_s` seconds, from a thread of its own, as long as the block lasts."""
+    """Write a new text every `interval_s` seconds from a thread, during the block."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -65,7 +65,7 @@ def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVA
             try:
                 write(uuid.uuid4().hex)
             except Exception as error:
-                # A store that is away for a moment; the task itself meets it, too.
+                # A store may be briefly unreachable; the task itself fails with it, too.
                 log.info("task.no_beat why=%s", error)
             if ended.wait(interval_s):
                 return
@@ -80,13 +80,13 @@ def send_heartbeats(write: Callable[[str], None], *, interval_s: float = INTERVA
 
 
 class HeartbeatMonitor:
-    """Tell by their texts which of some tasks are silent for too long; clocks of other machines do not matter.
+    """Detect silent tasks by unchanged texts, independent of other machines' clocks.
 
     Args:
-        read: gives the newest text of a task.
-        tasks: how many there are.
-        timeout_s: how long one may be silent.
-        clock: this machine's.
+        read: returns the newest text of a task.
+        tasks: the number of tasks.
+        timeout_s: how long a task may be silent.
+        clock: this machine's clock.
 
     Example:
         >>> monitor = HeartbeatMonitor(lambda task: "a", 1, timeout_s=60, clock=iter([0.0, 5.0, 5.0, 70.0, 70.0]).__next__)
@@ -109,7 +109,7 @@ class HeartbeatMonitor:
         self._next = 0.0
 
     def silent_tasks(self) -> list[int]:
-        """Return the tasks that said nothing new for too long; the texts are read now and then only."""
+        """Return the tasks without a new text for `timeout_s`; texts are read every 5 s at most."""
         if self._clock() < self._next:
             return []
         now = self._clock()
@@ -118,7 +118,7 @@ class HeartbeatMonitor:
             try:
                 text = self._read(task)
             except Exception as error:
-                # A store that does not answer this process says nothing of the task.
+                # A failed read is no evidence that the task is silent.
                 log.info("task.not_heard task=%s why=%s", task, error)
                 self._last[task] = before, now
                 continue

@@ -1,6 +1,6 @@
-"""Run work of our own, an item each: as Spark tasks, or in threads of this process where there is little of it.
+"""Run one task an item: as Spark tasks, or in threads of this process for little work.
 
-A task answers with rows of a kind and a body. An own error is such a row, too: Spark passes on the text of an exception only.
+A task returns rows of a kind and a body. A `MirrorlakeError` is such a row, too, because Spark passes on only an exception's text.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
 _ERROR = "error"
 
-# So many records cost this process less than the start of Spark does, or a job of it: 4 us each to land, and to send.
+# 100 000 records cost this process less than Spark's start or a job: 4 us each to land, and to send.
 MAX_RECORDS_IN_PROCESS = 100_000
 
 Item = TypeVar("Item")
 
 
 class TaskResult(NamedTuple):
-    """What a task says."""
+    """A row of a task's result."""
 
     kind: str
     body: bytes = b""
 
 
 class TaskFailed(Exception):
-    """A long-lived task met something unforeseen; the text is its traceback."""
+    """A long-lived task failed unexpectedly; the text is its traceback."""
 
 
 def run_tasks(
     spark: SparkSession, work: Sequence[Item], run_task: Callable[[Item], Iterator[TaskResult]]
 ) -> list[TaskResult]:
-    """Run one Spark task for each item, side by side as slots allow, and return their answers in no order."""
+    """Run one Spark task for each item, in parallel as slots allow, and return their results in no order."""
     frame = spark.range(0, len(work), 1, len(work)).mapInArrow(_job(tuple(work), run_task), OUTPUT)
     return [TaskResult(row.kind, bytes(row.body)) for row in frame.collect()]
 
@@ -64,10 +64,10 @@ def _job(
 
 
 def run_in_threads(work: Sequence[Item], run_task: Callable[[Item], Iterator[TaskResult]]) -> list[TaskResult]:
-    """Run each item in a thread of this process, and return their answers in no order; little work costs less than a job of Spark's.
+    """Run each item in a thread of this process, and return the results in no order; for little work cheaper than a Spark job.
 
     Raises:
-        Exception: what was unforeseen.
+        Exception: an unexpected error of a task.
     """
     results: list[TaskResult] = []
     failures: list[BaseException] = []
@@ -79,7 +79,7 @@ def run_in_threads(work: Sequence[Item], run_task: Callable[[Item], Iterator[Tas
         except BaseException as error:  # passed on to the thread that waits
             failures.append(error)
 
-    # Daemons: what hangs on a cluster that is away does not keep the process.
+    # Daemon threads, so that a task that hangs on an unreachable cluster does not block the process' end.
     threads = [threading.Thread(target=run, args=(item,), name="mirrorlake here", daemon=True) for item in work]
     for thread in threads:
         thread.start()
@@ -91,7 +91,7 @@ def run_in_threads(work: Sequence[Item], run_task: Callable[[Item], Iterator[Tas
 
 
 def result_batches(results: Iterator[TaskResult]) -> Iterator[pa.RecordBatch]:
-    """Write the answers of a task as `OUTPUT`; an own error of theirs is the last of them."""
+    """Yield the results of a task as `OUTPUT` batches; a `MirrorlakeError` is the last."""
     yield from map(_row, _with_error(results))
 
 
@@ -103,7 +103,7 @@ def _with_error(results: Iterator[TaskResult]) -> Iterator[TaskResult]:
 
 
 def find_failure(results: Sequence[TaskResult]) -> errors.MirrorlakeError | None:
-    """Build the first error among the answers again; None without one."""
+    """Return the first `MirrorlakeError` among the results, or None without one."""
     for answer in results:
         if answer.kind == _ERROR:
             document = json.loads(answer.body)

@@ -1,8 +1,8 @@
 """Let a bundled Java trust the certificate authorities that Python trusts.
 
-A Java from the operating system shares its trust store; one from a wheel knows public authorities only, and cannot
-download anything through a company's own. Java reads no PEM file as a trust store, so the same certificates are written
-in its own format: `FEEDFEED`, version 2, a count, the certificates, and a salted SHA-1 over all of it.
+A Java from the operating system shares its trust store; a wheel's Java trusts public authorities only, and cannot download anything
+through a company's own. Java reads no PEM file as a trust store, so the same certificates are written in its own format:
+`FEEDFEED`, version 2, a count, the certificates, and a salted SHA-1 over all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRUSTED_CERTIFICATE = 2
 
 
 def trust_store(path: Path) -> list[str]:
-    """Write Python's trusted certificates to `path` and return the Java options that make use of them."""
+    """Write Python's trusted certificates to `path`, and return the Java options that use them, or [] without any."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         return []

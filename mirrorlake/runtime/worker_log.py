@@ -1,4 +1,4 @@
-"""What tasks say, on their executor's standard error: a worker's Python has no log of its own, and drops what is no warning."""
+"""Log from tasks to their executor's standard error, because a worker's Python drops everything below warnings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mirrorlake.progress import line_format, parse_log_setting
 
 
 class WorkerLog(NamedTuple):
-    """How the driver was asked to log; it travels inside tasks."""
+    """The driver's log settings, which are sent with tasks."""
 
     level: str = "INFO"
     as_json: bool = False
 
     @classmethod
     def from_environment(cls) -> WorkerLog:
-        """Read `MIRRORLAKE_LOG` of this process.
+        """Return the settings in this process' `MIRRORLAKE_LOG`.
 
         Example:
             >>> WorkerLog.asked().level  # doctest: +SKIP
@@ -28,12 +28,12 @@ class WorkerLog(NamedTuple):
         return cls(level or "INFO", as_json)
 
     def attach(self) -> None:
-        """Send the package's log of this process to standard error, unless its host has configured logging already."""
+        """Send the package's log of this process to standard error, unless its host has configured logging."""
         logger, root = logging.getLogger("mirrorlake"), logging.getLogger()
         others = [one for one in logger.handlers if not isinstance(one, _ToExecutor)]
         if others or root.handlers:
             return
-        # A worker serves the tasks of one application, which may ask for another level later.
+        # A worker runs many tasks of one application, whose level may change.
         handler = _ToExecutor(sys.stderr)
         handler.setFormatter(line_format(as_json=self.as_json, named=True))
         logger.handlers = [handler]
@@ -41,4 +41,4 @@ class WorkerLog(NamedTuple):
 
 
 class _ToExecutor(logging.StreamHandler):  # type: ignore[type-arg]
-    """Ours among the handlers of a worker."""
+    """The package's own handler in a worker."""

@@ -1,6 +1,6 @@
-"""Look at the workers of a cluster before anything begins there: what they lack would show later as a task's odd end.
+"""Check the workers of a cluster before its first task: a fault would later appear as an obscure failure of a task.
 
-In a local session tasks share this machine, its folders and this very package; on a cluster nothing says that they do.
+In a local session tasks share this machine, its folders and this package; on a cluster they may not.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _TASKS, _SPREAD_S = 8, 0.2
 
 
 def require_usable_workers(spark: SparkSession, addresses: Sequence[str]) -> None:
-    """Check on a cluster that its workers run this package, and see the folders of the lake that this process sees.
+    """Check that a cluster's workers run this package and reach this process' folders of the lake.
 
-    Law F: two attempts of one lane at once would fence each other, so speculation is refused.
+    Law F: two simultaneous attempts of one lane would fence each other, so speculation is refused.
 
     Args:
-        spark: the session; a local one is not looked at.
-        addresses: folders, or addresses in stores, that workers must see.
+        spark: the session; a local one is not checked.
+        addresses: folders, or addresses in stores, that workers must reach.
 
     Raises:
-        SafetyError: speculation is on, or a worker does not see the lake.
-        StoreError: no worker began, or one cannot run this package.
+        SafetyError: speculation is on, or a worker does not reach the lake.
+        StoreError: no worker started, or one cannot run this package.
     """
     if not is_cluster(spark):
         return
@@ -101,8 +101,8 @@ def _require_usable(host: str, version: str, unseen: Sequence[str]) -> None:
 
 
 def _run_with_timeout(spark: SparkSession, run: Callable[[SparkSession], list[TaskResult]]) -> list[TaskResult]:
-    """Run a job by itself; one that gets no slot in time is given up."""
-    # Loads pyspark, which a command that only asks does without.
+    """Run a job in its own session, and interrupt it if it gets no slot in time."""
+    # Loads pyspark, which a command that only queries does not need.
     from mirrorlake.runtime.session import own_session
 
     answers: list[TaskResult] = []
