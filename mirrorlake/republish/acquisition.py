@@ -66,9 +66,9 @@ def retry_contested(claim: Callable[[], Acquired], *, flow: str, stop: threading
 
 
 class FlowAcquisition:
-    """Acquire one flow, once; its methods return the flow as its new owner holds it.
+    """Acquire one flow, once; its methods return the flow with its new owner.
 
-    `waiting` are topics that a stream passes over for now; it does not resume from its checkpoint location once they are sent.
+    `waiting` are topics that a stream skips for now; it does not resume from its checkpoint location once they are sent.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class FlowAcquisition:
     def _resolve_lost_topics(
         self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
     ) -> LossResolution:
-        """Decide what to claim from the ledger's positions, and create lost topics that a person has chosen for (law F)."""
+        """Decide from the ledger's positions what to claim, and create the lost topics that a person chose for (law F)."""
         flow, remote_topic = self._flow, self._flow.remote_topic
         lost_topics, states = inspect_remote_topics(flow, self._target, known, positions)
         waiting = {
@@ -231,7 +231,7 @@ class FlowAcquisition:
     def _find_truncations(
         self, known: Mapping[str, Remote], lanes: FencedLanes, truncated: Mapping[str, str]
     ) -> tuple[dict[TopicPartition, int], dict[str, Remote]]:
-        """Return the ends of what was sent to the remote topics, and the remote topics with the ids to claim."""
+        """Return the offsets after the last records sent to the remote topics, and these topics with the ids to claim."""
         ids = {one.name: one.topic_id for topic, one in known.items() if self._flow.carries(topic)}
         ends = self._copy.ends(ids)
         # The table may lack the last records of an owner that died.

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class FlowClaims:
-    """What the owner of a flow knows of its lanes.
+    """The claims of a flow's owner on its lanes.
 
     Attributes:
         claim: the claim of lane 0; the others differ only in `lane`.

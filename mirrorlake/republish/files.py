@@ -14,7 +14,7 @@ from mirrorlake.model.flow import SourcePartition
 def list_files(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
     """Return the files that rows of the relay come from, one per `file` and source partition.
 
-    `shared` says that rows were left out: a file may hold more source partitions than the rows show.
+    `shared` means that rows were omitted: a file may have more source partitions than the rows show.
     """
     rows_by_file = (
         rows.groupBy("file", "topic", "generation", "partition")

@@ -32,7 +32,7 @@ _QUICK_POLL_INTERVAL_S, _QUICK_FOR_S = 0.0025, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSpec:
-    """What a follower needs: its lanes with their planned files, as of a version of the relay's log.
+    """The lanes of a follower with their planned files, as of a version of the relay's log.
 
     Attributes:
         ends: whether the follower ends after the planned files.
@@ -88,7 +88,7 @@ class _Lane:
 
 
 def run_follower(work: FollowerSpec) -> Iterator[TaskResult]:
-    """Send until all due files are sent, the follower is asked to end, or a partition is not ready."""
+    """Send until all due files are sent, the run marker is deleted, or a partition is not ready."""
     relay, lanes, throttle = RelayLog(FolderTables(), work.relay, work.version), dict[int, _Lane](), Throttle()
     try:
         for one in work.lanes:

@@ -1,4 +1,4 @@
-"""The driver's half of `follower.py`: share a plan out to tasks, read from the ledger what they commit, and copy it to the lake."""
+"""The driver's half of `follower.py`: assign a plan to tasks, read their commits from the ledger, and copy them to the lake."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LedgerOutages:
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
-        """Tolerate an unreachable ledger: the tasks retry on their own, and what they commit stays in it.
+        """Tolerate an unreachable ledger: the tasks retry on their own, and their commits stay in it.
 
         A refused login is raised: only a new start reads the secret again.
         """
@@ -92,7 +92,7 @@ def send_by_followers(
     claim = owned.claims.claim
     folder = f"{owned.lake.checkpoint_root()}/live/republish.{transactional_id(claim.flow, 0)}"
     pace_s = poll_interval_s(relay.path, owned.flow.trigger)
-    # On a store each look is a request.
+    # On a store each check of the marker is a request.
     run_marker = RunMarker(folder, claim.epoch, interval_s=pace_s if ":/" in relay.path else 0.0)
     lanes = _assign_lanes(owned, files, ends=ends)
     if not lanes:
@@ -151,7 +151,7 @@ def _watch(
     ends: bool,
     stop: threading.Event,
 ) -> None:
-    """Record what the tasks commit until they end or must end."""
+    """Record the commits of the tasks until they end or must end."""
     outages = LedgerOutages(owned.flow.name)
     next_copy, next_check = 0.0, time.monotonic() + READY_INTERVAL_S
     while not live.wait(LEDGER_INTERVAL_S) and not stop.is_set():

@@ -1,7 +1,7 @@
 """Copy a flow's ledger to the tables `offset_map`, `withheld` and `quarantine`.
 
-Law F: the ledger is the truth and the tables are its copies; what a crash kept from a table is read again here. Each table is
-appended to on its own, so each tells which ledger record it holds last.
+Law F: the ledger is the truth and the tables are its copies; after a crash the records missing in a table are read again. Each
+table is appended to on its own, so each has its own last ledger record.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 _APP = "mirrorlake.ledger"
 # A row's commit time yields delays, so only ranges of one second are merged.
 _MERGE_WINDOW_MS = 1000
-# In the order of writing: no table holds a ledger record that the table before it lacks.
+# In the order of writing: no table has a ledger record that the table before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
-# Only the offset map holds epochs; an epoch from a broken clock must not be continued.
+# Only the offset map has epochs; an epoch from a broken clock must not be continued.
 _NEWEST = """
     SELECT 'offset_map' AS name, lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
     FROM {offset_map} WHERE flow = :flow GROUP BY lane
@@ -45,7 +45,7 @@ _NEWEST = """
 """
 
 
-# A run of another life of its remote topic does not count; one without an id belongs to the life in which it was committed.
+# A mapped range of another incarnation of its topic does not count; without an id it belongs to the one at its commit time.
 _POSITIONS = """
     WITH sent AS (
         SELECT source_topic AS topic, generation, source_partition AS partition, last_upstream AS reached, target_topic_id,
@@ -93,7 +93,7 @@ _REMOTES = """
 
 
 class LedgerCopy:
-    """Maintain the copies of one flow's ledger; the relay of its source holds the bytes of quarantined records."""
+    """Maintain the copies of one flow's ledger; the relay of its source has the bytes of quarantined records."""
 
     def __init__(self, lake: Lake, flow: str, source: str) -> None:
         self._lake = lake
@@ -126,11 +126,11 @@ class LedgerCopy:
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> list[LedgerRecord]:
         """Append the ledger records that the tables lack, and return them.
 
-        Older ledger records that the tables hold are deleted afterwards, except the last full one of a lane and later ones.
+        Older ledger records that the tables have are deleted afterwards, except the last full one of a lane and later ones.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         if self._find_missing(ledger):
-            # An older owner may be about to append the same: fence it, then see what is still missing.
+            # An older owner may be about to append the same records: fence it, then check which are still missing.
             self._fence()
             self.load()
         missing = self._find_missing(ledger)
@@ -143,7 +143,7 @@ class LedgerCopy:
         return missing
 
     def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Delete the ledger records that the tables hold. Return how many were deleted.
+        """Delete the ledger records that the tables have. Return how many were deleted.
 
         The last full record of a lane and later ones stay (law F: the ledger never knows less). The flow may run meanwhile:
         the tables only grow.
@@ -152,7 +152,7 @@ class LedgerCopy:
             ClusterError: the target does not answer, or does not let records be deleted.
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
-        # Read after the ledger: a record that looks missing in an older state of the tables would only stay longer.
+        # Read after the ledger: a record that is missing in an older state of the tables would only be deleted later.
         self.load()
         return self._delete_copied(reader.topic, admin, ledger)
 
@@ -188,7 +188,7 @@ class LedgerCopy:
         """Read the next upstream offset of each source partition from the tables.
 
         Positions taken over from another mirror count: such a partition need not have a mapped range yet. After a choice for
-        a lost remote topic, only what was sent since counts, and its chosen first offset.
+        a lost remote topic, only records sent since count, and its chosen first offset.
         """
         rows = self._lake.query_rows(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
         return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}

@@ -20,7 +20,7 @@ from mirrorlake.republish.fencing import merged_positions, read_lanes
 def inspect_remote_topics(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]
 ) -> tuple[list[LostTopic], dict[str, TopicState]]:
-    """Return the lost and the existing remote topics, of what the flow carries and has sent."""
+    """Return the lost and the existing remote topics among those that the flow carries and has sent to."""
     remotes = {
         topic: flow.remote_topic(topic) for topic in {source.topic for source in positions} if flow.carries(topic)
     }
@@ -50,7 +50,7 @@ def find_lost_topics(context: Context, flow: FlowConfig) -> list[LostTopic]:
 
 
 def read_owner(context: Context, flow: FlowConfig) -> str:
-    """Read the owner of a flow's newest claim, or return "" if nobody has claimed it."""
+    """Read the owner of a flow's newest claim, or return "" without a claim."""
     with closing(context.ledger(flow)) as ledger:
         last = read_lanes(ledger, context.admin(flow.target), flow.ledger_topic)
     newest = max((one.claim for one in last.values() if one), key=lambda claim: claim.epoch, default=None)
@@ -66,7 +66,7 @@ def resolve_lost_topic(
     carried out.
 
     Raises:
-        UsageError: no topic is named, it is not lost, or its log was truncated and it still holds records.
+        UsageError: no topic is named, it is not lost, or its log was truncated and it still has records.
     """
     lost_topics, action = list(lost_topics), SEND_AGAIN if send_again else ACCEPT_EMPTY
     lost_topic = next((one for one in lost_topics if topic in (one.remote, *one.topics)), None)

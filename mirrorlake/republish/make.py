@@ -1,4 +1,4 @@
-"""Build what sends a flow's records, from the context of its mirror."""
+"""Build the objects that send a flow's records, from the context of its mirror."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Send source partitions of a flow in an order that the caller decides, exactly once by the ledger.
 
-Lanes send side by side, so their records meet in a target partition in any order. Here one sender after the other commits, so
-the order is the caller's. The flow continues as usual afterwards.
+Lanes send in parallel, so their records arrive in a target partition in any order. An ordered sender commits one lane after the
+other, so the order is the caller's. The flow continues as usual afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.topics import target_of
 
-# The offset map is written every so many transactions; after a crash the ledger fills it up.
+# The offset map is written every 200 transactions; after a crash the missing ones are copied from the ledger.
 _TRANSACTIONS_PER_COPY = 200
 
 
 class OrderedSender:
     """Own a flow's lanes in this process; `Republisher.open_ordered_sender` makes it.
 
-    `files` hold the flow's records that its ledger lacks. This process must be able to read them.
+    `files` are those with records that the flow's ledger lacks. This process must be able to read them.
     """
 
     def __init__(self, owned: OwnedFlow, files: Iterable[RelayFile]) -> None:

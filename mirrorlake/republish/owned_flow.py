@@ -40,7 +40,7 @@ _MAX_EMPTY_TOPICS = 200
 class OwnedFlow:
     """Own a flow as `acquisition.py` has claimed it.
 
-    If it `streams`, its checkpoint location passes over unsent records, so a topic's wait begins and ends with a new claim.
+    If it `streams`, its checkpoint location skips unsent records, so a topic's wait begins and ends with a new claim.
     """
 
     lake: Lake
@@ -87,7 +87,7 @@ class OwnedFlow:
         return not lost or self.flow.remote_topic(topic) not in lost
 
     def not_fully_sent(self, files: Iterable[RelayFile]) -> list[RelayFile]:
-        """Return the files that hold records at or past the ledger's positions.
+        """Return the files with records at or past the ledger's positions.
 
         Records outside of a replay's slice do not count.
         """
@@ -270,7 +270,7 @@ class OwnedFlow:
         return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
 
     def record_committed(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
-        """Record committed ledger records. Records that are missing before them, of a task that died, are read from the ledger first.
+        """Record committed ledger records. Missing earlier ones, of a task that died, are read from the ledger first.
 
         Without `copies`, the next call with it copies them to the tables, too.
 
@@ -293,7 +293,7 @@ class OwnedFlow:
             for record in records:
                 claims.positions.update(record.positions)
             for place, end in find_ends(run for record in records for run in record.runs).items():
-                # Other lanes may have written further there.
+                # Other lanes may have written later records to the partition.
                 claims.ends[place] = max(claims.ends.get(place, 0), end)
         self.uncopied += complete
         if copies:
@@ -303,7 +303,7 @@ class OwnedFlow:
         return complete
 
     def count(self, committed: Sequence[LedgerRecord]) -> None:
-        """Count what ledger records sent."""
+        """Count the records that ledger records sent."""
         self.settings.listener.committed(committed)
         self.progress.passed(committed)
         self.tenure.record_counted(committed)
@@ -325,7 +325,7 @@ class OwnedFlow:
             self.uncopied.clear()
 
     def record_from_ledger(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
-        """Record what the ledger holds from the offsets in `read_to` on, by lane, and advance them.
+        """Record the ledger's records from each lane's offset in `read_to` on, and advance these offsets.
 
         Raises:
             LaneFenced: another owner has claimed the flow.

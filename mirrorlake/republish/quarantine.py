@@ -124,7 +124,7 @@ class Quarantine:
     def redrive(self) -> Redriven:
         """Send the quarantined records through the flow's present rules to the target, each once.
 
-        It may be killed at any instruction and called again: its ledger knows what was sent (law F).
+        It may be killed at any instruction and called again, because its ledger records each sent record (law F).
 
         Raises:
             RemoteTopicLost: the remote topic of some of them waits for a choice; nothing was sent (law F).

@@ -1,12 +1,12 @@
 """Republish from the relay into one target, exactly once, with the exact offset map.
 
     acquire       fence older owners, read the ledger, repair the tables, claim
-    plan          what the relay holds and the ledger lacks, as of a version of the relay
-    follow        send that in offset order, then what is committed after that version
+    plan          list the relay's records that the ledger lacks, as of a version of the relay
+    follow        send them in offset order, then the records of later commits
 
-The ledger's positions decide what is sent. A target that is added years later gets history and then live data without a gap.
+The ledger's positions decide which records are sent. A target added years later gets history and then live data without a gap.
 With `execution: live` tasks follow the relay's log (`follower.py`). With `streaming` Spark reads the records
-(`spark_feeder.py`), and a stream finds what is new; its checkpoint location only tells where to search.
+(`spark_feeder.py`), and a stream detects new ones; its checkpoint location only limits the search.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, interrupt_jobs_on_s
 
 log = logging.getLogger(__name__)
 
-# How often a relay's version is read if no stream finds what is new.
+# How often a relay's version is read if no stream detects new records.
 POLL_INTERVAL_S = 1.0
 
 
@@ -89,14 +89,14 @@ class Republisher:
         """Republish until the relay is drained (`once`) or `stop` is set.
 
         Args:
-            once: republish what the relay holds now, then return.
+            once: republish the relay's present records, then return.
             stop: set it to return between two batches.
             rebuild: use a new checkpoint location, after the old one was lost; flows that follow the relay's log have none.
             restore_ledger: start from the furthest positions of ledger and lake, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
-            LedgerLost: the ledger lacks what its copy in the lake holds.
+            LedgerLost: the ledger lacks records that its copy in the lake has.
             SafetyError: the ledger is to be restored and lacks nothing.
             LaneFenced: another republisher has claimed the flow.
             RemoteTopicLost: with `once`, remote topics were deleted, created again or truncated; the others are drained.
@@ -111,7 +111,7 @@ class Republisher:
                 try:
                     self._run_owned(location, once=once)
                 except RemoteTopicLost as error:
-                    # A new claim names the lost topics before their records are passed over; all other topics go on.
+                    # A new claim names the lost topics before their records are skipped; all other topics continue.
                     log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
                     truncated = {error.facts["topic"]: error.cut} if error.cut else {}
                     location = self._acquire(truncated=truncated)
@@ -156,7 +156,7 @@ class Republisher:
     def resend(self, select: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Claim the flow, and send the selected rows of the relay, each once, whatever was sent of their partitions before.
 
-        `select` is called when the lake's tables hold all that earlier owners sent.
+        `select` is called when the lake's tables have all records that earlier owners sent.
 
         Raises:
             LaneFenced: another process resends for this flow.
@@ -178,7 +178,7 @@ class Republisher:
                 self._audit,
                 self._progress,
                 self._tenure,
-                # Only a stream passes over records; otherwise the ledger's positions alone decide.
+                # Only a stream skips records; otherwise the ledger's positions alone decide.
                 waiting=tuple(self._waiting) if self._follows_stream else (),
             )
             return claim(take_over)
@@ -265,7 +265,7 @@ class Republisher:
 
     @cached_property
     def _streams(self) -> bool:
-        """Whether a stream finds what is new. Over Connect its batches would run in another process."""
+        """Whether a stream detects new records. Over Connect its batches would run in another process."""
         return self._log is None and not is_connect(self._lake.spark)
 
     def _run_feeder(self, location: StreamLocation, *, ends: bool) -> None:
@@ -288,7 +288,7 @@ class Republisher:
             return SparkFeeder(self._owned, self._stop).send_backlog()
 
     def _follow_versions(self, version: int | None) -> None:
-        """Send what each new version of the relay holds and the ledger lacks, until `stop` is set."""
+        """Send the records of each new version of the relay that the ledger lacks, until `stop` is set."""
         relay = self._lake.relay_location(self._flow.source)
         pause = max(POLL_INTERVAL_S, self._flow.trigger.total_seconds())
         while not self._stop.wait(pause):

@@ -27,7 +27,7 @@ class FlowListener:
         """Take the ledger records that the target has confirmed."""
 
     def polled(self, batch_s: float | None) -> None:
-        """Take how long a poll of the relay's log took to send what was new, or None if nothing was new."""
+        """Take the seconds from a poll of the relay's log until its new records were sent, or None without new records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +48,14 @@ class RepublishSettings:
     """The settings for republishing one flow.
 
     Attributes:
-        view: what the flow makes of records; None sends them unchanged.
+        view: the rules' changes to the flow's records; None sends them unchanged.
         periodic_tasks: run beside the sending.
         all_flows: the flows of the settings, of which several may write one remote topic.
-        selection: the fingerprint of what decides which topics the flow carries; with a slice, of all that decides what is
+        selection: the fingerprint of the settings that decide which topics the flow carries; with a slice, which records are
             sent.
         paused: source topics that wait in the relay.
         choices: a person's choices for lost remote topics.
-        listener: gets what the flow does.
+        listener: is called for the flow's commits and polls.
         relay_slice: the only part of the relay to send, whoever filled its remote topics; None for all.
         other_files: checks remote topics against flows of other settings files; None takes every topic.
     """

@@ -28,7 +28,7 @@ from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import OUTPUT, TaskResult, WorkerLog, find_failure, result_batches
 
-# A bounded read is split into parts of so many records: the map is written, and a stop checked, every few seconds.
+# A bounded read is split into parts of this many records: the map is written, and a stop checked, every few seconds.
 _PART_RECORDS = 2_000_000
 # A flow with a rate limit may take hours over one batch; a stop is checked this often.
 _STOP_CHECK_INTERVAL_S = 5.0
@@ -38,7 +38,7 @@ _Rows = Iterator[pa.RecordBatch]
 
 
 class Stopped(Exception):
-    """The sending was stopped before its end; the ledger holds what was confirmed."""
+    """The sending was stopped before its end; the ledger has the confirmed records."""
 
 
 class SparkFeeder:
@@ -49,7 +49,7 @@ class SparkFeeder:
         self._stop = stop
 
     def send_backlog(self) -> int:
-        """Send what the relay holds and the ledger lacks. Return the relay's version that was sent."""
+        """Send the relay's records that the ledger lacks. Return the relay's version that was sent."""
         owned, alias = self._owned, self._owned.flow.source
         version = owned.lake.version(owned.lake.relay_location(alias))
         relay = owned.lake.relay(alias, version=version)
@@ -94,7 +94,7 @@ class SparkFeeder:
         """Send rows once. Return their ledger records.
 
         Raises:
-            MirrorlakeError: a lane failed; the lake's tables hold what was committed until then.
+            MirrorlakeError: a lane failed; the lake's tables have the commits until then.
         """
         owned = self._owned
         owned.ensure_remote_topics({file.source for file in due})
@@ -130,7 +130,7 @@ def backfill_batches(due: Sequence[RelayFile], records: int) -> Iterator[list[Re
 
 
 def _summarize(frame: DataFrame) -> list[RelayFile]:
-    """Return what a frame holds of each source partition."""
+    """Return a frame's range of offsets of each source partition."""
     return list_files(frame.withColumn("file", F.lit("")))
 
 

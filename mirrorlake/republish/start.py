@@ -29,7 +29,7 @@ def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> No
     """Refuse a ledger that lacks the last full record of a lane.
 
     Raises:
-        LedgerLost: it does.
+        LedgerLost: a lane lacks it.
     """
     if what := _describe_partial(flow, last):
         raise _ledger_lost_error(flow, what)
@@ -38,11 +38,11 @@ def check_whole(flow: FlowConfig, last: Mapping[int, LedgerRecord | None]) -> No
 def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy: LedgerCopy, *, restore: bool) -> None:
     """Compare each lane's last ledger record with the other lanes and with the lake.
 
-    Law F (repeatable): a ledger that knows less than the lake is refused, and a complete one is never restored.
+    Law F (repeatable): a ledger that lacks records of the lake is refused, and a complete one is never restored.
 
     Raises:
         LedgerLost: the ledger lacks records, and is not to be restored.
-        SafetyError: the ledger is to be restored and lacks nothing, or it holds an impossible epoch and is not to be restored.
+        SafetyError: the ledger is to be restored and lacks nothing, or it has an impossible epoch and is not to be restored.
     """
     what = _describe_partial(flow, last) or _describe_loss(flow, last, copy.copied_seqs)
     if not what and not any(last.values()) and copy.has_takeover():
@@ -80,12 +80,12 @@ def check_origin(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], orig
 
 
 def check_slice(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
-    """Compare what is to be sent with what earlier owners sent under the same name.
+    """Compare the slice to send with that of earlier owners of the same name.
 
     Law F (repeatable): a slice that was begun is completed as it was begun.
 
     Raises:
-        SafetyError: it differs.
+        SafetyError: the slices differ.
     """
     if any(scope.selection != selection for scope in lanes.scopes):
         raise SafetyError(
@@ -101,11 +101,11 @@ def choose_location(
 ) -> StreamLocation:
     """Resume from the checkpoint location in use, or choose an unused one.
 
-    A stream resumes only if it carries nothing that it passed over there, and if a batch was finished: before that, Spark
+    A stream resumes only if it carries nothing that it skipped at that location, and if a batch was finished: before that, Spark
     would begin again at the first version of the relay.
 
     Raises:
-        CheckpointLost: the checkpoint location lacks a batch that the ledger holds.
+        CheckpointLost: the checkpoint location lacks a batch that the ledger has.
     """
     used, folder = lanes.checkpoint_location, f"{lake.checkpoint_root()}/republish/{kafka_name(flow.name)}"
     if used and not rebuild and all(scope.continues(before) for before in lanes.scopes):
@@ -138,7 +138,7 @@ def _describe_loss(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], co
         if record is None or record.seq < seq:
             found = "holds nothing" if record is None else f"ends at record {record.seq}"
             return f"lane {lane} {place} {found}, but the offset map in the lake holds record {seq}"
-    # No worker sends before its owner has claimed every lane, so each lane must hold a record of that epoch or a later one.
+    # No worker sends before its owner has claimed every lane, so each lane must have a record of that epoch or a later one.
     sent = [record.claim for record in last.values() if record is not None and (record.runs or record.withheld)]
     for claim in sent:
         for lane in range(claim.lanes):

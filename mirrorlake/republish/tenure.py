@@ -1,4 +1,4 @@
-"""What a process remembers of owning a flow, from one start of its stream to the next."""
+"""A process's ownership of a flow, from one start of its stream to the next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tenure:
     Args:
         check: called before the lanes are fenced, and again before they are claimed; raises if this process must not own the
             flow.
-        sign: the id of the sign of life of a command that owns the flow for a moment; "" for an owner that stays.
+        sign: the id of the sign of a command that owns the flow temporarily; "" for a lasting owner.
     """
 
     def __init__(self, check: Callable[[], object] = lambda: None, *, sign: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Topics of a flow that cannot be sent now: each waits with its error, and the flow's other topics go on.
+"""Topics of a flow that cannot be sent now: each waits with its error, and the flow's other topics continue.
 
 Laws D and F: lanes send nothing of a waiting topic, so its positions stay while others of the same lane move.
 """
@@ -34,7 +34,7 @@ def topics_at_fault(error: MirrorlakeError, flow: FlowConfig, topics: Iterable[s
     if isinstance(error, UnsendableRecord):
         return frozenset({facts["topic"]})
     if isinstance(error, RecordTooLarge) or (isinstance(error, StoreError) and "broken_file" in facts):
-        # A broken file may hold records of several topics.
+        # A broken file may have records of several topics.
         return frozenset(facts["source_topic"].split(","))
     if isinstance(error, NotAuthorized) and facts.get("resource") == "TOPIC":
         return frozenset(name for name in topics if flow.carries(name) and flow.remote_topic(name) == facts["name"])
@@ -59,7 +59,7 @@ def is_still_refused(error: MirrorlakeError, remotes: RemoteTopics, remote: str,
 class WaitingTopics:
     """Record the waiting topics of one flow and their errors, also in the table `control`.
 
-    Nothing of them is lost: their positions stay, and the first check that finds the cause gone sends their records.
+    No record is lost: their positions stay, and the first check without the cause sends their records.
     """
 
     def __init__(self, control: Control, flow: str, *, now: Callable[[], datetime]) -> None:
