@@ -61,7 +61,7 @@ def position_in(runs: Iterable[MappedRange], one: GroupAsOf) -> int | None:
     Example:
         >>> from mirrorlake.model.flow import SourcePartition
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
-        >>> run = Run(source=source, target=target, first_upstream=10, last_upstream=19, first_downstream=0, count=10)
+        >>> run = MappedRange(source=source, target=target, first_upstream=10, last_upstream=19, first_downstream=0, count=10)
         >>> [position_in([run], GroupAsOf("g", source, at)) for at in (0, 10, 13, 20, 99)]
         [0, 0, 3, 10, 10]
     """

@@ -21,7 +21,7 @@ class WorkerLog(NamedTuple):
         """Return the settings in this process' `MIRRORLAKE_LOG`.
 
         Example:
-            >>> WorkerLog.asked().level  # doctest: +SKIP
+            >>> WorkerLog.from_environment().level  # doctest: +SKIP
             'INFO'
         """
         level, as_json = parse_log_setting(os.environ.get("MIRRORLAKE_LOG"))

@@ -23,7 +23,7 @@ from databricks.bundles.secret_scopes import SecretScope
 from databricks.bundles.volumes import Volume
 
 from mirrorlake.cli.app import app
-from mirrorlake.cli.stopping import ENDS_WITHIN_S
+from mirrorlake.cli.stopping import STOP_DEADLINE_S
 from mirrorlake.config.loading import load, loads
 
 HOUSE = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ def test_the_mirror_has_time_to_stop_and_is_probed_where_it_answers() -> None:
     stateful = next(one for one in manifests() if one["kind"] == "StatefulSet")["spec"]
     pod = stateful["template"]["spec"]
     assert stateful["replicas"] == 1
-    assert pod["terminationGracePeriodSeconds"] > 2 * ENDS_WITHIN_S
+    assert pod["terminationGracePeriodSeconds"] > 2 * STOP_DEADLINE_S
     [container] = pod["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports == {"metrics": int(container["args"][container["args"].index("--metrics-port") + 1])}
@@ -281,6 +281,6 @@ def test_the_unit_has_directives_that_systemd_knows_and_a_command_that_exists() 
     assert Path(binary).name == "mirrorlake"
     take(arguments)
     assert service["RestartPreventExitStatus"].split() == ["2", "3"]
-    assert int(service["TimeoutStopSec"]) > 2 * ENDS_WITHIN_S
+    assert int(service["TimeoutStopSec"]) > 2 * STOP_DEADLINE_S
     # SIGTERM goes to the command alone; Spark's JVM and workers end with it.
     assert service["KillMode"] == "mixed"

@@ -25,7 +25,7 @@ def find_ends(runs: Iterable[MappedRange]) -> dict[TopicPartition, int]:
 
     Example:
         >>> from mirrorlake.model.flow import SourcePartition
-        >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("east.a", 0), first_upstream=0,
+        >>> run = MappedRange(source=SourcePartition("a", 1, 0), target=TopicPartition("east.a", 0), first_upstream=0,
         ...           last_upstream=4, first_downstream=10, count=5)
         >>> find_ends([run]) == {run.target: 15}
         True
@@ -52,7 +52,7 @@ class OverwriteDetector:
 
         Example:
             >>> from mirrorlake.model.flow import SourcePartition
-            >>> run = Run(source=SourcePartition("a", 1, 0), target=TopicPartition("all", 0), first_upstream=0,
+            >>> run = MappedRange(source=SourcePartition("a", 1, 0), target=TopicPartition("all", 0), first_upstream=0,
             ...           last_upstream=4, first_downstream=10, count=5)
             >>> detector = OverwriteDetector()
             >>> detector.record(0, [run]), detector.record(1, [run]), detector.record(0, [run]) == {run.target: (10, 15)}

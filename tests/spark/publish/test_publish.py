@@ -207,7 +207,7 @@ def test_law_f_a_named_batch_is_published_once(
     first = mirror.publish(keyed(spark, 10), topic="orders", batch_id="b1")
     with mirror.producer("app", {"linger.ms": 60_000}) as producer:
         # More commits than one look at the history holds.
-        monkeypatch.setattr("mirrorlake.lake.publish_log._AT_ONCE", 2)
+        monkeypatch.setattr("mirrorlake.lake.publish_log._BATCH_SIZE", 2)
         for _ in range(3):
             producer.produce("other", "x")
             producer.flush()
