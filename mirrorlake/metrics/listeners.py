@@ -52,7 +52,7 @@ class FlowFeed(FlowListener):
         except Exception:
             log.exception("metrics.failed what=count of republished records")
 
-    def looked(self, batch_s: float | None) -> None:
+    def polled(self, batch_s: float | None) -> None:
         """Count a batch, or record that there was nothing new."""
         try:
             at = self._now().timestamp()

@@ -230,7 +230,7 @@ def test_law_f_a_target_that_is_held_to_a_quota_gets_a_backlog_that_no_transacti
     noise = np.random.default_rng(2611)
     rows = [noise.bytes(size) for _ in range(count)]
     batch = Batch(SOURCE, remote, batch_of(range(count), stamps=[NOW] * count, keys=[b"k"] * count, values=rows))
-    sent = list(LaneSender(replace(task, options=options, patience_s=30.0)).send([batch]))
+    sent = list(LaneSender(replace(task, options=options, retry_timeout_s=30.0)).send([batch]))
     assert len(sent) > 2
     assert [value for _, value in values(central, remote)] == rows, "law F: once, in order, and all of it"
 

@@ -58,7 +58,7 @@ class Flow:
         self.ledger = ledger_topic(self.name)
 
     def task(self, lanes: int, **more: object) -> LaneSpec:
-        both = {"options": self.options, "reader_options": self.options, "patience_s": 20.0}
+        both = {"options": self.options, "reader_options": self.options, "retry_timeout_s": 20.0}
         claim = Claim(flow=self.name, lanes=lanes, checkpoint_location=1)
         return LaneSpec(**{"claim": claim, "target": "central", **both, **more})  # type: ignore[arg-type]
 
@@ -143,12 +143,12 @@ def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flo
     assert owned.seqs[0] > first.seqs[0] + 1
 
     # The driver knows more than the ledger shows: its tail was lost, or is not to be seen yet.
-    ahead = flow.sender(owned, seq=owned.seqs[0] + 1, patience_s=0.5)
+    ahead = flow.sender(owned, seq=owned.seqs[0] + 1, retry_timeout_s=0.5)
     seq = owned.seqs[0]
     with pytest.raises(LedgerLost, match=rf"ends at record {seq} .* has confirmed record {seq + 1}"):
         list(ahead.send([flow.batch(SOURCES[0], 20)]))
     unseen = replace(owned.claim, epoch=owned.claim.epoch + 1, owner="its claim is not to be seen yet")
-    later = flow.sender(owned, claim=unseen, patience_s=0.5)
+    later = flow.sender(owned, claim=unseen, retry_timeout_s=0.5)
     with pytest.raises(LedgerLost, match=re.escape(said_owner(owned.claim.owner))):
         list(later.send([flow.batch(SOURCES[0], 20)]))
     with pytest.raises(LaneFenced):
@@ -168,7 +168,7 @@ def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flo
     stranger.flush(30)
     assert runs(holder.send([flow.batch(SOURCES[0], 30)])) == [(20, 10)]
     with pytest.raises(ClusterUnreachable, match=rf"did not end the transaction that is open on {flow.ledger}-0"):
-        list(flow.sender(owned, patience_s=0.5).send([flow.batch(SOURCES[0], 40)]))
+        list(flow.sender(owned, retry_timeout_s=0.5).send([flow.batch(SOURCES[0], 40)]))
     stranger.abort_transaction(30)
     assert runs(flow.sender(owned).send([flow.batch(SOURCES[0], 40)])) == [(30, 10)]
 

@@ -119,7 +119,7 @@ import os, subprocess, sys, threading
 driver = '''
 import time
 from mirrorlake.cli import stopping
-stopping._HOST_LOOK_S, stopping._WITHOUT_HOST_S = 0.1, 0.5
+stopping._HOST_POLL_S, stopping._WITHOUT_HOST_S = 0.1, 0.5
 
 def stream(stop):
     print("up", flush=True)
