@@ -10,7 +10,7 @@ from datetime import timedelta
 
 # (in a folder, on a store): between the starts of two turns of landing, between two polls of the relay's log, and between two
 # copies of a flow's ledger, each an append of 40 ms; later ledger records are read from the ledger itself.
-_LANDING_S = (0.02, 2.0)
+_LANDING_S = (0.03, 2.0)
 _LOOK_S = (0.01, 0.5)
 _COPY_S = (5.0, 30.0)
 _PUTS_A_USD, _GETS_A_USD = 200_000, 2_500_000
@@ -77,7 +77,7 @@ def landing_interval_s(path: str, trigger: timedelta) -> float:
 
     Example:
         >>> landing_interval_s("/lake", timedelta(0)), landing_interval_s("s3a://lake", timedelta(0))
-        (0.02, 2.0)
+        (0.03, 2.0)
         >>> landing_interval_s("s3a://lake", timedelta(seconds=5))
         5.0
     """

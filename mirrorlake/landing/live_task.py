@@ -50,8 +50,8 @@ CHANGED, ELECTED, UNREADABLE, DRAINED = "changed", "elected", "unreadable", "dra
 _BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 # How long a turn waits for a first record before it checks whether it should stop.
 _IDLE_TIMEOUT_S = 0.1
-# Where nobody says how often, turns of a trickle take a fifth of a core: of few partitions one costs 2 to 5 ms, of 1 000 20 to 40.
-_CPU_SHARE, _MAX_GATHER_S = 0.2, 0.25
+# Where nobody says how often, turns of a trickle take a tenth of a core: of few partitions one costs 2 to 5 ms, of 1 000 20 to 40.
+_CPU_SHARE, _MAX_GATHER_S = 0.1, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
