@@ -12,6 +12,9 @@ LOOPBACK = "127.0.0.1"
 # while its broker is down: a client that reconnects to this broker may then talk to itself.
 _RANGE = range(20_000, 32_000)
 _ATTEMPTS = 1_000
+# Ports that this process returned lately: nothing may listen on them yet. Two clusters that chose one port before their brokers
+# had started answered for each other (2026-11-26).
+_returned: set[int] = set()
 
 
 def is_free(port: int, *, host: str = LOOPBACK) -> bool:
@@ -35,6 +38,11 @@ def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
         if len(found) == count:
             break
         port = chooser.choice(_RANGE)
-        if port not in besides and is_free(port):
+        if port not in besides and port not in _returned and is_free(port):
             found[port] = None
+    if len(found) < count and _returned:
+        # Those of brokers that have ended are free again.
+        _returned.clear()
+        return free_ports(count, besides=besides)
+    _returned.update(found)
     return list(found)

@@ -27,10 +27,6 @@ _REPLICATED = {
 }
 
 
-# Of both sides: neither listens yet when the other one chooses (a shared port cost seed 28126 its run, 2026-11-26).
-_CHOSEN: set[int] = set()
-
-
 class Side:
     """The brokers of one cluster. Writers and checkers use `direct`, the mirror `proxied`.
 
@@ -44,9 +40,7 @@ class Side:
         self.alias = alias
         self._folder = folder
         numbers = range(1, brokers + 1)
-        chosen = free_ports(4 * brokers, besides=_CHOSEN)
-        _CHOSEN.update(chosen)
-        ports = iter(chosen)
+        ports = iter(free_ports(4 * brokers))
         self._ports = {number: [next(ports) for _ in range(4)] for number in numbers}
         self.nodes: Sequence[KafkaCluster] = [self._node(number) for number in numbers]
         self.proxies = [Proxy(proxied, inner) for _, inner, proxied, _ in self._ports.values()]
