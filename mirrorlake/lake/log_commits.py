@@ -77,21 +77,10 @@ def add_files(
         if not put_commit(Path(path, "_delta_log"), version + 1, _text(_actions(files, transactions, signature))):
             raise CommitFailedError(f"version {version + 1} of {path} is another writer's")
         return
-    written_at = time.time_ns() // 1_000_000
     told = {"userMetadata": signature} if signature else {}
     if spans := {file.path: file.spans for file in files if file.spans}:
         told[TAG] = json.dumps(spans)
-    table.create_write_transaction(
-        [AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files],
-        "append",
-        table.schema(),
-        commit_properties=CommitProperties(
-            custom_metadata=told,
-            max_commit_retries=0 if is_next else None,
-            app_transactions=[Transaction(app_id, number) for app_id, number in transactions.items()],
-        ),
-        post_commithook_properties=NO_HOOKS,
-    )
+    _transact(table, files, told, transactions, is_next=is_next)
     if ":/" not in path:
         table.update_incremental()
         flush_commits(path, range(version + 1, table.version() + 1))
@@ -118,17 +107,7 @@ def replace_files(
     version, properties = table.version(), table.metadata().configuration
     is_refused = is_change and properties.get("delta.appendOnly") == "true"
     if ":/" in path or is_refused or not is_plain_table(table):
-        now_ms = time.time_ns() // 1_000_000
-        table.create_write_transaction(
-            [
-                *(RemoveAction(file.path, is_change, now_ms, file.size, {}) for file in removed),
-                *(AddAction(file.path, file.size, {}, now_ms, is_change, file.stats) for file in added),
-            ],
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(custom_metadata={"userMetadata": signature}, max_commit_retries=0),
-            post_commithook_properties=NO_HOOKS,
-        )
+        _transact(table, added, {"userMetadata": signature}, {}, removed=removed, is_change=is_change)
         flush_commits(path, [version + 1])
         return True
     folder, gone = Path(path, "_delta_log"), {file.path for file in removed}
@@ -144,6 +123,34 @@ def replace_files(
             if "metaData" in action or "protocol" in action:
                 raise CommitFailedError(f"version {version} of {path} has other properties")
     return True
+
+
+def _transact(
+    table: DeltaTable,
+    files: Sequence[WrittenFile],
+    metadata: dict[str, str],
+    transactions: Mapping[str, int],
+    *,
+    removed: Sequence[LiveFile] = (),
+    is_change: bool = True,
+    is_next: bool = True,
+) -> None:
+    """Let delta-rs commit added and removed files on an open table."""
+    now_ms = time.time_ns() // 1_000_000
+    table.create_write_transaction(
+        [
+            *(RemoveAction(file.path, is_change, now_ms, file.size, {}) for file in removed),
+            *(AddAction(file.path, file.size, {}, now_ms, is_change, file.stats) for file in files),
+        ],
+        "append",
+        table.schema(),
+        commit_properties=CommitProperties(
+            custom_metadata=metadata,
+            max_commit_retries=0 if is_next else None,
+            app_transactions=[Transaction(app_id, number) for app_id, number in transactions.items()],
+        ),
+        post_commithook_properties=NO_HOOKS,
+    )
 
 
 def commit_attempts() -> Retrying:
