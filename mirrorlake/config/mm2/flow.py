@@ -33,7 +33,7 @@ class Mm2Flow:
         given = {key: text.strip() for key, text in given.items()}
         flow = cls(given, {"source": source, "target": target}, {"enabled": f"the flow {source}->{target}"})
         for key, setting, kind, default in TRANSLATED:
-            if key in given and (kind == "elsewhere" or setting not in flow.translated.values()):
+            if key in given and (kind == "other_section" or setting not in flow.translated.values()):
                 flow.translated[key] = setting
                 flow._translate(key, setting, kind, given[key])
             elif default is not None and key not in given:

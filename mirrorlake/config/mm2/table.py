@@ -10,7 +10,7 @@ import yaml
 from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY
 
 
-class Translated(NamedTuple):
+class FlowProperty(NamedTuple):
     """A property of a flow, its setting in mirrorlake, and the kind by which `flow.py` reads it."""
 
     key: str
@@ -20,7 +20,7 @@ class Translated(NamedTuple):
 
 
 _TABLE = yaml.safe_load(files("mirrorlake.config.mm2").joinpath("table.yml").read_text(encoding="utf-8"))
-TRANSLATED = tuple(Translated(*row) for row in _TABLE["translated"])
+TRANSLATED = tuple(FlowProperty(*row) for row in _TABLE["translated"])
 POLICIES: dict[str, str] = _TABLE["policies"]
 NO_COUNTERPART: dict[str, str] = {key: why for why, keys in _TABLE["no_counterpart"].items() for key in keys.split()}
 
