@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import COORDINATOR_MOVING, ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.errors import COORDINATOR_MOVING, LEADER_STARTING, ClientErrors, Need, client_log, retry_transient
 from mirrorlake.kafka.topic_metadata import SET_BY_TOPIC, TIMEOUT_S, TopicMetadataReader, TopicState
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
@@ -39,14 +39,8 @@ _SHOWN_TIMEOUT_S = 10.0
 # A topic that is gone by now costs 10 s of retries.
 _MAX_ASKED = 3
 _POLL_INTERVAL_S = 0.05
-# A broker that just started, or was just elected, is named as leader before it leads.
-_LEADER_STARTING = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    # A new leader knows its high watermark only after its followers have fetched (KIP-207).
-    KafkaError.OFFSET_NOT_AVAILABLE,
-}
 # A new or moving partition gets its leader in a moment.
-_LEADER_UNKNOWN = {*_LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+_LEADER_UNKNOWN = {*LEADER_STARTING, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 class ClusterAdmin:
@@ -380,7 +374,7 @@ class ClusterAdmin:
     def _offsets(
         self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, is_committed: bool = True
     ) -> dict[flow.TopicPartition, int]:
-        found = self._list_with_retry(partitions, spec, _LEADER_STARTING, is_committed=is_committed)
+        found = self._list_with_retry(partitions, spec, LEADER_STARTING, is_committed=is_committed)
         return {tp: int(one.offset) for tp, one in found.items()}
 
     def _list_with_retry(

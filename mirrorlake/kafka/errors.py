@@ -42,6 +42,16 @@ _FORBIDDEN = {
 COORDINATOR_MOVING = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
+# A broker that just started, or was just elected, is named as leader before it leads. What is known of the leader's epoch
+# may differ for as long, on either side (KIP-320); a new leader knows its high watermark once followers fetch (KIP-207).
+LEADER_STARTING = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
 # A refused login shows within a second.
 _FIRST_CALL_TIMEOUT_S = 2.0

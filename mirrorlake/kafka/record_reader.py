@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.errors import ClientErrors, Need, client_log, retry_transient
+from mirrorlake.kafka.errors import LEADER_STARTING, ClientErrors, Need, client_log, retry_transient
 from mirrorlake.model import flow
 
 _POLL_S = 30.0
@@ -31,7 +31,7 @@ _GROWTH_S = 5.0
 SMALL_QUEUES = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # Not every broker knows the leader of a partition that was just created or moved.
 _LEADER_UNKNOWN = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
+    *LEADER_STARTING,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }

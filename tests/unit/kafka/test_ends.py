@@ -38,7 +38,12 @@ def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(monkeypatch: pyt
 
 @pytest.mark.parametrize("asked", ["log_start_offsets", "last_stable_offsets", "high_watermarks"])
 def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    admin = admin_that_hears(monkeypatch, KafkaError.NOT_LEADER_FOR_PARTITION)
+    admin = admin_that_hears(
+        monkeypatch,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    )
     assert getattr(admin, asked)(iter([PLACE])) == {PLACE: 7}
 
 
