@@ -78,6 +78,11 @@ def _(world: World, random: Random) -> Iterator[None]:
 @_fault("zombie", "mirror", (0, 20), weight=2)
 def _(world: World, random: Random) -> Iterator[None]:
     """A second mirror takes over from one that hangs; the first wakes up, and has to end by itself with exit 3."""
+    # One that hangs before it owns the flow takes it over from the second one when it wakes up.
+    if "ready: flow" not in world.keeper.now.lines:
+        world.history.say("nothing to replace yet")
+        yield
+        return
     with world.keeper.lock:
         old = world.keeper.now
         old.send(signal.SIGSTOP)
