@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import and_
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.model.flow import SOURCE_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 TARGET_KEY = ("target_topic", "target_partition")
 
@@ -37,6 +38,8 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         read everything before the offset (null if nothing of the partition was ever republished). If a source partition goes to
         several target partitions, `mirrorlake.offsets.neighbours` returns the position on each.
     """
+    from pyspark.sql import functions as F
+
     parts = segments(runs)
     if "generation" not in offsets.columns:
         offsets = offsets.withColumn("generation", F.lit(None).cast("int"))
@@ -70,6 +73,8 @@ def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
 
     Adds `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
+    from pyspark.sql import functions as F
+
     keys = ("topic", "partition")
     parts = segments(runs).select(
         F.col("target_topic").alias("topic"),
@@ -104,6 +109,8 @@ def with_stale(
 
     `fallen` are the mapped ranges of deleted incarnations, any number of them. `look_up` is `translated` or `translated_back`.
     """
+    from pyspark.sql import functions as F
+
     if fallen is None:
         return look_up(offsets, standing)
     asked = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
@@ -130,6 +137,8 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
 
     Their origin is in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
+    from pyspark.sql import functions as F
+
     found = _with_segment(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
     return found.where(F.col("part").isNotNull() & _inside()).select(
         F.col("part.target_topic").alias("topic"),
@@ -152,6 +161,9 @@ def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
     Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
     `target_topic`, `target_partition`; and those of `of`, which tell the maps of several flows apart.
     """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     run = [*of, *SOURCE_KEY, "run"]
     starts = F.expr("concat(array(run), transform(holes, hole -> hole.first + hole.length))")
     ends = F.expr("concat(transform(holes, hole -> hole.first - 1), array(last_upstream))")
@@ -189,6 +201,9 @@ def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
 
 def _with_segment(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start: str) -> DataFrame:
     """Add the last segment that starts at or before each point, as `part`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     starts = Window.partitionBy(*keys).orderBy(start)
     held = [column for column in parts.columns if column not in keys]
     marks = parts.select(
@@ -209,6 +224,8 @@ def _with_segment(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...],
 
 
 def _status(is_unknown: Column, is_inside: Column) -> Column:
+    from pyspark.sql import functions as F
+
     return (
         F.when(is_unknown, "unknown_partition")
         .when(F.col("part").isNull(), "before_the_first")
@@ -219,8 +236,12 @@ def _status(is_unknown: Column, is_inside: Column) -> Column:
 
 
 def _inside() -> Column:
+    from pyspark.sql import functions as F
+
     return F.col("offset") < F.col("part.first_upstream") + F.col("part.record_count")
 
 
 def _place() -> Column:
+    from pyspark.sql import functions as F
+
     return F.col("part.first_downstream") + F.col("offset") - F.col("part.first_upstream")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming import StreamingQuery
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
 
 # A longer batch is interrupted, and the next start repeats it safely (law F). A process has 20 s from SIGTERM to its end.
 GRACE_S = 12.0

@@ -11,10 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from typing import TYPE_CHECKING
 
 from mirrorlake.kafka import list_partitions
 from mirrorlake.lake import KnownTopic, ReadProgress, batch_time, drop_live_locations, kafka_positions
@@ -26,6 +23,10 @@ from mirrorlake.model.chunk_size import ChunkSize
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.progress import log_context
 from mirrorlake.runtime import interrupt_jobs_on_stop, is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +215,8 @@ def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: s
 
     `topics` tell a record's generation; topics that match the regular expression `never_leave` are left out.
     """
+    from pyspark.sql import functions as F
+
     if never_leave:
         frame = frame.where(~F.col("topic").rlike(f"^(?:{never_leave})$"))
     return frame.select(
@@ -231,6 +234,8 @@ def relay_rows(frame: DataFrame, topics: Iterable[KnownTopic], *, never_leave: s
 
 def _generation_column(topics: Iterable[KnownTopic]) -> Column:
     """Return the column with each record's generation."""
+    from pyspark.sql import functions as F
+
     column = F.lit(1)
     for topic in topics:
         is_topic = F.col("topic") == topic.name

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import or_
-from typing import Any, TypeVar
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrorlake.kafka import SMALL_QUEUES, RawRecord, RecordReader
 from mirrorlake.lake import KnownTopic, Lake, last_rows
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, LogTruncation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -147,6 +147,8 @@ def _rows_at(
     relay: DataFrame, known: Mapping[str, KnownTopic], offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Any]:
     """Return each partition's row at one offset; omit partitions with a control record there."""
+    from pyspark.sql import functions as F
+
     found: dict[TopicPartition, Any] = {}
     for part in _batches(offsets):
         places = [
@@ -165,6 +167,8 @@ def _last_offsets(
     relay: DataFrame, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
 ) -> dict[TopicPartition, int]:
     """Return each partition's last landed offset within the last 100 000; omit the others."""
+    from pyspark.sql import functions as F
+
     found: dict[TopicPartition, int] = {}
     for part in _batches(extents):
         tails = [
@@ -208,6 +212,8 @@ class _TruncationSearch:
 
     @cached_property
     def _rows(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
         mine = (F.col("topic") == self._topic.name) & (F.col("partition") == self._partition)
         return self._relay().where(mine & _in_generation_ranges(self._topic, self._partition))
 
@@ -237,6 +243,8 @@ class _TruncationSearch:
 
     def _spread(self, low: int, high: int) -> list[int]:
         """Return some landed offsets in `[low, high)`, the newest one included."""
+        from pyspark.sql import functions as F
+
         if low >= high:
             return []
         bucket = F.floor((F.col("offset") - low) * _PROBES / (high - low))
@@ -245,6 +253,8 @@ class _TruncationSearch:
 
     def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
         """Return for each offset whether the source holds the same record, or None if that cannot be known."""
+        from pyspark.sql import functions as F
+
         held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED_COLUMNS)
         rows = {row.offset: row for row in held.collect()}
         return {offset: self._is_same(rows[offset]) for offset in offsets}
@@ -274,6 +284,8 @@ def _same_time(ms: int | None, record: RawRecord) -> bool:
 
 def _in_generation_ranges(topic: KnownTopic, partition: int) -> Column:
     """Return the condition for rows at offsets where the source holds their generation."""
+    from pyspark.sql import functions as F
+
     parts = []
     for generation, start, end in _generation_ranges(topic, partition):
         part = (F.col("generation") == generation) & (F.col("offset") >= start)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 from mirrorlake.publish.rows import REFUSAL
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, key: str | None = None) -> DataFrame:
@@ -24,6 +24,9 @@ def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, ke
     Raises:
         UsageError: the file does not exist, or lacks the field.
     """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"{path} does not exist", consequence="nothing was published", remedy="name an existing one")
@@ -47,6 +50,8 @@ def read_records_of(session: Callable[[], SparkSession], path: str | Path, *, ke
 
 
 def _json_lines(spark: SparkSession, file: Path, key: str | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
     lines = spark.read.text(str(file.absolute())).where(F.length(F.trim("value")) > 0)
     value = _unless(F.try_parse_json("value").isNull(), "a line that is not JSON", F.col("value"))
     if key is None:
@@ -58,4 +63,6 @@ def _json_lines(spark: SparkSession, file: Path, key: str | None) -> DataFrame:
 
 
 def _unless(is_wrong: Column, what: str, column: Column) -> Column:
+    from pyspark.sql import functions as F
+
     return F.when(is_wrong, F.raise_error(F.lit(f"{REFUSAL}{what}")).cast("string")).otherwise(column)

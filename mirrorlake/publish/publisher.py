@@ -18,10 +18,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from mirrorlake.config.schema import ClusterConfig, topic_fault
@@ -44,6 +43,9 @@ from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
 from mirrorlake.topics import LakeTopics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 

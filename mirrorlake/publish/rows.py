@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import types as T
 
 # A failed Spark job with this text had a record that cannot be published; any other failure is the store's.
 REFUSAL = "mirrorlake.publish refuses "
@@ -42,6 +43,9 @@ def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
     Raises:
         UsageError: a column is missing, or its type does not define its bytes.
     """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
     held = {field.name: field.dataType for field in frame.schema.fields}
     unknown = sorted(held.keys() - {*_COLUMNS})
     if unknown or "value" not in held:
@@ -74,6 +78,9 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
     records go one after another over all partitions. Rows that cannot be published fail the job with a text that
     contains `REFUSAL`.
     """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     from mirrorlake.publish.key_hashes import hashes
 
     # Before any other operation on the rows, so that the number follows their order in the frame.
@@ -102,6 +109,8 @@ def relay_rows(rows: DataFrame, next_offsets: Mapping[TopicPartition, int], *, l
 
     `landed_at` is the time of the commit, and the timestamp of records without one.
     """
+    from pyspark.sql import functions as F
+
     known = [(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
     bases = rows.sparkSession.createDataFrame(known, "topic string, partition int, base bigint")
     return rows.join(F.broadcast(bases), ["topic", "partition"], "left").select(
@@ -119,6 +128,8 @@ def relay_rows(rows: DataFrame, next_offsets: Mapping[TopicPartition, int], *, l
 
 
 def _by_topic(values: Mapping[str, int]) -> Column:
+    from pyspark.sql import functions as F
+
     column = F.lit(None).cast("int")
     for name, value in values.items():
         column = F.when(F.col("topic") == name, F.lit(value)).otherwise(column)
@@ -127,6 +138,8 @@ def _by_topic(values: Mapping[str, int]) -> Column:
 
 def _problem(count: Column, limit: Column) -> Column:
     """Return why a row cannot be published, or null; such a row would stop every flow that carries it."""
+    from pyspark.sql import functions as F
+
     headers = F.coalesce("headers", F.array().cast(_HEADERS))
     size = _bytes(F.col("key")) + _bytes(F.col("value"))
     size += F.aggregate(headers, F.lit(0), lambda total, h: total + _bytes(h["key"]) + _bytes(h["value"]))
@@ -145,22 +158,32 @@ def _problem(count: Column, limit: Column) -> Column:
 
 
 def _bytes(column: Column) -> Column:
+    from pyspark.sql import functions as F
+
     return F.coalesce(F.octet_length(column), F.lit(0))
 
 
 def _optional(name: str, held: Mapping[str, T.DataType], allowed: tuple[type[T.DataType], ...], kind: str) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
     if name not in held or isinstance(held[name], T.NullType):
         return F.lit(None).cast(kind).alias(name)
     return _typed(name, held[name], allowed, kind).alias(name)
 
 
 def _typed(name: str, found: T.DataType, allowed: tuple[type[T.DataType], ...], kind: str) -> Column:
+    from pyspark.sql import functions as F
+
     if not isinstance(found, allowed):
         raise _unfit(name, found, f"cast it to {' or '.join(one.typeName() for one in allowed)}")
     return F.col(name).cast(kind)
 
 
 def _timestamp(found: T.DataType | None) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
     if found is None or isinstance(found, T.NullType):
         return F.lit(None).cast("timestamp")
     if isinstance(found, T.LongType):
@@ -169,6 +192,9 @@ def _timestamp(found: T.DataType | None) -> Column:
 
 
 def _headers(found: T.DataType | None) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
     if found is None or isinstance(found, T.NullType):
         return F.lit(None).cast(_HEADERS)
     column = F.col("headers")

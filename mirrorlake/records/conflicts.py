@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import reduce
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Lake
 from mirrorlake.model.loops.hops import HOP_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _PLACE = ("source", "topic", "generation", "partition", "offset", "timestamp", "value_hash")
 
@@ -27,6 +28,8 @@ def key_conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within
     Raises:
         UsageError: fewer than two sources of the flows carry the topic.
     """
+    from pyspark.sql import functions as F
+
     sources = sorted({flow.source for flow in flows if flow.carries(topic)})
     if len(sources) < 2:
         raise UsageError(
@@ -46,6 +49,9 @@ def same_key_conflicts(relays: Mapping[str, DataFrame], *, within: timedelta) ->
     not count. Columns: `key`; `first_*` and `second_*` with source, topic, generation, partition, offset,
     timestamp and value_hash (SHA-256 in hex, null for a tombstone) of both, the earlier one first; `apart_ms`; `same_value`.
     """
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
     span_ms = max(1, within // timedelta(milliseconds=1))
     rows = reduce(DataFrame.unionByName, [_produced_here(alias, frame) for alias, frame in sorted(relays.items())])
     window = F.floor(F.col("ms") / F.lit(span_ms))
@@ -67,6 +73,8 @@ def same_key_conflicts(relays: Mapping[str, DataFrame], *, within: timedelta) ->
 
 
 def _produced_here(alias: str, relay: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
     came: Column = F.exists(F.coalesce(F.col("headers"), F.array()), lambda header: header["key"] == HOP_KEY)
     return relay.where(F.col("key").isNotNull() & ~came).select(
         F.lit(alias).alias("source"),

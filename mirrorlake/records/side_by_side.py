@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, Protocol
 
-from pyspark.sql import functions as F
-
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import Lake
@@ -101,6 +99,8 @@ def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition
 
 def _downstream(lake: Lake, flow: FlowConfig, page: Page | None) -> tuple[TopicPartition, int] | None:
     """Return the target position of the first republished record of a relay page, or None."""
+    from pyspark.sql import functions as F
+
     if page is None or not page.records:
         return None
     asked = lake.spark.createDataFrame(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import SIDE_TABLES, Lake, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # The view over all relays.
 RECORDS = "records"
@@ -137,6 +137,8 @@ def json_type(records: DataFrame, *, newest: int) -> DataFrame:
 
     The `newest` objects count; the rows are read once.
     """
+    from pyspark.sql import functions as F
+
     objects = records.where(F.ltrim("value_text").startswith("{"))
     latest = objects.orderBy(F.col("landed_at").desc(), F.col("offset").desc()).limit(newest)
     return latest.agg(F.schema_of_variant_agg(F.try_parse_json("value_text")).alias("type"))

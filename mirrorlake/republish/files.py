@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def list_files(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
@@ -16,6 +17,8 @@ def list_files(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
 
     `shared` means that rows were omitted: a file may have more source partitions than the rows show.
     """
+    from pyspark.sql import functions as F
+
     rows_by_file = (
         rows.groupBy("file", "topic", "generation", "partition")
         .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))

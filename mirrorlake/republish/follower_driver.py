@@ -7,9 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import ClusterUnreachable, LoginRefused, MirrorlakeError
 from mirrorlake.kafka.lane import LedgerReader
@@ -21,6 +19,9 @@ from mirrorlake.republish.follower import FollowerSpec, read_results, run_follow
 from mirrorlake.republish.lane_tasks import LaneAssignment
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import LiveTasks, RunMarker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ def send_by_followers(
         ignored: source topics that are not sent.
         stop: ends the sending.
     """
+    from pyspark import cloudpickle
+
     owned.ensure_remote_topics({file.source for file in files})
     if not ends:
         owned.ensure_sent_topics()

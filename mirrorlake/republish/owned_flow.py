@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError, NotAuthorized, RecordTooLarge, SafetyError
@@ -29,6 +27,9 @@ from mirrorlake.republish.tenure import Tenure, replaced_error
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics, is_still_refused, topics_at_fault
 from mirrorlake.runtime import MAX_RECORDS_IN_PROCESS
 from mirrorlake.topics import RemoteTopics, target_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class OwnedFlow:
 
     def files(self, relay: DataFrame | RelayLog) -> list[RelayFile]:
         """List the due files of a relay, in upstream order."""
+        from pyspark.sql import functions as F
+
         positions = self.claims.positions
         if isinstance(relay, RelayLog):
             return self.due(relay.files(positions))

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin, lost_topic_error
@@ -32,6 +30,9 @@ from mirrorlake.progress import Board
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.topics import rule_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _RECORD = [*SOURCE_KEY, "offset"]
 
@@ -88,6 +89,8 @@ class Quarantine:
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
+        from pyspark.sql import functions as F
+
         mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
         again = self._flow.redrive_name
         # Records that went into a deleted remote topic must be sent again.
@@ -108,6 +111,8 @@ class Quarantine:
 
     def summary(self) -> list[QuarantinedRecords]:
         """Count the quarantined records by topic, rule and reason."""
+        from pyspark.sql import functions as F
+
         rows = (
             self.records()
             .groupBy("topic", "rule", "rule_version", "reason")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake import COLUMNS, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 # The size of a micro-batch; the default of 1 000 files would allow a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"

@@ -18,9 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
-
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost_topic_error
@@ -43,6 +41,9 @@ from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.tenure import Tenure
 from mirrorlake.republish.waiting_topics import TopicsWait, WaitingTopics
 from mirrorlake.runtime import LiveTaskSlots, PeriodicTasks, interrupt_jobs_on_stop, is_connect, own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -300,6 +301,8 @@ class Republisher:
             self._progress.report()
 
     def _follow_stream(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
+        from pyspark.errors import StreamingQueryException
+
         self._failure = None
         ended = threading.Event()
 

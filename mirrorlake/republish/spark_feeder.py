@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from mirrorlake.kafka.lane import Batch
 from mirrorlake.lake import COLUMNS, RelayFile, RelayPart
@@ -27,6 +26,9 @@ from mirrorlake.republish.files import list_files
 from mirrorlake.republish.lane_tasks import LaneAssignment, cached_sender, lane_log_context, send_lane
 from mirrorlake.republish.owned_flow import OwnedFlow
 from mirrorlake.runtime import OUTPUT, TaskResult, WorkerLog, find_failure, result_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # A bounded read is split into parts of this many records: the map is written, and a stop checked, every few seconds.
 _PART_RECORDS = 2_000_000
@@ -131,11 +133,15 @@ def backfill_batches(due: Sequence[RelayFile], records: int) -> Iterator[list[Re
 
 def _summarize(frame: DataFrame) -> list[RelayFile]:
     """Return a frame's range of offsets of each source partition."""
+    from pyspark.sql import functions as F
+
     return list_files(frame.withColumn("file", F.lit("")))
 
 
 def _read_part(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
     """Return the rows between the first and the last offset of each source partition."""
+    from pyspark.sql import functions as F
+
     firsts = {file.source: file.first_offset for file in part}
     ends = {file.source: file.last_offset + 1 for file in part}
     listed = [(s.topic, s.generation, s.partition, first, ends[s]) for s, first in firsts.items()]
@@ -147,6 +153,8 @@ def _read_part(relay: DataFrame, part: Sequence[RelayFile]) -> DataFrame:
 
 
 def _sorted_by_lane(frame: DataFrame, work: Iterable[LaneAssignment]) -> DataFrame:
+    from pyspark.sql import functions as F
+
     listed = [(s.topic, s.generation, s.partition, one.spec.claim.lane) for one in work for s in one.targets]
     lanes = frame.sparkSession.createDataFrame(listed, "topic string, generation int, partition int, lane int")
     columns = ["lane", "topic", "generation", "partition", *COLUMNS]

@@ -12,14 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.sql import SparkSession
-
+from mirrorlake.daemon import LOADED_BY_WORKERS
 from mirrorlake.errors import SandboxError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.class_archive import class_data
-from mirrorlake.runtime.daemon import LOADED_BY_WORKERS
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
@@ -27,6 +23,7 @@ from mirrorlake.runtime.stores import Store
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
+    from pyspark.sql import SparkSession
 
 # Settings that belong to the host; an existing session (Databricks, spark-submit) is used unchanged.
 _LOCAL = {
@@ -50,7 +47,7 @@ _LOCAL = {
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
     # Each Python task costs 140 ms of CPU without it, 40 ms with it (2026-11-22, 40 warm tasks, 2 cores).
-    "spark.python.daemon.module": "mirrorlake.runtime.daemon",
+    "spark.python.daemon.module": "mirrorlake.daemon",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     # Secrets are passed as reader options; these are the option names that hold Kafka's secrets.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|pem|credential",
@@ -109,6 +106,8 @@ def local_session(
         also: further sets of jars that a local session loads (see `JAR_SETS`).
         workers_load: modules that tasks import; a local session loads them before its Python workers are forked.
     """
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is None and any(map(os.environ.get, _HOSTS)):
         active = _hosted_session()
@@ -142,6 +141,8 @@ def local_session(
 
 def _hosted_session() -> SparkSession:
     """Create a session on the JVM of spark-submit, with the master, jars and memory of its command line, or over Connect."""
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" in os.environ and "SPARK_REMOTE" not in os.environ:
         from pyspark import SparkConf, SparkContext
@@ -173,6 +174,7 @@ def _launch(conf: SparkConf) -> None:
     Java warns of incubating modules, Spark advises on log levels, and an interrupted job prints stack traces.
     """
     from pyspark import SparkContext
+    from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
 
     path = log_into_file()
@@ -211,6 +213,8 @@ def is_gone(session: SparkSession) -> bool:
 
 def _driver_conf(java: Java) -> dict[str, str]:
     """Return the class path and Java options of the driver's JVM."""
+    from pyspark.find_spark_home import _find_spark_home
+
     home, own = Path(_find_spark_home()), jars("spark")
     # On the JVM's own class path, because Spark would copy `spark.jars` at each start, and read them class by class.
     class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
@@ -242,6 +246,8 @@ def set_up_hadoop(spark: SparkSession, store: Store) -> None:
 
     These are no settings of Spark's, so that they appear in no plan, event log or checkpoint location.
     """
+    from pyspark.errors import PySparkException
+
     with suppress(PySparkException, AttributeError):
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  PySpark has no other way to it
         for key, value in store.for_hadoop().items():
@@ -250,6 +256,8 @@ def set_up_hadoop(spark: SparkSession, store: Store) -> None:
 
 def reads_store(spark: SparkSession, store: Store) -> bool:
     """Return whether the session's Hadoop has a file system for a store, or True if that is unknown."""
+    from pyspark.errors import PySparkException
+
     with suppress(PySparkException, AttributeError):
         context = spark.sparkContext
         hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  likewise
@@ -273,6 +281,8 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 def prepare(spark: SparkSession) -> SparkSession:
     """Set the runtime settings of the mirror's queries, except those a platform locks, and return the session."""
+    from pyspark.errors import PySparkException
+
     for key, value in RUNTIME.items():
         # Setting is tried, because `isModifiable` is false for Delta's own settings until Delta is loaded.
         with suppress(PySparkException):

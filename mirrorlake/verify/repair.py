@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Audit, BrokenFile, FencedRelayWriter, FileSpan, Lake, broken_files, quote
@@ -20,6 +17,9 @@ from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Displayable, Sheet, badge, plural, table
 from mirrorlake.verify.side_repair import BrokenTable, repair_side_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _PLACE = [*SOURCE_KEY, "offset"]
 _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]
@@ -191,6 +191,8 @@ def repair_relay(
 
 
 def _doubled(relay: DataFrame) -> tuple[Doubled, ...]:
+    from pyspark.sql import functions as F
+
     places = relay.groupBy(*_PLACE).agg(F.count("*").alias("held")).where("held > 1")
     first, last, rows = F.min("offset"), F.max("offset"), F.sum(F.col("held") - 1)
     found = [
@@ -224,6 +226,9 @@ def _range(one: Doubled) -> str:
 
 def _each_once(rows: DataFrame) -> DataFrame:
     """Return each content of an offset once, as it was landed first."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     same = Window.partitionBy(*_PLACE, *_CONTENT).orderBy("landed_at")
     once = rows.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
     return once.repartition(*SOURCE_KEY).sortWithinPartitions(*_PLACE)

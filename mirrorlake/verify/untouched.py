@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from mirrorlake.kafka import Fetched, FetchedRows, PositionGone
 from mirrorlake.landing import read_between
@@ -57,6 +55,9 @@ class SparkFetcher:
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.
         """
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
         chosen = self._next()
         if not chosen:
             return Fetched()

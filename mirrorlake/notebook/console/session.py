@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import UsageError
@@ -15,11 +14,16 @@ from mirrorlake.notebook.console.pulse import Pulse
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.progress import Display
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 class Session:
     """One console's mirror (None until one is set up), clock, errors, kernel pulse, and task runner."""
 
     def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
+        from pyspark.sql import SparkSession
+
         self.mirror = mirror
         # Spark's active session is visible on this thread only; worker threads would start another.
         self._spark = spark or SparkSession.getActiveSession()

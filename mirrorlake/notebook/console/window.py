@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
-from pyspark.sql import SparkSession
 
 from mirrorlake.config import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.edit import Draft, without_secrets
@@ -20,6 +19,9 @@ from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
 from mirrorlake.notebook.console.topics import TopicsView
 from mirrorlake.notebook.console.wizard import Wizard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TABS = ("Set up", "Topics", "Status", "Groups", "Records", "Recovery")
 
