@@ -10,7 +10,7 @@ mirror["east->central"].verify()
 
 from __future__ import annotations
 
-from mirrorlake.face import attach
+from mirrorlake.lazy import attach
 from mirrorlake.renamed import renamed_attributes
 
 __version__ = "0.2.0"

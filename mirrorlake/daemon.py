@@ -8,6 +8,8 @@ Arrow's default memory pool returns each buffer to the kernel, which then clears
 fetch of 1 KB records costs 2.7 CPU-s per million instead of 5.3. malloc returns free memory at the end of its heap: without that,
 1 KB records cost 1.8 CPU-s per million less to land and to republish.
 
+It stands beside the packages, since it has to choose before pyarrow is loaded.
+
 The imports of long-lived tasks, and pandas, which pyarrow tries to import, are loaded before workers are forked: once, not by each
 of three, which then share the memory pages.
 """

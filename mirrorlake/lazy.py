@@ -1,4 +1,4 @@
-"""The face of a room: what other rooms may use of it, as its `__init__.pyi` lists it.
+"""Load the public names at their first use, so that `import mirrorlake` takes less than 0.3 s (PEP 562).
 
 `lazy_loader.attach_stub` does the same, but reads the stub from the file system; a wheel that Spark ships to workers with
 `--py-files` is imported from its zip.
@@ -14,17 +14,12 @@ from importlib import import_module
 from typing import Any
 
 
-def attach(room: str, *own: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make `__getattr__`, `__dir__` and `__all__` of a package; a name is loaded when it is first asked for (PEP 562).
+def attach(package: str, *own: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make `__getattr__`, `__dir__` and `__all__` of a package from its `__init__.pyi`.
 
     `own` are names that the package itself holds.
-
-    Example:
-        >>> from mirrorlake import lag
-        >>> "Verdict" in lag.__all__
-        True
     """
-    module: Any = sys.modules[room]
+    module: Any = sys.modules[package]
     # As it is written: in an executor's working directory a `Path` would drop the first two characters of "./mirrorlake.zip".
     stub = module.__spec__.loader.get_data(f"{os.path.dirname(module.__file__)}{os.sep}__init__.pyi")  # noqa: PTH120
     homes = {
@@ -36,9 +31,9 @@ def attach(room: str, *own: str) -> tuple[Callable[[str], Any], Callable[[], lis
 
     def load(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, original = homes[name]
-        value = import_module(f"{room}.{original}") if home == room else getattr(import_module(home), original)
+        value = import_module(f"{package}.{original}") if home == package else getattr(import_module(home), original)
         setattr(module, name, value)
         return value
 

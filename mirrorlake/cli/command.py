@@ -13,7 +13,6 @@ import typer
 
 from mirrorlake.cli.hidden_imports import hide_unused_imports
 from mirrorlake.cli.output import Output
-from mirrorlake.config import find_settings
 
 if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
@@ -58,6 +57,8 @@ class Invocation(Output):
     def conf(self) -> Path:
         """The settings file: the given one, else the usual one from the working directory upwards."""
         # A named file never stands for one of the same name further up.
+        from mirrorlake.config import find_settings
+
         return find_settings() if self._conf is None else self._conf.expanduser().absolute()
 
     @cached_property

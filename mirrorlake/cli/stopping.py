@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from mirrorlake.runtime import is_host_gone, spark_gone_error
-
 log = logging.getLogger(__name__)
 
 # Schedulers kill after thirty seconds.
@@ -61,6 +59,8 @@ def run_until_signal(
     Raises:
         StoreError: the JVM that carries the stream has ended.
     """
+    from mirrorlake import runtime
+
     result: list[Any] = []
     failure: list[BaseException] = []
     with _stop_on_signal() as stop:
@@ -78,9 +78,9 @@ def run_until_signal(
             thread.join(0.2)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _HOST_POLL_S
-                if is_host_gone():
+                if runtime.is_host_gone():
                     # A requested stop may end the JVM first, which is not a failure.
-                    lost = lost or (None if stop.is_set() else spark_gone_error())
+                    lost = lost or (None if stop.is_set() else runtime.spark_gone_error())
                     _end_without_host(thread, stop)
             if note is None or not stop.is_set():
                 continue
@@ -108,6 +108,8 @@ def _end_without_host(thread: threading.Thread, stop: threading.Event) -> None:
     stop.set()
     thread.join(_WITHOUT_HOST_S)
     if thread.is_alive():
+        from mirrorlake.runtime import spark_gone_error
+
         error = spark_gone_error()
         sys.stderr.write(f"error: {error}\n")
         sys.stdout.flush()

@@ -1,5 +1,3 @@
 """The context of every operation of one mirror: settings, lake, cluster clients, session, clock and progress."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.context.context import Context, utc_now

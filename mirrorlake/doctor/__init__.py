@@ -1,5 +1,5 @@
 """Check settings, clusters and tables, and name the failing layer with its repair."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.doctor.examination import examine, list_checks
+from mirrorlake.doctor.findings import Findings
+from mirrorlake.doctor.trial import Tried, group_names, try_cluster

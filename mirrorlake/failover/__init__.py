@@ -1,5 +1,9 @@
 """Fail over to a target, fail back, cut over for good, and rehearse it: steps in `audit` that go on where they were killed."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.failover.cutover import CutoverReport
+from mirrorlake.failover.drill import DrillReport
+from mirrorlake.failover.drills import list_drills, run_drill, run_drills
+from mirrorlake.failover.failback_report import FailbackReport
+from mirrorlake.failover.operations import cut_over, fail_back, fail_over
+from mirrorlake.failover.report import FailoverReport
+from mirrorlake.failover.return_flows import derive_return_flow

@@ -1,5 +1,3 @@
 """Consumer groups: the position at which each one resumes, who moved it last, and the records of both."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.groups.plan import GroupSync, apply_groups

@@ -1,5 +1,15 @@
 """Offset lag and time lag: positions over time, verdicts, forecasts, and the report of a day."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag.hop_verdicts import HopVerdict
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.log_bytes import read_offset_bytes
+from mirrorlake.lag.monitor import Monitor
+from mirrorlake.lag.others import SIGN_TIMEOUT, count_waiting, other_flows
+from mirrorlake.lag.partition_status import PartitionStatus, TopicStatus, format_proven, status_badge
+from mirrorlake.lag.report import Report
+from mirrorlake.lag.sampler import PositionSnapshot
+from mirrorlake.lag.series import LINE_COLUMNS, lag_lines
+from mirrorlake.lag.status import FlowStatus, Status
+from mirrorlake.lag.time_lag import Total, combine_known, sum_lags
+from mirrorlake.lag.verdict import Verdict, worst_hop_verdict

@@ -1,5 +1,114 @@
 """Delta tables: their columns, how they are read and appended to."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.lake.accounts import ACCOUNT_INTERVAL_S, OffsetAccounts
+from mirrorlake.lake.arrow_types import arrow_table, arrow_type
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.broken import BrokenFile, broken_files, broken_rows
+from mirrorlake.lake.control import Control
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.fenced_writer import FencedRelayWriter
+from mirrorlake.lake.file_spans import FileSpan, spans_from_text
+from mirrorlake.lake.incarnations import IncarnationFilter, load_incarnation_filter
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lake_query import LakeQuery
+from mirrorlake.lake.landed_mark import LandedMark, LandedMarks, marks_address, read_mark
+from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY, LandingCommit, RelayClaim, batch_time
+from mirrorlake.lake.landing_log import LandingLog
+from mirrorlake.lake.landing_progress import ReadProgress
+from mirrorlake.lake.landing_state import (
+    CheckpointLocation,
+    LandedPositions,
+    accounted_positions,
+    accounted_until,
+    count_landed_since,
+    drop_live_locations,
+    kafka_positions,
+    land_checkpoint_path,
+    landed_and_republished,
+    landed_positions,
+    last_kafka_offsets,
+    location_positions,
+    newest_location,
+    read_checkpoint_location,
+    read_landing_positions,
+    rewind_positions,
+    summarize_landed_after,
+    update_landed_positions,
+)
+from mirrorlake.lake.log_commits import LiveFile
+from mirrorlake.lake.metadata import (
+    KnownTopic,
+    Observations,
+    SourceTopics,
+    list_carried_topics,
+    newest_topics,
+    next_generation,
+    read_observations,
+)
+from mirrorlake.lake.migrating import lake_changes, migrate
+from mirrorlake.lake.offset_map import translated, translated_back, with_downstream, with_stale
+from mirrorlake.lake.opening import broken_checkpoints, broken_commits
+from mirrorlake.lake.pace import (
+    copy_interval_s,
+    landing_interval_s,
+    landing_requests,
+    poll_interval_s,
+    sampling_requests,
+    sending_requests,
+)
+from mirrorlake.lake.proofs import (
+    RELAY_TARGET,
+    SOURCE_RELAY,
+    SOURCE_TARGET,
+    NewestProof,
+    ProofCache,
+    ProvenRange,
+    RangeProof,
+    newest_proofs,
+    proven_until,
+    read_proofs,
+)
+from mirrorlake.lake.publish_log import APP, PublishLog, Signature, Tail
+from mirrorlake.lake.reading_order import group_overlapping, read_by_source
+from mirrorlake.lake.relay_ends import last_rows
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, is_whole_or_replaced, read_file, read_in_order, read_offsets
+from mirrorlake.lake.relay_log import RelayLog
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.relay_writer import WrittenFile, land_rows, relay_schema, write_files
+from mirrorlake.lake.removed import erased_from, left_before, removed_between, removed_from, unfinished, write_removed
+from mirrorlake.lake.rows import Row, each_offset, gap_row, position_row
+from mirrorlake.lake.samples import (
+    LastSamples,
+    PositionKey,
+    Subject,
+    SubjectSample,
+    load_last_samples,
+    prune_samples,
+    sample_row,
+    sampled_rows,
+    write_samples,
+)
+from mirrorlake.lake.schema import (
+    AUDIT,
+    CHECKPOINTS,
+    DIVERGENT,
+    GAPS,
+    METADATA,
+    OFFSET_MAP,
+    POSITIONS,
+    QUARANTINE,
+    RELAY,
+    SAMPLES,
+    SIDE_TABLES,
+    WITHHELD,
+)
+from mirrorlake.lake.side_files import Leaves, delete_rows, read_rows, write_rows
+from mirrorlake.lake.signs import SIGN_INTERVAL_S, StreamSign, flow_sign
+from mirrorlake.lake.spark_tables import quote
+from mirrorlake.lake.store_check import check_store
+from mirrorlake.lake.table_maintenance import RELAY_ROWS, TableMaintenance
+from mirrorlake.lake.table_schema import REMOVABLE, TableSchema, measured_columns
+from mirrorlake.lake.times import TICK, from_micros, micros
+from mirrorlake.lake.tombstones import Tombstones, read_tombstones, write_tombstones
+from mirrorlake.lake.translation import list_tables
+from mirrorlake.lake.uncompressed_files import UncompressedBudget, is_uncompressed

@@ -6,6 +6,6 @@
 A scrape reads memory only: it calls no cluster and no Spark. No failure in this package reaches a stream.
 """
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.metrics.feed import MetricsFeed
+from mirrorlake.metrics.registry import Metrics
+from mirrorlake.metrics.server import MetricsServer

@@ -5,10 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any
-
-from pyspark.sql.streaming import StreamingQueryListener
 
 from mirrorlake.lag import Figures
 from mirrorlake.metrics.registry import Metrics
@@ -17,46 +13,6 @@ log = logging.getLogger(__name__)
 
 # A read waits for Spark; `stop` must not wait for a read that hangs.
 _GRACE_S = 20.0
-
-
-class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is not followed (pyproject)
-    """Count the batches that Spark reports, by the query names that landing and republishing give.
-
-    Spark calls from its own thread after the batch; the batch's rows are in the lake by then.
-
-    Args:
-        metrics: counts the batches.
-        now: the clock, in UTC.
-    """
-
-    def __init__(self, metrics: Metrics, *, now: Callable[[], datetime]) -> None:
-        self._metrics = metrics
-        self._now = now
-        self._names: dict[str, str] = {}
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Store the query's name: reports on an idle query have its id only."""
-        self._names[str(event.id)] = event.name or ""
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Count a batch."""
-        progress = event.progress
-        stream, _, name = (progress.name or "").partition(" ")
-        seconds, at = progress.batchDuration / 1000, self._now().timestamp()
-        if stream == "land":
-            self._metrics.landed(name, records=max(0, progress.numInputRows), seconds=seconds, at=at)
-        elif stream == "republish":
-            self._metrics.republished_batch(name, seconds=seconds, at=at)
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Record that a stream polled and got nothing new."""
-        name = self._names.get(str(event.id), "")
-        if name.startswith(("land ", "republish ")):
-            self._metrics.looked(name, at=self._now().timestamp())
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Drop the query's name."""
-        self._names.pop(str(event.id), None)
 
 
 class MetricsFeed:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import doctor, mm2, offsets, replay, republish, tracking
-from mirrorlake.config import edit, find_settings, loads
+from mirrorlake.config import find_settings, loads
 from mirrorlake.config import load as load_config
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Monitor, Report, Status
@@ -112,7 +112,9 @@ class Mirror(RunMethods, RecoveryMethods, RecordMethods):
             ClusterError: the source does not answer.
         """
         settings = self.config.flow(flow)
-        return edit.preview(settings, self._context.source(settings.source).topic_names())
+        from mirrorlake.config.edit import preview
+
+        return preview(settings, self._context.source(settings.source).topic_names())
 
     try_rules = of_flow(FlowHandle.try_rules)
     plan_groups = of_flow(FlowHandle.groups)

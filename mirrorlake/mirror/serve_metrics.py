@@ -25,7 +25,8 @@ def measured(context: Context, *, port: int | None) -> Iterator[None]:
         yield
         return
     # Too heavy to import for a mirror that serves no metrics.
-    from mirrorlake.metrics import BatchListener, Metrics, MetricsFeed, MetricsServer
+    from mirrorlake.metrics import Metrics, MetricsFeed, MetricsServer
+    from mirrorlake.metrics.batch_listener import BatchListener
     from mirrorlake.runtime import is_connect
 
     metrics = Metrics(per_partition=settings.per_partition)

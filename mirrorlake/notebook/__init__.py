@@ -7,5 +7,3 @@ from __future__ import annotations
 
 from mirrorlake.notebook import charts
 from mirrorlake.notebook.display import show
-
-__all__ = ["charts", "show"]

@@ -5,6 +5,8 @@ and a terminal, else a log line every few seconds. Only the thread that made the
 threads would end up below any cell.
 """
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.progress.bars import choose_display
+from mirrorlake.progress.board import DRAW_INTERVAL_S, Board, Display, Phase, ProgressCallback, ignore_progress
+from mirrorlake.progress.lines import LOGGER, LogLines
+from mirrorlake.progress.log_format import line_format, log_context, parse_log_setting
+from mirrorlake.progress.run_message import MessageDisplay, RunMessage

@@ -1,5 +1,13 @@
 """Relay to target: fencing, lanes, the follower of the relay's log, the copies of the ledger, quarantine."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.republish.fencing import merged_positions, read_lanes
+from mirrorlake.republish.files import list_files
+from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
+from mirrorlake.republish.lost_topics import find_lost_topics, inspect_remote_topics, read_owner, resolve_lost_topic
+from mirrorlake.republish.make import make_republisher, open_ordered_sender, open_quarantine
+from mirrorlake.republish.ordered_sender import OrderedSender
+from mirrorlake.republish.prepare import fingerprint_selection, republish_settings, sending_settings
+from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish.republisher import Republisher
+from mirrorlake.republish.settings import FlowListener, RelaySlice, RepublishSettings
+from mirrorlake.republish.tenure import Tenure

@@ -8,20 +8,3 @@ from mirrorlake.sandbox.place import Place
 from mirrorlake.sandbox.properties import Listener
 from mirrorlake.sandbox.sales import write_sales
 from mirrorlake.sandbox.traffic import SampleTraffic, sample_topics, write_sample_traffic
-
-__all__ = [
-    "Java",
-    "KafkaCluster",
-    "Listener",
-    "MirrorMaker",
-    "Place",
-    "SampleTraffic",
-    "Sandbox",
-    "SandboxRow",
-    "base_properties",
-    "find_java",
-    "sample_topics",
-    "start_all",
-    "write_sales",
-    "write_sample_traffic",
-]

@@ -1,5 +1,17 @@
 """Plan, create and sync the topics of the targets: partitions, settings, ACLs, history."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.topics import settings_in_force
+from mirrorlake.topics.browser import ClusterTopics, TopicBrowser
+from mirrorlake.topics.continuous_sync import ContinuousSync
+from mirrorlake.topics.edits import SETTINGS
+from mirrorlake.topics.group_refusal import refused
+from mirrorlake.topics.history import History, aware
+from mirrorlake.topics.ledger_flows import LedgerFlows
+from mirrorlake.topics.other_files import OtherFiles
+from mirrorlake.topics.permissions import needed_acls
+from mirrorlake.topics.remote_topics import RemoteTopics, target_of, wanted_remote_topic
+from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, rule_changes, try_rules
+from mirrorlake.topics.setup import apply_plan, carry_out, make_plan
+from mirrorlake.topics.sources import LakeTopics, TopicSource
+from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
+from mirrorlake.topics.topic_plan import require_source

@@ -1,5 +1,4 @@
 """MLflow runs of verifications, benchmarks and drills; only this package uses mlflow, and nothing else depends on it."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.tracking.run import FLOW, TrackedRun, html_page, json_report, runs_frame
+from mirrorlake.tracking.tracker import Tracker, default_uri, lacking, make_tracker

@@ -3,11 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mirrorlake.runtime.daemon import LOADED_BY_WORKERS, prefer_package
+from mirrorlake.daemon import LOADED_BY_WORKERS, prefer_package
 
 _FAULTS = """
 import resource
-from mirrorlake.runtime.daemon import keep_freed_memory
+from mirrorlake.daemon import keep_freed_memory
 keep_freed_memory()
 for _ in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -35,12 +35,17 @@ def test_memory_that_was_freed_is_used_again() -> None:
     assert int(said.stdout) < 2_000
 
 
+def test_nothing_is_loaded_before_the_daemon_chooses_how_memory_is_kept() -> None:
+    code = "import sys, mirrorlake.daemon; print({'pyarrow', 'pydantic', 'pyspark'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 def test_what_workers_load_is_loaded_before_they_are_forked_and_says_nothing_to_spark(tmp_path: Path) -> None:
     """Spark reads a port of four bytes from the daemon's standard output; what cannot be imported is the task's to report."""
     (tmp_path / "loud.py").write_text("print('loaded')")
     path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
     environment = os.environ | {LOADED_BY_WORKERS: "loud,nowhere.at_all", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "mirrorlake.runtime.daemon", "pyspark.worker"]
+    command = [sys.executable, "-m", "mirrorlake.daemon", "pyspark.worker"]
     # The end of its standard input ends it.
     done = subprocess.run(command, input=b"", capture_output=True, env=environment, check=False)
     assert (len(done.stdout), done.stderr) == (4, b"loaded\n")

@@ -20,7 +20,7 @@ print(LandingLog.__module__, sys.modules["mirrorlake"].__file__)
 """
 
 
-def test_rooms_show_their_faces_out_of_a_zip(tmp_path: Path) -> None:
+def test_the_package_is_imported_out_of_a_zip(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "mirrorlake.zip", "w") as archive:
         for file in (ROOT / "mirrorlake").rglob("*.py*"):
             if file.suffix in (".py", ".pyi"):

@@ -1,5 +1,4 @@
 """Parse, type and evaluate the SQL conditions of rules with DuckDB."""
 
-from mirrorlake.face import attach
-
-__getattr__, __dir__, __all__ = attach(__name__)
+from mirrorlake.config.predicates.evaluation import engine
+from mirrorlake.config.predicates.parse import Predicate, compile_predicate

@@ -103,7 +103,7 @@ def console(
         >>> ml.console(ml.load("conf/demo.yml"))  # doctest: +SKIP
     """
     try:
-        import ipywidgets  # noqa: F401  imported first for a clear error instead of a traceback
+        import ipywidgets  # first, for a clear error instead of a traceback
     except ImportError:
         raise UsageError(
             "the console needs ipywidgets, which is not installed",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrorlake import runtime
 from mirrorlake.cli import stopping
 from mirrorlake.errors import StoreError
 
@@ -100,7 +101,7 @@ def test_a_batch_that_does_not_end_leaves_the_one_document_of_json(
 
 
 def test_a_stream_that_ended_well_because_its_jvm_has_ended_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "is_host_gone", lambda: True)
+    monkeypatch.setattr(runtime, "is_host_gone", lambda: True)
     with pytest.raises(StoreError, match="Spark does not answer") as lost:
         stopping.run_until_signal(lambda stop: stop.wait(60))
     assert lost.value.exit_code == 4, "a scheduler starts another one"

@@ -33,7 +33,8 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import gap_row
 from mirrorlake.lake.schema import GAPS, WITHHELD
-from mirrorlake.metrics.feed import BatchListener, MetricsFeed
+from mirrorlake.metrics.batch_listener import BatchListener
+from mirrorlake.metrics.feed import MetricsFeed
 from mirrorlake.metrics.health import Health
 from mirrorlake.metrics.listeners import FlowFeed
 from mirrorlake.metrics.registry import Metrics

@@ -1,6 +1,0 @@
-"""The interface of `mirrorlake.publish` for other packages; its modules are internal."""
-
-from mirrorlake.publish.file import read_records_of as read_records_of
-from mirrorlake.publish.producer import LakeProducer as LakeProducer
-from mirrorlake.publish.publisher import Published as Published
-from mirrorlake.publish.publisher import publisher_of as publisher_of
